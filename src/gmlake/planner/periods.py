@@ -97,7 +97,7 @@ class Course:
         pairs = np.stack([self.sizes.astype(np.uint64), requests["stream"][self.rows]], axis=1)
         _, symbols = np.unique(pairs, axis=0, return_inverse=True)
         self.symbols = symbols.reshape(-1).astype(np.uint64)
-        # For each allocation, the number of allocations before its free; the maximum if never freed.
+        # For each allocation, the number of allocations before its free; the maximum if not freed.
         frees = np.flatnonzero(kind == Kind.FREE)
         position = np.full(max(trace.id_count, 1), -1, np.int64)
         position[requests["id"][self.rows]] = np.arange(self.count)

@@ -1,8 +1,7 @@
-"""What `gmlake run` does in a process of the program, once PyTorch is there.
+"""Activates gmlake in a process of `gmlake run`, once PyTorch is imported.
 
-Importing PyTorch starts no CUDA, and neither may this: the program may still choose devices, fork,
-or never use any. What has to be said waits until CUDA starts, so that a program without it sees
-nothing.
+Importing PyTorch does not start CUDA, nor may this: the program may still choose devices, fork, or
+never use any. Messages wait until CUDA starts, so that a program without it sees none.
 """
 
 # mypy: allow-untyped-calls
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def activate() -> None:
-    """Let gmlake serve this process as the environment says; one line where that is impossible."""
+    """Enable gmlake in this process as the environment says; print one line if it cannot be."""
     if device.absence():
         return
     if os.environ.get("GMLAKE_REPORT") == "1":
@@ -47,7 +46,7 @@ def _enable_quietly() -> None:
 
 
 def _warn(text: str) -> None:
-    """Warn while CUDA starts, which an exception would prevent for good where warnings raise."""
+    """Warn while CUDA starts, without raising, which would leave CUDA unusable."""
     try:
         warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
     except GmlakeWarning:
@@ -55,7 +54,7 @@ def _warn(text: str) -> None:
 
 
 def _report(process: int) -> None:
-    """Say how each device was served; nothing where none was, and in forked children."""
+    """Report how each device was served; print nothing if none was, or in a forked child."""
     if os.getpid() != process:
         return
     for number in lakes.devices():
@@ -84,7 +83,7 @@ def _summary(stats: Stats) -> str:
 
 
 def _lending(stats: Stats) -> str:
-    """Say what streams lent each other, where they did."""
+    """Report the memory that streams lent each other, if any."""
     waits, borrowed_bytes = stats["cross_stream_waits"], stats["borrowed_bytes"]
     if not waits and not borrowed_bytes:
         return ""
@@ -92,5 +91,5 @@ def _lending(stats: Stats) -> str:
 
 
 def _annexed(lake: Lake) -> str:
-    """Add what annexes have to say."""
+    """Add the annexes' reports."""
     return "".join(f"; {line}" for say in annexes.hooked("run report") if (line := say(lake)))

@@ -1,7 +1,7 @@
-"""The adapter for the PyTorch that is installed: the package's, or compiled once for this user.
+"""The adapter for the installed PyTorch: the package's, or one compiled once for this user.
 
-The package brings adapters for releases of PyTorch, if it was built with them. Where none fits,
-one is compiled from the headers of the installed PyTorch, into the user's cache.
+The package includes adapters for releases of PyTorch, if it was built with them. If none fits, one
+is compiled from the headers of the installed PyTorch, into the user's cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Build:
-    """The PyTorch that is installed, known without importing it."""
+    """The installed PyTorch, identified without importing it."""
 
     version: str
     cuda: str  # the version of CUDA that it was built for; "" for none
@@ -42,7 +42,7 @@ class Build:
 
     @property
     def minor(self) -> int:
-        """The minor version of PyTorch 2. Raises AdapterError for one that is not known."""
+        """The minor version of PyTorch 2. Raises AdapterError if gmlake does not know it."""
         major, minor = (int(part) for part in self.version.split(".")[:2])
         if major != 2 or minor not in KNOWN:  # noqa: PLR2004
             raise AdapterError(
@@ -53,7 +53,7 @@ class Build:
 
     @property
     def file_name(self) -> str:
-        """What its adapter is called. Raises AdapterError."""
+        """The file name of its adapter. Raises AdapterError."""
         is_release = re.fullmatch(r"[\d.]+(\+cu\d+)?", self.version)
         build = "" if is_release else f"{self.version} {self.commit}"
         return compiling.file_name(self.minor, has_cxx11_abi=self.has_cxx11_abi, build=build)
@@ -61,7 +61,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Outlook:
-    """How gmlake would serve a process that begins now on a machine with a GPU.
+    """How gmlake would serve a process started now on a machine with a GPU.
 
     torch: PyTorch's version; "" where there is none. source: where its adapter comes from:
     "package", "cache", "compiler", or "" for nowhere. compiler: the path of the C++ compiler; ""
@@ -76,7 +76,7 @@ class Outlook:
 
 
 def installed() -> Build | None:
-    """Return the PyTorch that is installed; None where there is none."""
+    """Return the installed PyTorch; None if there is none."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
         about = vars(loaded.version)
@@ -97,7 +97,7 @@ def installed() -> Build | None:
 
 
 def outlook() -> Outlook:
-    """Say how gmlake would serve a process; nothing is imported, compiled or written for it."""
+    """Return how gmlake would serve a process, without importing, compiling or writing anything."""
     build, compiler = installed(), ""
     if build is None:
         return Outlook("", "", "", "off", "PyTorch is not installed")
@@ -110,7 +110,7 @@ def outlook() -> Outlook:
 
 
 def _source(build: Build) -> str:
-    """Return where the adapter comes from. Raises AdapterError where there is none."""
+    """Return where the adapter comes from. Raises AdapterError if there is none."""
     if not build.cuda:
         raise AdapterError("this PyTorch was built without CUDA")
     name = build.file_name
@@ -124,7 +124,7 @@ def _source(build: Build) -> str:
 
 @cache
 def find() -> Path:
-    """Return the adapter for this PyTorch, compiled now if need be, by one process for all.
+    """Return the adapter for this PyTorch; if necessary, one process compiles it for all.
 
     Raises AdapterError.
     """
@@ -169,10 +169,10 @@ def _is_cached(name: str) -> bool:
 
 
 def _kept(name: str, made: Callable[[], bytes]) -> Path:
-    """Return the adapter in the user's cache, put there now if need be. Raises OSError.
+    """Return the adapter in the user's cache, written now if necessary. Raises OSError.
 
-    The path leads through the folder as it was found safe, which stays open for that, and names
-    this process: what a process starts, a symbolizer say, finds the same file there.
+    The path goes through the folder that was checked, which stays open for that, and through this
+    process's number, so that a child process, such as a symbolizer, finds the same file.
     """
     cache_folder = _cache_folder()
     cache_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ def _is_there(folder: int, name: str) -> bool:
 
 @contextmanager
 def _locked(folder: int, name: str) -> Iterator[None]:
-    """Hold the lock of a file, which the system takes back from a process that ends."""
+    """Hold the lock of a file, which the system releases when the process ends."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(name, flags, 0o600, dir_fd=folder)
     try:

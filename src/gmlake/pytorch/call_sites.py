@@ -1,8 +1,8 @@
-"""Who asked for memory: places of a program, each known to the core by a number.
+"""Call sites: the places of a program that request memory, each known to the core by a number.
 
-The core notes a number with each event of a history, the one that the thread set last
-(`_core.set_site()`); what it stands for is kept here. The numbers go on rising from one recording
-to the next, so that one that a thread still has set never means another place.
+The core stores a number with each event of a history, the one that the thread set last
+(`_core.set_site()`); this module keeps the place. Numbers are not reused by the next recording, so
+that one still set in a thread never means another place.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any
@@ -85,8 +85,8 @@ NOWHERE: Final = Site()
 class Table:
     """The sites of a recording by their numbers, and the names of its marks.
 
-    Any thread may use it; nothing waits for a lock. Where it is full, call paths are left out, then
-    scopes are, and `left_out` counts how often.
+    Any thread may use it; nothing waits for a lock. When it is full, call paths are left out, then
+    scopes, and `left_out` counts how often.
     """
 
     def __init__(self, most: int = MOST_SITES) -> None:
@@ -102,12 +102,12 @@ class Table:
         self.steps = 0
 
     def number_of(self, scope: str, phase: str) -> int:
-        """Return the number of a place, 0 where the table is full."""
+        """Return the number of a place, 0 if the table is full."""
         number = self._numbers.get((scope, phase))
         return self._add(scope, phase) if number is None else number
 
     def number_at(self, base: int, frame: FrameType | None, depth: int) -> int:
-        """Return the number of a place whose call path begins at a frame, going out.
+        """Return the number of a place whose call path begins at a frame, going outward.
 
         base: its number without. depth: how many frames to keep.
         """
@@ -119,13 +119,13 @@ class Table:
         return self._add_path(key, base, frame, depth) if number is None else number
 
     def sites(self) -> dict[int, Site]:
-        """Return a copy: every number that was given out, and what it stands for."""
+        """Return a copy of the table: the site of every number."""
         return dict(self._sites)
 
     # ---- marks ----------------------------------------------------------------------------------
 
     def label_number(self, label: str) -> int:
-        """Return the number of a phase's mark; 0, "other", once there were MOST_LABELS."""
+        """Return the number of a phase's mark; 0, "other", once there are MOST_LABELS."""
         number = self._labels.get(label)
         if number is None:
             if len(self._labels) >= MOST_LABELS:
@@ -139,7 +139,7 @@ class Table:
         return _STEPS + self.steps - 1
 
     def labels(self) -> dict[int, str]:
-        """Return the labels of all marks by number: "forward", "step 3". Of steps, the last."""
+        """Return the labels of all marks by number: "forward", "step 3"; only the last steps."""
         phases = {number: label for label, number in self._labels.copy().items()}
         last = range(max(0, self.steps - MOST_STEPS), self.steps)
         return {0: "other", **phases, **{_STEPS + index: f"step {index}" for index in last}}
@@ -167,7 +167,7 @@ class Table:
         return number
 
     def _shown(self, frame: FrameType | None, most: int) -> Iterator[FrameType]:
-        """Yield the innermost frames that a reader wants to see."""
+        """Yield the innermost frames that are worth showing."""
         hidden = self._is_hidden
         while frame is not None and most:
             code = frame.f_code
@@ -233,10 +233,10 @@ providers.sites, providers.labels = table, labels
 class CallPaths(overrides.TorchFunctionMode):
     """Sets the site of the calling thread to the call path of each PyTorch function that it calls.
 
-    table: where numbers come from. base: returns the number of where the thread is. set_site: tells
+    table: where numbers come from. base: returns the number of the thread's place. set_site: tells
     the core. depth: how many frames to keep.
 
-    It sees one thread, the one that starts it, and no code that a compiler made.
+    It sees only the thread that starts it, and no compiled code.
     """
 
     def __init__(
@@ -254,20 +254,20 @@ class CallPaths(overrides.TorchFunctionMode):
         self._is_on = False
 
     def start(self) -> None:
-        """See what the calling thread does from here on."""
+        """Start observing the calling thread."""
         self._is_on = True
         self._update_modes()
 
     def stop(self) -> None:
-        """See nothing any more; from another thread than start(), it stays in place, idle."""
+        """Stop observing; called in another thread than start(), it stays in place, idle."""
         self._is_on = False
         self._update_modes()
 
     def _update_modes(self) -> None:
-        """Be among the modes of this thread while on, below them: each ends by taking the top.
+        """Stay among this thread's modes while on, below the others, which pop the top when done.
 
-        Leave none that is idle: PyTorch takes a mode off while that runs, and an interrupt may
-        have put one back late.
+        Remove idle ones: PyTorch takes a mode off while that runs, and an interrupt may have put
+        one back late.
         """
         modes = compat.function_modes()
         wanted = [mode for mode in modes if mode is not self and not _is_idle(mode)]

@@ -1,21 +1,21 @@
-"""What memory is for: a category for each allocation of a recording.
+"""Categories: what each allocation of a recording is for.
 
 By rules, the first that applies:
 
-1. parameter, optimizer state, gradient: the address was seen to be that of a parameter or buffer of
-   a known model, of a tensor in an optimizer's state, or of some parameter's `grad`, while this
-   allocation was live. Parameters are looked at where a model is first seen and at the end,
-   gradients right before each optimizer's step, states after a step that made some. An
-   address is looked up together with its time, since addresses are used again.
-2. activation: asked for in a forward pass, or between one and what follows it (the loss), and live
+1. parameter, optimizer state, gradient: while the allocation was live, its address was that of a
+   parameter or buffer of a known model, of a tensor in an optimizer's state, or of a parameter's
+   `grad`. Parameters are noted when a model is first seen and at the end, gradients right before
+   each optimizer's step, states after a step that made some. An address is looked up together with
+   its time, since addresses are reused.
+2. activation: requested in a forward pass, or between one and what follows it (the loss), and live
    when the next backward pass begins.
-3. temporary: it ends in the phase in which it was made, before the next mark of one.
-4. unknown: everything else, such as batches of data, what outlives an inference, and gradients of a
-   program whose optimizer is none of torch.optim.
+3. temporary: freed in the phase in which it was made, before the mark of the next one.
+4. unknown: everything else, such as batches of data, memory that outlives an inference, and
+   gradients of a program whose optimizer is not of torch.optim.
 
-Limits: an activation that a checkpoint computes again within the backward pass is temporary. The
-output of a forward pass under no_grad() that is kept until the next backward pass counts as an
-activation. Where several threads train at once their phases mix, and rules 2 and 3 with them.
+Limits: an activation that a checkpoint recomputes within the backward pass is temporary. The output
+of a forward pass under no_grad() that is kept until the next backward pass counts as an activation.
+If several threads train at once, their phases mix, which makes rules 2 and 3 unreliable.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PhasedSite(Protocol):
 
     @property
     def phase(self) -> str:
-        """Its name."""
+        """The name of the phase."""
 
 
 class Note(NamedTuple):
@@ -69,7 +69,7 @@ class Note(NamedTuple):
 
 
 class Known:
-    """Addresses of which the category was seen. Any thread may add to them."""
+    """Addresses of known category. Any thread may add to them."""
 
     def __init__(self, most: int = MOST_NOTES) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Known:
         self._notes: deque[Note] = deque()
 
     def add(self, device: int, category: int, time_ns: int, addresses: Sequence[int]) -> None:
-        """Note what was seen; the oldest is forgotten where there is too much."""
+        """Add a note; the oldest is forgotten if there are too many."""
         note = Note(device, category, time_ns, np.array(addresses, np.uint64))
         with self._lock:
             self._notes.append(note)
@@ -87,7 +87,7 @@ class Known:
                 self._count -= len(self._notes.popleft().addresses)
 
     def of(self, device: int) -> list[Note]:
-        """Return what was noted of a device, oldest first."""
+        """Return the notes of a device, oldest first."""
         with self._lock:
             return [note for note in self._notes if note.device == device]
 
@@ -101,9 +101,9 @@ def classify(
 ) -> NDArray[np.int8]:
     """Return a category for each allocation, as an index into gmlake.pictures.CATEGORIES.
 
-    lives: who lived when, rows of `events`. events: of one device, in order, with the marks among
-    them. labels: of the marks, by their ids. sites: what the sites of `lives` stand for. notes:
-    addresses of that device that were seen.
+    lives: the lives of blocks, as rows of `events`. events: of one device, in order, including the
+    marks. labels: of the marks, by their ids. sites: by the numbers in `lives`. notes: the known
+    addresses of that device.
     """
     result = np.full(len(lives.born), UNKNOWN, np.int8)
     marks = _Marks(events, labels)
@@ -119,7 +119,7 @@ def classify(
 
 
 class _Marks:
-    """The marks of phases: at which rows, and of what."""
+    """The marks of phases: their rows and labels."""
 
     def __init__(self, events: Records, labels: Sequence[str]) -> None:
         rows = np.flatnonzero(events["kind"] == Kind.MARK)
@@ -145,7 +145,7 @@ class _Marks:
 
 
 def _is_activation(lives: Lives, marks: _Marks, sites: Mapping[int, PhasedSite]) -> Flags:
-    """Say for each allocation whether a forward pass made it and a backward pass found it."""
+    """Return for each allocation whether a forward pass made it and a backward pass found it."""
     numbers, which = np.unique(lives.site, return_inverse=True)
     phases = [sites[number].phase if number in sites else "" for number in numbers.tolist()]
     is_forward = np.array([phase == FORWARD for phase in phases], np.bool_)[which]

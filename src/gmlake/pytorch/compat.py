@@ -1,6 +1,6 @@
-"""What the allocator uses of PyTorch that is private to PyTorch: only this file names such parts.
+"""The private parts of PyTorch that the allocator uses: no other file of it names such parts.
 
-PARTS says of each what does not work where it is gone, versions.SEEN which PyTorch has them all.
+PARTS says for each what breaks without it, versions.SEEN which PyTorch versions have them all.
 """
 
 # mypy: allow-untyped-calls, allow-subclassing-any
@@ -50,17 +50,17 @@ def is_in_bad_fork() -> bool:
 
 
 def when_cuda_starts(call: Callable[[], object]) -> None:
-    """Call when CUDA starts, now if it has."""
+    """Call a function when CUDA starts, or now if it has started."""
     torch.cuda._lazy_call(call)
 
 
 def device_count() -> int:
-    """Return how many devices there are without starting CUDA; -1 where that is not known."""
+    """Return how many devices there are without starting CUDA; -1 if that is not known."""
     return int(getattr(torch.cuda, "_device_count_nvml", lambda: -1)())
 
 
 def is_in_use(device: int) -> bool:
-    """Whether this process has a context of CUDA there."""
+    """Whether this process has a CUDA context on a device."""
     return bool(_C._cuda_hasPrimaryContext(device))
 
 
@@ -76,7 +76,7 @@ graph_task: Final[Callable[[], int]] = _C._current_graph_task_id
 
 
 def at_the_end_of_backward(call: Callable[[], object]) -> None:
-    """Call when the backward pass that runs is over."""
+    """Call a function when the running backward pass is over."""
     engine: Any = torch.autograd.Variable._execution_engine
     engine.queue_callback(call)
 
@@ -84,8 +84,8 @@ def at_the_end_of_backward(call: Callable[[], object]) -> None:
 def run_backward(number: torch.Tensor) -> None:
     """Run a backward pass from a number.
 
-    torch.Tensor.backward() gives PyTorch's threads an object of Python's in some versions, which
-    they drop later; this gives them none.
+    In some versions torch.Tensor.backward() passes PyTorch's threads a Python object, which they
+    drop later; this passes them none.
     """
     engine: Any = torch.autograd.Variable._execution_engine
     engine.run_backward(
@@ -100,18 +100,18 @@ def run_backward(number: torch.Tensor) -> None:
 
 
 def without_torch_functions() -> AbstractContextManager[object]:
-    """Let no mode and no subclass see what is called inside."""
+    """Hide the calls inside from all modes and subclasses."""
     context: AbstractContextManager[object] = _C.DisableTorchFunction()
     return context
 
 
 def function_modes() -> list[Any]:
-    """Return the modes of functions that are on, the innermost last."""
+    """Return the active function modes, the innermost last."""
     return list(overrides._get_current_function_mode_stack())
 
 
 def set_function_modes(modes: Iterable[Any]) -> None:
-    """Have these modes and no others, the innermost last."""
+    """Set the active function modes, the innermost last."""
     while _C._len_torch_function_stack():
         overrides._pop_mode()
     for mode in modes:
@@ -119,7 +119,7 @@ def set_function_modes(modes: Iterable[Any]) -> None:
 
 
 def default_device_mode() -> Any:  # noqa: ANN401 (torch's own, without a type)
-    """Return the mode of torch.set_default_device(); None where there is none."""
+    """Return the mode of torch.set_default_device(); None if there is none."""
     context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
     return getattr(context, "device_context", None)
 
@@ -133,12 +133,12 @@ def may_have_cuda() -> bool:
 
 
 def watch_refusals(call: Callable[[int, int, int, int], None]) -> None:
-    """Call with device, size, what the program may have, and what is free, before each refusal."""
+    """Call a function with device, size, limit and free bytes before each OutOfMemoryError."""
     _C._cuda_attach_out_of_memory_observer(call)
 
 
 def memory_snapshot() -> dict[str, Any]:
-    """Return the state of memory, and its history as far as one is kept."""
+    """Return the state of memory, and its history if one is kept."""
     found: dict[str, Any] = torch.cuda.memory._snapshot()
     return found
 
@@ -154,20 +154,20 @@ def is_recording_history() -> bool:
 
 
 def record_history(most_events: int) -> None:
-    """Let PyTorch keep the last events of memory, with the lines of Python that asked."""
+    """Make PyTorch keep the last memory events, with the Python lines that made the requests."""
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
 
 
 def stop_history() -> None:
-    """Let PyTorch keep no history of memory any more."""
+    """Stop PyTorch's memory history."""
     torch.cuda.memory._record_memory_history(enabled=None)
 
 
 def stream_wrapper() -> Callable[..., Any] | None:
-    """Return what wraps the handle of another library's stream; None where this PyTorch cannot."""
+    """Return PyTorch's function that wraps another library's stream; None if it has none."""
     return getattr(_C, "_cuda_getStreamFromExternal", None)
 
 
 def replace_stream_wrapper(wrap: Callable[..., Any]) -> None:
-    """Let another function do that, also for names that were imported earlier."""
+    """Replace that function, also under names that were imported earlier."""
     _C._cuda_getStreamFromExternal = wrap

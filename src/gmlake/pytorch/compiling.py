@@ -1,7 +1,7 @@
-"""The adapter to PyTorch's C++ allocator interface, made from its sources and PyTorch's headers.
+"""Builds the adapter to PyTorch's C++ allocator interface from sources and PyTorch's headers.
 
-PyTorch's virtual tables differ in every minor version, so there is an adapter for each. What is
-here knows nothing of the PyTorch that is installed.
+PyTorch's virtual tables differ in every minor version, so there is an adapter for each. This module
+does not depend on the installed PyTorch.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CXX20_SINCE: Final = 14
 
 
 class AdapterError(RuntimeError):
-    """There is no adapter for this PyTorch, and none can be made; the text says why."""
+    """There is no adapter for this PyTorch, and none can be built; the text says why."""
 
 
 def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str:
-    """Return what an adapter is called; no two that are made from different things share a name.
+    """Return an adapter's file name, which is unique for each set of sources.
 
-    build: names a PyTorch that is no release, whose headers are nobody else's.
+    build: identifies a PyTorch that is not a release, whose headers are its own.
     """
     digest = hashlib.sha256()
     parts = (platform.machine(), *_options(minor, has_cxx11_abi=has_cxx11_abi), build)
@@ -46,7 +46,7 @@ def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str
 
 
 def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
-    """Return an adapter, made where nobody else can reach it. Raises AdapterError.
+    """Return an adapter, built where no other user can reach it. Raises AdapterError.
 
     home: the folder `torch` with the headers and libraries of a build of PyTorch for CUDA.
     """
@@ -56,7 +56,7 @@ def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp")),
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
-        # What is made of the same is the same, wherever that lies.
+        # The same sources give the same file, wherever they lie.
         *(f"-ffile-prefix-map={home}=torch", f"-ffile-prefix-map={SOURCES}=gmlake"),
     ]
     try:

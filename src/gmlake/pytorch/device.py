@@ -1,4 +1,4 @@
-"""What PyTorch can do in this process, found out without starting CUDA: a fork stays possible."""
+"""Queries about PyTorch in this process that do not start CUDA, so that a fork stays possible."""
 
 # mypy: allow-untyped-calls
 
@@ -13,9 +13,9 @@ from gmlake.pytorch import compat
 
 
 def absence() -> str:
-    """Say why there is nothing to serve: no CUDA in PyTorch, no driver, no device. "" if there is.
+    """Say why nothing can be served: no CUDA in PyTorch, no driver, no device; else "".
 
-    Asking CUDA itself would start it, so a driver that finds no device later passes.
+    Asking CUDA itself would start it, so a driver that later finds no device goes unnoticed.
     """
     if not compat.may_have_cuda():
         return "this PyTorch was built without CUDA"
@@ -28,7 +28,7 @@ def absence() -> str:
 
 
 def device_count() -> int | None:
-    """Return how many devices PyTorch will see; None where only starting CUDA would tell."""
+    """Return how many devices PyTorch will see; None if only starting CUDA would tell."""
     if torch.cuda.is_initialized():
         return int(torch.cuda.device_count())
     count = compat.device_count()

@@ -59,7 +59,7 @@ class Elastic:
 
     @property
     def rows(self) -> int:
-        """The number of rows: as last requested, and never more than have memory."""
+        """The number of rows: as last requested, but never more than have memory."""
         return min(self._rows, self.memory_bytes // self._row_bytes)
 
     @property
@@ -76,7 +76,7 @@ class Elastic:
 
     @property
     def memory_bytes(self) -> int:
-        """Its device memory."""
+        """The allocated device memory in bytes."""
         return self._memory.memory
 
     @property
@@ -123,12 +123,12 @@ class Elastic:
         self._memory.close()
 
     def _look(self, rows: int) -> tuple[int, int]:
-        """Return the bytes of so many rows, and those that there are."""
+        """Return the bytes of so many rows, and the bytes allocated now."""
         if not 0 <= operator.index(rows) <= self.shape[0]:
             raise ValueError(f"{rows} rows requested; it may have 0 to {self.shape[0]}")
         _ = self.whole
         held = self.memory_bytes
-        self._rows = min(self._rows, held // self._row_bytes)  # where shrinking was broken off
+        self._rows = min(self._rows, held // self._row_bytes)  # if shrinking was interrupted
         return rows * self._row_bytes, held
 
     def _reserve(self, wanted: int, held: int, ahead: int) -> None:
@@ -141,7 +141,7 @@ class Elastic:
             self._resize_after_all(wanted)
 
     def _order_use(self) -> None:
-        """Let a stream that uses memory for the first time wait for whom it served before."""
+        """Make a stream's first use of the memory wait for earlier uses on other streams."""
         stream = current_stream(self.device.index)
         if stream not in self._ordered and self._order(
             self._stream, before=torch.cuda.current_stream(self.device)
@@ -149,10 +149,10 @@ class Elastic:
             self._ordered.add(stream)
 
     def _order(self, stream: torch.cuda.Stream, before: torch.cuda.Stream) -> bool:
-        """Let what comes on one stream run after what is queued on another.
+        """Make `before`'s further work run after the work queued on `stream`.
 
-        The core knows the stream that was current at first; work may be on the one that is now.
-        False, and nothing is done, while a graph is captured: that queues no work.
+        The core knows the stream that was current at creation; the current one may have work, too.
+        Does nothing and returns False while a graph is captured, which queues no work.
         """
         if torch.cuda.is_current_stream_capturing():
             return False
@@ -161,7 +161,7 @@ class Elastic:
         return True
 
     def _resize_after_all(self, wanted: int) -> None:
-        """Try again with what PyTorch's own allocator holds idle."""
+        """Retry after releasing the idle memory of PyTorch's own allocator."""
         torch.cuda.empty_cache()
         try:
             self._memory.resize(wanted)
@@ -175,7 +175,6 @@ class Elastic:
         return self.rows
 
     def __enter__(self) -> Self:
-        """Nothing but the object: it is closed at the end."""
         return self
 
     def __exit__(
@@ -190,7 +189,6 @@ class Elastic:
         raise TypeError("an elastic tensor can be neither copied nor pickled; its `tensor` can")
 
     def __repr__(self) -> str:
-        """Say what it has of what it may have."""
         held = format_size(self.memory_bytes)
         return (
             f"<gmlake.Elastic: {self.rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "

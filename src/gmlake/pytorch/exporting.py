@@ -1,7 +1,7 @@
-"""Memory that transports take whole: each tensor in one allocation of the driver, in no view.
+"""Memory that transports can register: each tensor in one allocation of the driver, not stitched.
 
-NCCL's registered buffers, RDMA and other processes know memory by its physical allocations. What
-they register must lie in one, while a stitched tensor lies in many.
+NCCL's registered buffers, RDMA and other processes address memory by its physical allocations. A
+registered buffer must lie in one, while a stitched tensor lies in many.
 """
 
 # mypy: allow-untyped-calls
@@ -63,7 +63,7 @@ def is_exportable(tensor: torch.Tensor) -> bool:
 
 
 def _in_one_chunk(lake: Lake, address: int) -> bool | None:
-    """Whether a block lies in one chunk of the lake; None where it is not the lake's."""
+    """Whether a block lies in one chunk of the lake; None if it is not the lake's."""
     if not address:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Regions that a thread enters: what it allocates inside comes from the lakes of the region."""
+"""Regions that a thread enters: its allocations inside come from the lakes of the region."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from gmlake.pytorch.session import is_enabled, is_passed_by, why_off
 
 
 class Inside(_core.Inside, ContextDecorator):
-    """Lets the thread that enters it be served by the lakes of a region, until it leaves.
+    """Serves the thread that enters it from the lakes of a region, until it leaves.
 
-    The core knows who is inside: an exit, on whatever thread, ends one entry and leaves the others
-    as they are, and what nobody holds any more is left, too.
+    The core keeps the entries: an exit, on any thread, ends one entry and no other. Entries whose
+    object was garbage-collected end, too.
     """
 
     def __init__(self, title: str, *, everywhere: bool = False) -> None:
         """Describe the entry; entering begins it.
 
-        title: what an error calls it. everywhere: whether it holds for all threads that are inside
-        of nothing themselves, too.
+        title: its name in errors. everywhere: whether it also applies to all threads that have
+        entered no region themselves.
         """
         self._title = title
         self.is_everywhere = everywhere
 
     def region(self) -> tuple[int, bool, bool]:
-        """Return what the core enters: number, takes_graphs, is_exclusive. Raises RuntimeError."""
+        """Return the core's region: number, takes_graphs, is_exclusive. Raises RuntimeError."""
         if not is_enabled():
             advice = why_off() or "call gmlake.enable() first, or start it with `gmlake run`"
             raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")

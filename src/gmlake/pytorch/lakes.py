@@ -1,4 +1,4 @@
-"""The lakes that serve PyTorch: one for each device that has asked for memory, never closed."""
+"""The lakes that serve PyTorch: one for each device that was used, never closed."""
 
 # mypy: allow-untyped-calls
 
@@ -13,7 +13,7 @@ from gmlake.snapshots.capture import providers
 
 
 def find(device: int) -> Lake | None:
-    """Return the lake of a device; None while nothing was asked of it, and in a forked child.
+    """Return the lake of a device; None before its first request, and in a forked child.
 
     The locks of a parent's lakes must not be touched: another thread may have held one.
     """
@@ -31,7 +31,7 @@ def by_device() -> dict[int, Lake]:
 
 
 def current_device() -> int:
-    """Return the device that PyTorch uses now, 0 where it uses none yet; starts nothing."""
+    """Return PyTorch's current device, 0 if it uses none yet, without starting CUDA."""
     return int(torch.cuda.current_device()) if torch.cuda.is_initialized() else 0
 
 
@@ -41,7 +41,7 @@ def all_lakes() -> list[Lake]:
 
 
 def of_regions(device: int | None = None) -> list[tuple[int, int, Lake]]:
-    """Return (region, device, lake) of each lake that regions have, on a device or on all."""
+    """Return (region, device, lake) of each region's lakes, on a device or on all."""
     if compat.is_in_bad_fork():
         return []
     found = [
@@ -53,46 +53,46 @@ def of_regions(device: int | None = None) -> list[tuple[int, int, Lake]]:
 
 
 def on_device(device: int) -> list[Lake]:
-    """Return every lake on a device: its own, where it has one, and those of regions."""
+    """Return every lake on a device: its own, if it has one, and those of regions."""
     main = find(device)
     return [*([] if main is None else [main]), *(lake for _, _, lake in of_regions(device))]
 
 
 def everywhere() -> list[Lake]:
-    """Return every lake, also those of regions."""
+    """Return every lake, including those of regions."""
     return [*all_lakes(), *(lake for _, _, lake in of_regions())]
 
 
 def trim_all() -> None:
-    """Give what serves nobody back, on every device and in every region."""
+    """Release idle memory, on every device and in every region."""
     for lake in everywhere():
         lake.trim()
 
 
 def reserved_bytes() -> int:
-    """Return what all lakes hold."""
+    """Return the reserved bytes of all lakes."""
     return sum(lake.stats()["reserved_bytes"] for lake in everywhere())
 
 
 def in_regions_bytes(device: int) -> int:
-    """Return what regions that are awake hold on a device."""
+    """Return the bytes that awake regions reserve on a device."""
     held = [lake for _, _, lake in of_regions(device) if not lake.is_asleep]
     return sum(lake.stats()["reserved_bytes"] for lake in held)
 
 
 def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
-    """Return how a device is shared out, in bytes, {} where CUDA does not tell.
+    """Return how a device's memory is divided, in bytes; {} if CUDA does not tell.
 
-    held_bytes: by the device's lake. device_bytes: its size. device_free_bytes: what it has left.
-    regions_bytes: what regions that are awake hold. pytorch_bytes: what PyTorch's own allocator
-    holds. other_bytes: all else, such as contexts of CUDA, NCCL and other processes.
+    held_bytes: reserved by the device's lake. device_bytes: its size. device_free_bytes: free on
+    it. regions_bytes: reserved by awake regions. pytorch_bytes: reserved by PyTorch's own
+    allocator. other_bytes: all else, such as CUDA contexts, NCCL and other processes.
     """
     if compat.is_in_bad_fork() or not torch.cuda.is_initialized():
         return {}
     try:
         free_bytes, size_bytes = map(int, torch.cuda.mem_get_info(device))
         counted_bytes = int(torch.cuda.memory_reserved(device))
-    except RuntimeError:  # while a graph is captured, say
+    except RuntimeError:  # e.g. while a graph is captured
         return {}
     ever_bytes = sum(lake.stats()["reserved_bytes"] for _, _, lake in of_regions(device))
     regions_bytes = in_regions_bytes(device)

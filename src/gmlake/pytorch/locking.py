@@ -1,4 +1,4 @@
-"""Locks of the process, which a child of fork() finds free."""
+"""Locks of the process, which are free in a child of fork()."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def process_lock() -> RLock:
-    """Return a lock that its holder may take again, for as long as the process lasts.
+    """Return a reentrant lock that lasts as long as the process.
 
-    In a child its holder may be a thread that only the parent has. Taking and giving it back in a
-    `with` is no code of Python, so no interrupt comes between.
+    In a child, its holder may be a thread that only the parent has. `with` acquires and releases it
+    in C, so no interrupt comes in between.
     """
     made = threading.RLock()
     os.register_at_fork(after_in_child=made._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,7 +1,8 @@
-"""Native mode: gmlake behind PyTorch's C++ allocator interface, in front of PyTorch's allocator.
+"""Native mode: gmlake implements PyTorch's C++ allocator interface and wraps PyTorch's allocator.
 
-It can begin at any time, and nothing of PyTorch is missing: what gmlake does not serve, PyTorch's
-own allocator does. Once in place the adapter stays until the process ends; a flag says who serves.
+It can begin at any time, and no feature of PyTorch is missing: PyTorch's own allocator serves the
+requests that gmlake does not. Once installed, the adapter stays until the process ends; a flag
+selects the allocator.
 """
 
 # mypy: allow-untyped-calls
@@ -21,7 +22,7 @@ _REASON_BYTES = 256
 
 
 class _Process:
-    """What holds until the process ends."""
+    """State that lasts until the process ends."""
 
     def __init__(self) -> None:
         self.adapter: ctypes.CDLL | None = None  # once it is in place
@@ -37,9 +38,9 @@ def is_installed() -> bool:
 
 
 def install() -> str:
-    """Put the adapter in place, for good; return why that is impossible, "" where it is done.
+    """Install the adapter until the process ends; return "", or why that is impossible.
 
-    Raises RuntimeError while a graph is captured, after which it is possible.
+    Raises RuntimeError while a graph is captured; it can be retried afterwards.
     """
     if is_installed() or _process.obstacle:
         return _process.obstacle
@@ -55,13 +56,13 @@ def install() -> str:
 
 
 def serve(*, is_wanted: bool) -> None:
-    """Let tensors come from gmlake from now on, or from PyTorch's allocator."""
+    """Allocate tensors from gmlake from now on, or else from PyTorch's allocator."""
     if _process.adapter is not None:
         _process.adapter.gml_native_serve(ctypes.c_bool(is_wanted))
 
 
 def _put_in_place() -> ctypes.CDLL:
-    """Raises AdapterError."""
+    """Load and install the adapter. Raises AdapterError."""
     if device.backend() == "pluggable":
         raise AdapterError(
             "another allocator was put into PyTorch by change_current_allocator(); leave that out"

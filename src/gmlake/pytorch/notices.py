@@ -1,4 +1,4 @@
-"""What a user has to know, each said once."""
+"""Messages to the user, each shown once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _said: set[str] = set()
 
 
 def once(key: str, text: str) -> None:
-    """Warn with one line, in the name of whoever called gmlake or PyTorch; once per process."""
+    """Warn with one line, at the user's call into gmlake or PyTorch; once per process."""
     if key not in _said:
         _said.add(key)
         warnings.warn(text, GmlakeWarning, stacklevel=_level())
@@ -29,7 +29,7 @@ def say(text: str) -> None:
 
 
 def _level() -> int:
-    """Return the stack level, as once() sees it, of the nearest frame of a user."""
+    """Return the stack level, as seen by once(), of the nearest frame of the user's."""
     level = 1
     frame = sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None:

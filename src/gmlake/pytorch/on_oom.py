@@ -1,8 +1,8 @@
-"""A file about the memory of a process, written when that runs out.
+"""Writes a file about the memory of a process when that runs out.
 
-It is PyTorch's snapshot, with the refusal as its last event, so that every tool for snapshots reads
-it. PyTorch calls an observer before it raises; an observer can never be taken off again, so one
-stays, and does nothing where no file is wanted.
+The file is PyTorch's snapshot, with the refusal as its last event, so that every tool for snapshots
+reads it. PyTorch calls an observer before it raises; observers cannot be removed, so one stays, and
+does nothing unless a file is wanted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_EVENTS: Final = 200_000
 
 
 class _Process:
-    """What holds for this process; regions guard it by their lock."""
+    """State of this process, guarded by the regions' lock."""
 
     def __init__(self) -> None:
         self.wanted = ""  # the file; "": none
@@ -41,7 +41,7 @@ _process = _Process()
 
 
 def prepare(*, has_lines: bool) -> None:
-    """Be called when memory runs out, as soon as CUDA is in use; with lines, keep a history."""
+    """Watch for refusals once CUDA starts; has_lines: also keep a history."""
     _process.has_lines = has_lines
     if not _process.is_prepared:
         _process.is_prepared = True
@@ -49,7 +49,7 @@ def prepare(*, has_lines: bool) -> None:
 
 
 def write_to(path: str) -> None:
-    """Write there from now on; "" for nowhere."""
+    """Set the file to write to from now on; "" for none."""
     _process.wanted = path
 
 
@@ -60,7 +60,7 @@ def _watch() -> None:
 
 
 def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -> None:
-    """Write the file; called by PyTorch, whose allocator no exception may pass through."""
+    """Write the file; called inside PyTorch's allocator, so it must not raise."""
     wanted = _process.wanted
     if not wanted:
         return
@@ -89,15 +89,15 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
 def _with_refusal(
     document: dict[str, Any], device: int, size_bytes: int, free_bytes: int
 ) -> dict[str, Any]:
-    """Return a snapshot whose history ends with the refusal, also where PyTorch keeps none.
+    """Return a snapshot whose history ends with the refusal, even if PyTorch keeps no history.
 
-    It also says how large the device is, which tells how much of it others have, and what the
-    exception says could still be served.
+    It also records the size of the device, which tells how much others use, and the largest request
+    that could still be served.
     """
     settings = document["allocator_settings"]
     settings[f"{DEVICE_BYTES}.{device}"] = compat.device_bytes(device)
     lake = lakes.find(device)
-    if lake is not None and not _core.torch_has_entered():  # else a region may have refused
+    if lake is not None and not _core.torch_has_entered():  # otherwise a region may have refused
         settings[f"{LARGEST_FREE_BYTES}.{device}"] = lake.stats()["largest_free_bytes"]
     events = document["device_traces"][device]
     if all(event["action"] != "oom" for event in events[-2:]):  # the last may be this snapshot
@@ -108,7 +108,7 @@ def _with_refusal(
 
 
 def _write(wanted: str, document: dict[str, Any]) -> Path:
-    """Write a file that was not there; return its path. Raises OSError."""
+    """Write a new file; return its path. Raises OSError."""
     for path in _names(Path(wanted)):
         with suppress(FileExistsError), path.open("xb") as file:
             try:
@@ -122,7 +122,7 @@ def _write(wanted: str, document: dict[str, Any]) -> Path:
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """Yield the names to try: with the rank where there are several, then with the process."""
+    """Yield the names to try: with the rank if there are several, then with the process."""
     rank = os.environ.get("RANK", "")
     stem = f"{path.stem}-rank{rank}" if rank.isdigit() else path.stem
     yield path.with_name(f"{stem}{path.suffix}")

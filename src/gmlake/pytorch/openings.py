@@ -1,12 +1,12 @@
-"""What lasts from an entry to an exit, where either may be broken off.
+"""State that lasts from an entry to an exit, either of which may be interrupted.
 
-An interrupt (Ctrl-C) may come at any instant, also between the last line of an entry and the block
-behind it, or at the first line of an exit, and then nobody ends what began. So what is open holds
-its owner weakly: one whose owner is gone is over, and so is one whose exit was broken off. Whoever
-comes next ends it.
+An interrupt (Ctrl-C) may come at any instant, even between the last line of an entry and the block
+behind it, or at the first line of an exit, which then ends nothing. So an opening references its
+owner weakly: it is over once its owner is collected, or if its exit was interrupted. The next entry
+or exit then ends it.
 
-What a program names in `with ... as name` lives on behind the block. So the owner is what the
-`with` itself holds, and `name` is another object.
+The object that a program names in `with ... as name` outlives the block. So the owner is the object
+that the `with` itself holds, and `name` is another one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 
 class Opening:
-    """What one entry began, and its exit ends."""
+    """State that begins with one entry, and ends with its exit."""
 
     def __init__(self) -> None:
         self._owner: weakref.ref[object] | None = None
         self.is_ended = False
 
     def belongs_to(self, owner: object) -> None:
-        """Last no longer than this object."""
+        """End this opening, at the latest, with this object."""
         self._owner = weakref.ref(owner)
 
     @property
@@ -32,5 +32,5 @@ class Opening:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody will end it any more."""
+        """Whether its exit began, or its owner is gone."""
         return self.is_ended or self.owner is None

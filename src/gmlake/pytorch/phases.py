@@ -1,4 +1,4 @@
-"""Phases by name, steps by owner, and who is told of them; what hooks on models need."""
+"""Named phases, steps by owner, and their listeners; helpers for hooks on models."""
 
 # mypy: allow-untyped-calls
 
@@ -24,10 +24,10 @@ BETWEEN: Final = call_sites.BETWEEN
 
 
 class Hook:
-    """A hook, which compilers do not see.
+    """A hook that compilers do not see.
 
-    It stays with its model: a copy, and a file that the model is saved to, have in its place what
-    does nothing, and needs no gmlake to be read.
+    Copies of the model, and files that it is saved to, contain a function in its place that does
+    nothing, and that loads without gmlake.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -70,7 +70,7 @@ def nodes_of(value: object) -> list[Any]:
 
 
 class Named:
-    """One use of phase(), from its begin to its end. One that is gone is over, too: hold it weakly.
+    """One use of phase(), from begin to end. A collected one is over, too: reference it weakly.
 
     name: as given.
     """
@@ -81,16 +81,16 @@ class Named:
 
 
 class Listener(Protocol):
-    """Who is told by name, inside of steps and outside of them."""
+    """Receives named phases and steps."""
 
     def enter_named(self, named: Named) -> None:
-        """Be in that phase from here on."""
+        """Enter a phase."""
 
     def leave_named(self) -> None:
-        """Be where the program was before the phase that is over."""
+        """Return to the place before the phase that is over."""
 
     def step_begins(self) -> None:
-        """Be in a step."""
+        """A step begins."""
 
 
 _steps: list[object] = []  # the owners of open steps
@@ -98,12 +98,12 @@ _listeners: list[Listener] = []
 
 
 def add_listener(listener: Listener) -> None:
-    """Tell of phases by name, and of steps."""
+    """Notify a listener of named phases and of steps."""
     _listeners.append(listener)
 
 
 def remove_listener(listener: Listener) -> None:
-    """Tell no more."""
+    """Stop notifying a listener."""
     if listener in _listeners:
         _listeners.remove(listener)
 
@@ -116,7 +116,7 @@ def begin_step(owner: object) -> None:
 
 
 def end_step(owner: object) -> None:
-    """The owner has no open step any more."""
+    """End the owner's step, if one is open."""
     if owner in _steps:
         _steps.remove(owner)
 
@@ -127,7 +127,7 @@ def is_in_step() -> bool:
 
 
 def end_steps() -> None:
-    """Nobody has an open step."""
+    """End all open steps."""
     _steps.clear()
 
 

@@ -1,4 +1,4 @@
-"""Recordings: the last events of every lake, who asked, and what for."""
+"""Recordings: the last events of every lake, with their call sites and categories."""
 
 # mypy: allow-untyped-calls
 
@@ -56,9 +56,9 @@ class Recording:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What gmlake.snapshot() gave at the end, with these events; until then, what it gives now.
+        """The gmlake.snapshot() of the end, with these events; until then, the current one.
 
-        Empty where gmlake served nothing.
+        Empty if gmlake served nothing.
         """
         return self._session.snapshot or (snapshot() if self.is_on else Snapshot())
 
@@ -67,7 +67,7 @@ class Recording:
         self._session.stop()
 
     def __enter__(self) -> Self:
-        """Return another of the same, which may outlive the block: it is on already."""
+        """Return another object for the same recording, which is on; it may outlive the block."""
         return type(self)(self._session)
 
     def __exit__(
@@ -79,7 +79,6 @@ class Recording:
         self.stop()
 
     def __repr__(self) -> str:
-        """Say whether it is on and what it knows."""
         state = "on" if self.is_on else "ended"
         return (
             f"<gmlake.Recording: {state}, {len(self.table.sites()) - 1} sites, "
@@ -87,13 +86,13 @@ class Recording:
         )
 
     def _repr_html_(self) -> str | None:
-        """Draw the events so far, or those at the end; None where nothing was served."""
+        """Draw the events so far, or those at the end; None if nothing was served."""
         seen = self.snapshot
         return seen._repr_html_() if seen.devices else None
 
 
 class _Session(Observer, Opening):
-    """What one call of gmlake.record() began."""
+    """The recording that one call of gmlake.record() began."""
 
     def __init__(self, settings: _Settings) -> None:
         super().__init__()
@@ -108,7 +107,7 @@ class _Session(Observer, Opening):
         self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}  # and its state's length
 
     def start(self) -> None:
-        """Begin. What fails is to be ended."""
+        """Begin. If this fails, call end()."""
         _core.torch_keep_history(self._settings.max_events)
         self.is_on = True
         self._tracker.start()
@@ -120,7 +119,7 @@ class _Session(Observer, Opening):
             self._paths.start()
 
     def stop(self) -> None:
-        """Take the snapshot, and end; nothing where it ended already."""
+        """Take the snapshot, and end; does nothing if it ended already."""
         self.is_ended = True
         with _turn.lock:
             if _turn.session is not self:
@@ -136,7 +135,7 @@ class _Session(Observer, Opening):
         self.snapshot = snapshot()
 
     def end(self) -> None:
-        """Keep nothing any more. May be broken off at any place, and is done again then."""
+        """Stop recording. May be interrupted anywhere; a further call completes it."""
         self.forget()
         _core.torch_keep_history(0)
         _turn.give(self)
@@ -149,17 +148,17 @@ class _Session(Observer, Opening):
     # ---- what is seen of the program ------------------------------------------------------------
 
     def model_found(self, model: nn.Module) -> None:
-        """Note where its parameters and buffers are."""
+        """Note the addresses of its parameters and buffers."""
         key, models = id(model), self._models
         models[key] = weakref.ref(model, lambda _gone: models.pop(key, None))
         self._note(categories.PARAMETER, [*model.parameters(), *model.buffers()])
 
     def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
-        """Note where the gradients are."""
+        """Note the addresses of the gradients."""
         self._note(categories.GRADIENT, _gradients(_parameters(optimizer)))
 
     def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
-        """Note where its state is, where there is some for more parameters than before."""
+        """Note the addresses of its state, if more parameters have one than before."""
         count = len(optimizer.state)
         known = self._optimizers.get(id(optimizer))
         if known is None or known[0]() is not optimizer or known[1] != count:
@@ -168,7 +167,7 @@ class _Session(Observer, Opening):
             self._note(categories.PARAMETER, _parameters(optimizer))
 
     def _look_again(self) -> None:
-        """Note what there is at the end."""
+        """Note the addresses at the end."""
         for model in filter(None, [reference() for reference in list(self._models.values())]):
             held = list(model.parameters())
             self._note(categories.PARAMETER, [*held, *model.buffers()])
@@ -193,7 +192,7 @@ class _Session(Observer, Opening):
 
 
 class _Settings:
-    """What gmlake.record() was asked for."""
+    """The arguments of gmlake.record(), checked."""
 
     def __init__(
         self, max_events: object, frames: object, model: object, optimizers: object
@@ -208,19 +207,19 @@ class _Settings:
 
 
 class _Turn:
-    """Which recording is on: lakes keep one history."""
+    """The recording that is on: lakes keep one history."""
 
     def __init__(self) -> None:
         self.lock = process_lock()
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, in a forked child."""
+        """Forget all recordings, in a forked child."""
         self.session: _Session | None = None
         self.last: _Session | None = None
 
     def end_finished(self) -> None:
-        """End one that is over. Raises RuntimeError where one is on that somebody holds."""
+        """End a recording that is over. Raises RuntimeError if one is still on."""
         if self.session is not None and self.session.is_over:
             self.session.end()
         if self.session is not None:
@@ -260,10 +259,9 @@ def record(
         any other.
     optimizers: one or several that already have state; others are found at their first step.
 
-    Where there is no CUDA, nothing is recorded and a GmlakeWarning says so once; so it does where
-    gmlake serves nothing. Raises RuntimeError where a recording is on already that somebody holds,
-    TypeError and ValueError for arguments that make no sense, and MemoryError where max_events do
-    not fit into memory.
+    Without CUDA, nothing is recorded and a GmlakeWarning says so once; also if gmlake serves
+    nothing. Raises RuntimeError if a recording is on whose object still exists, TypeError and
+    ValueError for invalid arguments, and MemoryError if max_events do not fit into memory.
     """
     settings = _Settings(max_events, frames, model, optimizers)
     with _turn.lock:

@@ -1,4 +1,4 @@
-"""How the lakes below PyTorch are opened, without PyTorch itself."""
+"""Settings for opening the lakes below PyTorch, without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleTy
 
 
 def configure(settings: Settings) -> None:
-    """Let lakes be opened with these settings; ValueError where one is open with others."""
+    """Set how lakes are opened; ValueError if one is open with other settings."""
     _core.torch_configure(
         "cuda",
         settings.policy,

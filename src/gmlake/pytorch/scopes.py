@@ -1,10 +1,10 @@
-"""Where each thread of a program is, from hooks on every module and optimizer.
+"""Tracks where each thread of a program is, by hooks on every module and optimizer.
 
-A module's requests carry its name: those of its forward pass from when it begins until it ends, and
-those of its backward pass, wherever autograd runs it. For that, nodes of the graph that autograd
-records are marked as the property of a module where a module begins (what its inputs came from
-belongs to whoever called it) and where it ends (what its outputs came from is its own, unless it is
-a module's inside of it). Between two such nodes the backward pass is where it was.
+A module's requests carry its name: those of its forward pass, from begin to end, and those of its
+backward pass, wherever autograd runs it. To do so, nodes of autograd's graph are assigned to a
+module: at its begin, the nodes that made its inputs go to its caller; at its end, the nodes that
+made its outputs go to the module, unless they belong to a module inside it. Between two such nodes
+the scope of the backward pass does not change.
 
 Nothing here waits for a lock or looks at memory; the graph and the models stay as they are.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from gmlake.pytorch.call_sites import Table
 
-_OWNED: Final = "gmlake"  # the key of a node's metadata that says that it is somebody's
+_OWNED: Final = "gmlake"  # the key in a node's metadata that marks it as assigned
 _NOTHING: Final = -1  # no backward pass
 _WRAPPED: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -52,7 +52,7 @@ _Owner: TypeAlias = "int | weakref.ref[phases.Named]"
 
 
 class _Here:
-    """Where one thread is. outer: (owner, scope, phase) of what was entered and not left."""
+    """The place of one thread. outer: (owner, scope, phase) of everything entered and not left."""
 
     __slots__ = ("base", "is_worker", "outer", "phase", "scope", "task")
 
@@ -65,33 +65,33 @@ class _Here:
 
 
 class _Local(threading.local):
-    """What each thread has of its own."""
+    """State of each thread."""
 
     def __init__(self) -> None:
         self.here = _Here()
 
 
 class Observer:
-    """What a recording wants to know, beyond places."""
+    """Receives a recording's events beyond places."""
 
     def model_found(self, model: nn.Module) -> None:
-        """See a model for the first time."""
+        """A model is seen for the first time."""
 
     def pass_begins(self, model: nn.Module) -> None:
-        """A model is called from outside of any other."""
+        """A model is called from outside any other."""
 
     def optimizer_begins(self, optimizer: Any) -> None:  # noqa: ANN401 (torch has it untyped)
-        """Gradients are complete."""
+        """An optimizer's step begins: gradients are complete."""
 
     def optimizer_ends(self, optimizer: Any) -> None:  # noqa: ANN401
-        """Its state exists."""
+        """An optimizer's step ends: its state exists."""
 
 
 class Tracker:
     """Tells the core where each thread is, while it is on.
 
-    table: where numbers come from. set_site: called in the thread that is there, with the number of
-    the place. note_mark: called with the number of a mark where a phase or a step begins.
+    table: where numbers come from. set_site: called in the thread concerned, with the number of its
+    place. note_mark: called with the number of a mark when a phase or a step begins.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Tracker:
         phases.add_listener(self)
 
     def stop(self) -> None:
-        """End. What hangs on the graphs of autograd does nothing from here on."""
+        """Stop. Hooks that remain on autograd's graphs do nothing from now on."""
         self.is_on = False
         phases.remove_listener(self)
         for handle in self._handles:
@@ -169,7 +169,7 @@ class Tracker:
     # ---- places ---------------------------------------------------------------------------------
 
     def base(self) -> int:
-        """Return the number of where the calling thread is, without a call path."""
+        """Return the number of the calling thread's place, without a call path."""
         return self._local.here.base
 
     def _tell(self, here: _Here) -> None:
@@ -223,7 +223,7 @@ class Tracker:
     # ---- backward passes ------------------------------------------------------------------------
 
     def _own(self, value: object, scope: str) -> None:
-        """Let the backward pass be in a scope from what made these tensors on."""
+        """Make the backward pass enter a scope at the nodes that made these tensors."""
         for node in _makers(value):
             metadata = node.metadata
             if _OWNED not in metadata:
@@ -251,7 +251,7 @@ class Tracker:
         compat.at_the_end_of_backward(partial(self._backward_ends, here, before))
 
     def _backward_ends(self, here: _Here, before: tuple[str, str, int]) -> None:
-        """Be where the thread was; one of autograd stays in the backward pass, outside of modules.
+        """Restore the thread's place; autograd's threads stay in the pass, outside modules.
 
         With several devices, whichever thread is the last calls this for all of them.
         """
@@ -297,7 +297,7 @@ class Tracker:
         self._note_mark(self._table.step_number())
 
     def enter_named(self, named: phases.Named) -> None:
-        """Be in a phase that the program marks itself."""
+        """Enter a phase that the program marks itself."""
         here = self._local.here
         self._leave_ended(here)
         here.outer.append((weakref.ref(named), here.scope, here.phase))
@@ -306,13 +306,13 @@ class Tracker:
         self._tell(here)
 
     def leave_named(self) -> None:
-        """Be where the thread was before the phase that is over."""
+        """Return to the place before the phase that is over."""
         self._leave_ended(self._local.here)
 
     def _leave_ended(self, here: _Here) -> None:
-        """Leave the phase that the program marked and that is over, with all that is inside of it.
+        """Leave the program's phase that is over, with everything inside it.
 
-        Where an interrupt broke off its end, whoever comes next does it again: it goes last.
+        It is deleted last, so that if an interrupt comes before, the next call repeats this.
         """
         for place, (owner, scope, phase) in enumerate(here.outer):
             if not isinstance(owner, int) and _is_over(owner):
@@ -325,7 +325,7 @@ class Tracker:
 
 
 def _inside(model: nn.Module) -> nn.Module:
-    """Return the model that others are wrapped around."""
+    """Return the model inside all wrappers."""
     while True:
         inner = next(
             (getattr(model, name, None) for name in _WRAPPED if hasattr(model, name)), None
@@ -336,12 +336,12 @@ def _inside(model: nn.Module) -> nn.Module:
 
 
 def _without_wrappers(name: str) -> str:
-    """Return a module's name as it was before others were wrapped around it."""
+    """Return a module's name without the parts that wrappers added."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPED)
 
 
 def _is_outside(here: _Here) -> bool:
-    """Whether the thread is outside of modules; what an optimizer calls is outside of it."""
+    """Whether the thread is outside all modules; calls by an optimizer count as outside."""
     outer = here.outer
     if not outer or here.phase == OPTIMIZER:
         return True
@@ -349,13 +349,13 @@ def _is_outside(here: _Here) -> bool:
 
 
 def _is_over(owner: weakref.ref[phases.Named]) -> bool:
-    """Whether a phase that the program marked is over, or nobody will end it any more."""
+    """Whether a phase that the program marked is over, or its object is gone."""
     named = owner()
     return named is None or named.is_over
 
 
 def _unwind(here: _Here, owner: int) -> bool:
-    """Drop what was entered inside of an owner and never left; False where it is not there."""
+    """Drop everything entered inside an owner and never left; False if the owner is not there."""
     outer = here.outer
     if outer and outer[-1][0] == owner:
         return True
@@ -368,7 +368,7 @@ def _unwind(here: _Here, owner: int) -> bool:
 
 
 def _makers(value: object) -> Iterator[Any]:
-    """Yield the nodes of autograd that made the tensors in a value, leaves aside."""
+    """Yield autograd's nodes that made the tensors in a value, except leaves."""
     for tensor in phases.tensors_of(value):
         node = tensor.grad_fn
         if node is not None:
@@ -380,17 +380,17 @@ def _makers(value: object) -> Iterator[Any]:
 
 @cache
 def _drop_passes_at_exit() -> None:
-    """Let the threads of PyTorch's backward passes drop our hooks before the interpreter ends.
+    """Make the threads of PyTorch's backward passes drop our hooks before the interpreter ends.
 
-    A thread drops a pass, and what Python put into it, some time after backward() has returned.
-    Before CPython 3.14 the process is terminated if it asks for the interpreter while that ends.
+    A thread drops a pass, with its Python objects, some time after backward() has returned. Before
+    CPython 3.14 the process is terminated if that needs the interpreter while it shuts down.
     """
     if sys.version_info < (3, 14):
         atexit.register(_drop_passes)
 
 
 def _drop_passes() -> None:
-    """Run a pass without hooks on each device in use: who begins one has dropped the last one."""
+    """Run a pass without hooks on each device in use: beginning one drops the last one."""
     if not torch.cuda.is_initialized():
         return
     for device in range(torch.cuda.device_count()):

@@ -1,4 +1,4 @@
-"""How this process is served: whether at all, with which settings, and by whom at the moment."""
+"""How this process is served: whether at all, with which settings, and by which allocator now."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CACHING: Final = "caching"
 
 @dataclass(frozen=True)
 class Mode:
-    """What a session gets. name: "native" or "off". why: for "off", half a sentence."""
+    """The mode of a session. name: "native" or "off". why: for "off", half a sentence."""
 
     name: str
     why: str
 
 
 def begin() -> Mode:
-    """Put gmlake in front of PyTorch's allocator, for good, where that is possible.
+    """Install gmlake in front of PyTorch's allocator until the process ends, if possible.
 
-    Where it is not, one warning says why. Raises RuntimeError while a graph is captured.
+    Otherwise a warning says why, once. Raises RuntimeError while a graph is captured.
     """
     why = "" if native.is_installed() else device.absence() or native.install()
     if not why:
@@ -38,16 +38,16 @@ def begin() -> Mode:
 
 
 class Serving:
-    """The settings that hold, until the process ends, from the first request to CUDA on."""
+    """The settings, which are fixed from the first use of a device until the process ends."""
 
     def __init__(self) -> None:
         self._fixed: Settings | None = None
 
     def resolve(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
-        """Let a session have its settings; return its policy and server: "policy" or "caching".
+        """Apply a session's settings; return its policy and server: "policy" or "caching".
 
-        settings: what the session chose, of which `given` is what arguments said. is_alone: no
-        other session is open. Raises ValueError where other settings hold already.
+        settings: those of the session, including `given`, those from its arguments. is_alone: no
+        other session is open. Raises ValueError if other settings are fixed already.
         """
         if self._fixed is None or (is_alone and not lakes.everywhere()):
             registry.configure(settings)
@@ -63,12 +63,12 @@ class Serving:
         return (_CACHING, "caching") if is_caching else (wanted.policy, "policy")
 
     def serve_with(self, server: str) -> None:
-        """Let requests from now on be served by the lakes, or by PyTorch ("caching")."""
+        """Serve requests from now on by the lakes, or by PyTorch ("caching")."""
         native.serve(is_wanted=server != "caching")
 
 
 def tell_of_fallbacks() -> None:
-    """Say once, for each device, that it could not be served as configured."""
+    """Warn once for each device that could not be served as configured."""
     for number in lakes.devices():
         if why := _core.torch_fallback(number):
             notices.once(

@@ -1,10 +1,10 @@
 """Sessions: the stretches of a program that gmlake serves.
 
-A session is open from its entry to its exit, whatever thread does either. The one that was entered
-last and is still open decides how requests are served, of every thread of the process; where none
-is open, PyTorch's own algorithm serves. PyTorch is imported with the first entry.
+A session is open from its entry to its exit, in whatever threads these happen. The open session
+that was entered last decides how the requests of all threads are served; if none is open,
+PyTorch's own algorithm serves. PyTorch is imported with the first entry.
 
-What is open holds its session weakly, see openings.py.
+Openings reference their session weakly, see openings.py.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from gmlake.pytorch.serving import Serving
 
 _CLOSED = "it is not open"
-_PASSED_BY = ("native", "caching")  # mode and server where PyTorch's own allocator serves instead
+_PASSED_BY = ("native", "caching")  # mode and server if PyTorch's own allocator serves instead
 
 
 class _Opening(Opening):
-    """What one entry of a session began."""
+    """One entry of a session, until its exit."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.belongs_to(session)
-        self.mode = ""  # that began; also where the entry was broken off later
+        self.mode = ""  # that began, even if the entry was interrupted later
         self.server = "caching"
-        self.refusals = ""  # the file for what held the memory when it ran out
+        self.refusals = ""  # the file to write when memory runs out
 
     @property
     def serves(self) -> bool:
@@ -67,8 +67,8 @@ class Session(ContextDecorator):
     It begins with the `with` statement. It can be entered again after its end, but not within
     itself. As a decorator it makes each call of a function a session.
 
-    policy: which serves inside. mode: "native"; "off" where gmlake cannot serve, for the reason in
-    `why`; "" while it is not open.
+    policy: the one that serves inside. mode: "native"; "off" if gmlake cannot serve, for the reason
+    in `why`; "" while it is not open.
     """
 
     def __init__(self, given: Given) -> None:
@@ -82,10 +82,10 @@ class Session(ContextDecorator):
         return type(self)(self._given)
 
     def __enter__(self) -> Self:
-        """Begin.
+        """Begin the session.
 
-        Raises RuntimeError while a graph is captured and where the session is open already, and
-        ValueError where the process serves with other settings already.
+        Raises RuntimeError while a graph is captured and if the session is open already, and
+        ValueError if the process is already served with other settings.
         """
         with lock:
             _update_serving()
@@ -107,10 +107,10 @@ class Session(ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End; nothing where it ended already, or where this process was forked meanwhile.
+        """End the session; does nothing if it ended already, or this process was forked meanwhile.
 
-        Nothing either while Python shuts down, as where a generator held it open to the last: the
-        process ends with all its memory.
+        Does nothing either while Python shuts down, e.g. if a generator kept it open: the process
+        ends with all its memory.
         """
         if sys.is_finalizing():
             return
@@ -152,9 +152,9 @@ class Session(ContextDecorator):
             publish_if_asked()
 
     def may_stay(self, given: Given) -> bool:
-        """Whether this session is what is asked for; False: it is not, and has served nothing yet.
+        """Whether this session has the given settings; False: no, and it has served nothing yet.
 
-        Raises ValueError where it is not, and has.
+        Raises ValueError if it has other settings and has served.
         """
         difference = self.settings.difference(with_changes(self.settings, given))
         if difference and self._is_used:
@@ -224,9 +224,9 @@ class Session(ContextDecorator):
 
 
 def _update_serving() -> None:
-    """End what is over, and let the innermost session have its way. pre: the lock is held.
+    """End sessions that are over, and apply the innermost one. pre: the lock is held.
 
-    May be broken off at any place, and is done again by whoever comes next.
+    May be interrupted anywhere; the next call completes it.
     """
     left = [opening for opening in _process.open if not opening.is_over]
     if _process.serving is not None:
@@ -265,15 +265,14 @@ def enabled(
     knobs: settings of the policy by name, see gmlake.knobs(), as in optimize_for="memory";
         GMLAKE_SET="name=value,name=value".
 
-    gmlake stands in front of PyTorch's allocator, at any time, also after CUDA was used. Where it
-    cannot (no CUDA, a PyTorch that it does not know, no adapter and no C++ compiler), the session
-    does nothing: PyTorch's allocator serves, one GmlakeWarning says why and what to do, and `mode`
-    is "off".
+    gmlake can be enabled at any time, even after CUDA was used. If it cannot serve (no CUDA, an
+    unknown PyTorch, no adapter and no C++ compiler), the session does nothing: PyTorch's allocator
+    serves, a GmlakeWarning says once why and what to do, and `mode` is "off".
 
-    Policy, capacity and knobs hold for the process once a device was used; a later session that
-    asks for others is a ValueError at its entry. Raises ValueError for an unknown name or a value
-    out of range, with the name of the environment variable where that is to blame, and, at the
-    entry, RuntimeError while a graph is captured.
+    Policy, capacity and knobs are fixed for the process once a device was used; entering a later
+    session with others raises ValueError. Raises ValueError for an unknown name or a value out of
+    range, with the name of the environment variable if it comes from one, and, at the entry,
+    RuntimeError while a graph is captured.
     """
     check_mode(mode)
     return Session(Given(policy, capacity, handle_types, knobs, on_oom))
@@ -290,8 +289,8 @@ def enable(
 ) -> Session:
     """Begin a session that lasts until disable() or the end of the process; see enabled().
 
-    Where it lasts already, nothing changes and it is returned. Other settings replace it where no
-    device was used yet, and are a ValueError after that, which changes nothing.
+    If it is open already, it is returned unchanged. Other settings replace it if no device was used
+    yet; after that they raise ValueError and change nothing.
     """
     check_mode(mode)
     given = Given(policy, capacity, handle_types, knobs, on_oom)
@@ -325,14 +324,14 @@ def is_passed_by() -> bool:
 
 
 def why_off() -> str:
-    """Return why gmlake does not serve where sessions are open; "" where it does, or none is."""
+    """Return why gmlake does not serve in an open session; "" if it does, or none is open."""
     with lock:
         owners = [opening.owner for opening in reversed(_process.open) if opening.mode == "off"]
         return next((session.why for session in owners if session is not None), "")
 
 
 def _innermost() -> _Opening | None:
-    """Return what decides how requests are served."""
+    """Return the opening that decides how requests are served."""
     with lock:
         if any(opening.is_over for opening in _process.open):
             _update_serving()
@@ -340,7 +339,7 @@ def _innermost() -> _Opening | None:
 
 
 def _after_fork() -> None:
-    """Begin anew in a child that cannot use CUDA; where its parent did not, the sessions go on."""
+    """Drop the sessions in a child that cannot use CUDA; keep them if the parent did not use it."""
     compat = sys.modules.get("gmlake.pytorch.compat")  # not there: no session ever began
     if compat is not None and compat.is_in_bad_fork():
         for session in filter(None, [opening.owner for opening in _process.open]):

@@ -1,4 +1,4 @@
-"""What a program may choose of gmlake inside PyTorch, by arguments or by environment variables."""
+"""The settings of gmlake inside PyTorch, from arguments or from environment variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
 
 @dataclass(frozen=True)
 class Given:
-    """What a call chose by its arguments; None, or not there: nothing."""
+    """The settings given as arguments of a call; None or missing: not given."""
 
     policy: str | None = None
     capacity: int | str | None = None
@@ -43,11 +43,11 @@ class Settings:
     """How gmlake serves a process.
 
     policy: one of gmlake.policies().
-    capacity_bytes: the most memory to hold on each device; 0: all that it has. handle_type: what
-    physical memory must be exportable as, "posix_fd" or "fabric"; "": what the device can. knobs:
-    by the names of gmlake.knobs().
-    on_oom: where to write what held the memory when it runs out, absolute; "": nowhere.
-    on_oom_lines: whether that file shall know who asked; only the environment chooses it.
+    capacity_bytes: the most memory to hold on each device; 0: all of it. handle_type: how physical
+    memory must be exportable, "posix_fd" or "fabric"; "": as the device supports. knobs: by the
+    names of gmlake.knobs().
+    on_oom: the absolute path of the file to write when memory runs out; "": none.
+    on_oom_lines: whether that file has source lines; set by the environment only.
     """
 
     policy: str = DEFAULT_POLICY
@@ -59,11 +59,11 @@ class Settings:
 
     @classmethod
     def of(cls, given: Given | None = None) -> Settings:
-        """Return the settings, those that are left out from the environment.
+        """Return the settings, taking those not given from the environment.
 
-        Each knob comes from the arguments, else from GMLAKE_SET,
-        else from what PYTORCH_ALLOC_CONF says of PyTorch's own algorithm, which serves outside of
-        sessions. Raises ValueError, which names the variable that is to blame.
+        Each knob comes from the arguments, else from GMLAKE_SET, else from PYTORCH_ALLOC_CONF,
+        which sets PyTorch's own algorithm, the one that serves outside of sessions. Raises
+        ValueError, with the name of the wrong variable.
         """
         variables = _Variables(os.environ)
         given = given or Given()
@@ -98,7 +98,7 @@ class Settings:
         return variables
 
     def difference(self, other: Settings) -> str:
-        """Say in words what `other` has otherwise of what lakes are opened with; "" for nothing."""
+        """Describe how the settings for opening lakes differ from `other`; "" if they do not."""
         parts = [
             f"{name} is {mine or 'not set'}, not {theirs or 'unset'}"
             for name, mine, theirs in (
@@ -119,13 +119,13 @@ class Settings:
 
 
 class _Variables:
-    """Environment variables, of which an empty one says nothing."""
+    """Environment variables; empty ones count as not set."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._texts = {name: text.strip() for name, text in environment.items() if text.strip()}
 
     def read(self, name: str, parse: Callable[[str], _Value], fallback: _Value) -> _Value:
-        """Return what a variable says; ValueError, with its name, where that is nonsense."""
+        """Return the value of a variable. Raises ValueError, with its name, if that is invalid."""
         if name not in self._texts:
             return fallback
         try:
@@ -145,7 +145,7 @@ def _policy(text: str) -> str:
 
 
 def check_mode(text: str) -> None:
-    """Accept what chose a mode while there were two. Raises ValueError for the one that is gone."""
+    """Accept the old names of modes. Raises ValueError for the mode that was removed."""
     if text == "full":
         raise ValueError(
             'mode "full" is gone: gmlake stands in front of PyTorch\'s allocator and never takes '
@@ -166,7 +166,7 @@ def _switch(text: str) -> bool:
 
 
 def new_file(path: str | Path) -> str:
-    """Return the absolute path of a file to be written later; ValueError where it cannot be."""
+    """Return the absolute path of a file to be written later; ValueError if that is impossible."""
     absolute = Path(path).absolute()
     if absolute.is_dir():
         raise ValueError(f"{absolute} is a folder; name a file in it, as oom.pickle")
@@ -187,14 +187,14 @@ def _knobs_of_text(text: str) -> dict[str, int]:
 
 
 def check_knobs(knobs: Mapping[str, int | str]) -> dict[str, int]:
-    """Return the knobs as numbers; ValueError for one that is not there or out of range."""
+    """Return the knobs as numbers; ValueError for an unknown one or a value out of range."""
     settings = settings_of(dict(knobs))
     _core.check_knobs(settings, GRANULARITY_BYTES)
     return dict(settings)
 
 
 def with_changes(settings: Settings, given: Given) -> Settings:
-    """Return the settings with what is given in their place. Raises ValueError."""
+    """Return the settings with the given ones replaced. Raises ValueError."""
     return Settings(
         policy=settings.policy if given.policy is None else _policy(given.policy),
         capacity_bytes=settings.capacity_bytes

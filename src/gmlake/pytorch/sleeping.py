@@ -1,8 +1,8 @@
-"""Memory that sleeps: tensors keep their addresses while the device has their memory back.
+"""Memory that sleeps: tensors keep their addresses while their memory is released to the device.
 
-What a thread allocates inside of `gmlake.region("weights")` lies in a lake of its own, one for each
-device, so that nothing else shares its memory. `sleep("weights")` gives all of that back to the
-device, `wake("weights")` takes as much again and maps it where it was.
+Allocations inside `gmlake.region("weights")` come from a separate lake on each device, so that
+nothing else shares their memory. `sleep("weights")` releases all of it to the device,
+`wake("weights")` allocates as much again and maps it at the same addresses.
 """
 
 # mypy: allow-untyped-calls
@@ -42,7 +42,7 @@ _SAME: Final = "same"
 
 @dataclass
 class _Named:
-    """What a name stands for. number: by which the core knows it."""
+    """The region of a name. number: its number in the core."""
 
     number: int
     backup: str | None
@@ -52,10 +52,10 @@ class _Named:
 
 @dataclass(eq=False)
 class _Hook:
-    """The two functions of one on_sleep(), and the names of which they know that they sleep.
+    """The two functions of one on_sleep(), and the sleeping regions that they were told of.
 
-    Noting a name and calling the function is one call of C, so an interrupt can come before
-    both, or into the program's own code.
+    Noting a name and calling the function is one call of C, so an interrupt comes either before
+    both or inside the program's own code.
     """
 
     before: Callable[[str], object]
@@ -107,7 +107,7 @@ class SleepReport:
     other_bytes: int
 
     def __str__(self) -> str:
-        """Say what moved, and what stayed on the device and whose it is."""
+        """Summarize the bytes that moved, and those left on the device by owner."""
         names = ", ".join(self.names) or "no region"
         sizes = f"{format_size(self.moved_bytes)} moved, {format_size(self.saved_bytes)} copied"
         lines = [f"{names}: {sizes}, in {self.seconds:.3f} s; on the device now:"]
@@ -167,7 +167,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         )
 
     def _region(self) -> tuple[int, bool, bool]:
-        """Return what the core enters; the region is known by its name from then on."""
+        """Return the core's region; it is known by its name from then on."""
         with _lock:
             known = _named.get(self.name)
             if known is None:
@@ -195,7 +195,7 @@ def _sleeps(held: Iterable[tuple[int, Lake]]) -> bool:
 
 
 def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> _Chosen:
-    """Return what is named, or all that is in that state; ValueError for what cannot be meant."""
+    """Return the named regions, or all in that state; ValueError for a name that is not in it."""
     held = _lakes_by_name()
     for name in names:
         if name not in held:
@@ -212,7 +212,7 @@ def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> _Chosen:
 def _orders(
     chosen: _Chosen, backup: str | None = _SAME, *, are_asleep: bool
 ) -> tuple[tuple[str, Lake, str | None, str], ...]:
-    """Return what the core is told of each lake, see sleep_lakes()."""
+    """Return the core's arguments for each lake, see sleep_lakes()."""
     return tuple(
         (
             f"region {name!r} on GPU {device}: ",
@@ -227,9 +227,9 @@ def _orders(
 
 
 def _tell_of_waking() -> None:
-    """Call after_wake of whom believes something asleep that is awake; raise the first failure.
+    """Call after_wake of hooks that were not told that regions woke; raise the first failure.
 
-    What an interrupt leaves of it is done by the next sleep() or wake().
+    After an interrupt, the next sleep() or wake() calls the rest.
     """
     failures = []
     awake = {name for name, held in _lakes_by_name().items() if not _sleeps(held)}
@@ -378,11 +378,11 @@ def on_sleep(
 
 
 def saved_bytes(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
-    """Return a contiguous tensor's region, and its bytes where they are saved on the host.
+    """Return a contiguous tensor's region, and its bytes saved on the host.
 
     They are those of the last sleep with backup="cpu", and valid until the region sleeps again or
-    gives that memory back. None where nothing is saved there. Raises ValueError for a tensor that
-    is not contiguous.
+    releases that memory. None if nothing is saved there. Raises ValueError for a tensor that is not
+    contiguous.
     """
     if not tensor.is_contiguous():
         raise ValueError("only a contiguous tensor can be read from its backup")
@@ -398,7 +398,7 @@ def saved_bytes(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
 
 
 def _after_fork() -> None:
-    """Know of no region in a child that cannot use CUDA: its parent has them."""
+    """Forget all regions in a child that cannot use CUDA: they belong to its parent."""
     if compat.is_in_bad_fork():
         _named.clear()
         _hooks.clear()

@@ -1,8 +1,8 @@
-"""Streams that lend each other memory: what a program tells of its own, and what came of it.
+"""Streams that lend each other memory: a program's declarations, and statistics.
 
-PyTorch's own streams live as long as the process. One that another library made, and that the
-program only wraps for PyTorch, may be destroyed at any time, and no call may be made on it then: a
-lake treats those that are wrapped as external.
+PyTorch's own streams live as long as the process. A stream of another library, which the program
+only wraps for PyTorch, may be destroyed at any time, after which it must not be used: a lake treats
+wrapped streams as external.
 """
 
 # mypy: allow-untyped-calls
@@ -21,8 +21,8 @@ from gmlake.pytorch import compat, lakes
 if TYPE_CHECKING:
     from gmlake._core import StreamPair
 
-_LASTING: Final = (0, 1, 2)  # the default streams, which nobody can destroy
-_watched: list[Any] = []  # what was replaced, as it was
+_LASTING: Final = (0, 1, 2)  # the default streams, which cannot be destroyed
+_watched: list[Any] = []  # the function that was replaced
 
 
 def stream_pairs(device: int | None = None) -> list[StreamPair]:
@@ -93,9 +93,9 @@ def _device_of(stream: object, device: int | None) -> int:
 
 
 def watch() -> None:
-    """Mark each stream of another library as external when the program wraps it; lasts.
+    """Mark each stream of another library as external when the program wraps it, from now on.
 
-    It has to last: what is wrapped between two sessions may be used in the second.
+    Never undone, because a stream wrapped between two sessions may be used in the second.
     """
     if _watched:
         return
@@ -130,7 +130,7 @@ def _watch_wrapping() -> None:
 
 
 def mark_external(handle: int, device: int) -> None:
-    """Make no call on a stream of another library any more; PyTorch's own stay trusted."""
+    """Mark a stream of another library as external: no more calls on it. Not PyTorch's own."""
     if not _is_current_of_torch(handle, device):
         _core.torch_mark_external_stream(device, handle)
 

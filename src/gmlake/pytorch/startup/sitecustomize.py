@@ -1,4 +1,4 @@
-"""Lets gmlake in as soon as a program imports PyTorch, and not earlier.
+"""Activates gmlake when a program imports PyTorch, not earlier.
 
 `gmlake run` puts this folder first on PYTHONPATH, so every Python that the program starts runs this
 file at its start. It imports nothing of gmlake before PyTorch is there, takes its folder out of
@@ -21,7 +21,7 @@ _PACKAGE = "torch"
 
 
 def _is_pytorch(module: ModuleType) -> bool:
-    return hasattr(module, "_C")  # a file called torch.py may be anybody's
+    return hasattr(module, "_C")  # a file called torch.py need not be PyTorch
 
 
 def _activate() -> None:
@@ -62,12 +62,12 @@ class _LoaderThatActivates:
 
 
 class _TorchFinder:
-    """Finds PyTorch as the other finders do, with a loader that activates gmlake afterwards."""
+    """Finds PyTorch by the other finders, with a loader that activates gmlake afterwards."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None for every other module: it is not ours to find."""
+        """Return None for every other module."""
         if name != _PACKAGE:
             return None
         for finder in list(sys.meta_path):
@@ -82,7 +82,7 @@ class _TorchFinder:
 
 
 def _run_the_next() -> None:
-    """Import the sitecustomize that this one hides; what goes wrong in it is for `site` to say."""
+    """Import the sitecustomize that this one hides; `site` reports its errors."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pathlib takes long)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     this = sys.modules.pop("sitecustomize")
