@@ -1,4 +1,4 @@
-"""Looks at lakes: what they hold, and what those that serve PyTorch know of it."""
+"""Takes snapshots of lakes, with PyTorch's knowledge of those that serve it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KINDS: Final = {
 
 
 def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
-    """Copy what a lake holds and the events that it kept."""
+    """Copy a lake's memory and the events that it kept."""
     counters, events, sites, total, spans = _agreeing(lake)
     tables = span_tables(spans)
     trace, event_sites, start_sites = _trace_of(events, sites, tables, dict(providers.labels()))
@@ -68,7 +68,7 @@ def capture(lake: _core.Lake, device: int = 0) -> DeviceSnapshot:
 def _agreeing(
     lake: _core.Lake,
 ) -> tuple[_core.Stats, Records, NDArray[np.uint64], int, list[_core.Span]]:
-    """Copy counters, spans and events; again where the program went on meanwhile.
+    """Copy counters, spans and events; retry if the program went on meanwhile.
 
     A program that never stops gets the last try, without the events behind the spans; its
     counters may be of a moment later.
@@ -147,7 +147,7 @@ def _trace_of(
     tables: tuple[Records, Records, Records],
     labels: dict[int, str],
 ) -> tuple[Trace, NDArray[np.uint64], NDArray[np.uint64]]:
-    """Number the allocations densely, and find what was live before the first event."""
+    """Number the allocations densely, and find the blocks live before the first event."""
     spans, ranges, _ = tables
     kind = events["kind"]
     has_id = (kind == Kind.ALLOC) | (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED)
@@ -172,7 +172,7 @@ def _trace_of(
     requests["reserved"] = 0
     requests["id"] = 0
     requests["id"][rows] = ids[dense]
-    sites[(kind == Kind.MARK) | (kind == Kind.TRIM)] = 0  # of nobody's memory
+    sites[(kind == Kind.MARK) | (kind == Kind.TRIM)] = 0  # of memory not in the snapshot
     marks = np.flatnonzero(kind == Kind.MARK)
     mark_numbers, which = np.unique(events["id"][marks], return_inverse=True)
     requests["id"][marks] = which
@@ -188,7 +188,7 @@ def _trace_of(
 
 
 def _final(spans: Records, ranges: Records) -> tuple[Records, Records]:
-    """Return what is held, as the final state of a trace: all but the views."""
+    """Return the reserved memory as the final state of a trace, without the views."""
     is_real = np.isin(spans["kind"], (SpanKind.BASE, SpanKind.SEGMENT))
     segments = np.zeros(int(is_real.sum()), SEGMENT)
     for name in SEGMENT.names or ():
@@ -208,12 +208,12 @@ def _final(spans: Records, ranges: Records) -> tuple[Records, Records]:
 
 @dataclass
 class Providers:
-    """What PyTorch's side knows of the lakes that serve it; nothing where PyTorch is not there.
+    """PyTorch's knowledge of the lakes that serve it; empty without PyTorch.
 
-    Filled in by the modules of gmlake.pytorch, as soon as they are imported. lakes: by device.
-    shares: who has what of a device of which a lake holds so many bytes. sites, labels: those that
-    a recording keeps, by number, to be asked for after the events that name them. categories: what
-    each allocation is for, an index into CATEGORIES by its id.
+    The modules of gmlake.pytorch fill it in when they are imported. lakes: by device. shares: how a
+    device's memory is divided, given the bytes that its lake holds. sites, labels: those of a
+    recording, by number; read them after the events that name them. categories: of each
+    allocation, an index into CATEGORIES by its id.
     """
 
     lakes: Callable[[], Mapping[int, _core.Lake]] = dict
@@ -235,7 +235,7 @@ def places_by_number() -> dict[int, Site]:
 
 
 def _classify(seen: DeviceSnapshot) -> None:
-    """Ask a recording what each allocation is for."""
+    """Fill in the categories from a recording."""
     if providers.categories is not None:
         found = np.asarray(providers.categories(seen), np.int8)
         is_known = (found >= 0) & (found < len(CATEGORIES))

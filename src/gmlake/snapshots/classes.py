@@ -1,4 +1,4 @@
-"""What the blocks of a recording are told apart by, in every picture of it."""
+"""The classes by which every picture of a recording distinguishes its blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEFORE_RECORDING: Final = "before the recording"
 class Classes:
     """of_id: an index into names, the keys of a legend, for each block.
 
-    is_known: whether there is anything that tells blocks apart.
+    is_known: whether the recording distinguishes blocks at all.
     """
 
     of_id: NDArray[np.int32]
@@ -38,7 +38,7 @@ class Classes:
 
 
 class Owners:
-    """Who asked for each block, in words as short as can be."""
+    """The line that requested each block, in as few words as possible."""
 
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
         lives = self._lives = seen.lives
@@ -52,7 +52,7 @@ class Owners:
         self.of_id[is_before] = at[BEFORE_RECORDING]
 
     def most_of(self, ids: Integers, row: int) -> str:
-        """Say who has most of these blocks, live behind an event; "" where nobody is known."""
+        """Say which line holds most of these blocks, live after an event; "" if none is known."""
         sizes = self._lives.size_bytes
         held = np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
         held[self.names.index("")] = 0
@@ -76,7 +76,7 @@ class Owners:
         return bool((np.diff(held) > 0).all())
 
     def _sums_of(self, owner: int) -> tuple[Integers, ...]:
-        """Return when an owner's blocks began, sums of their sizes, and the same of their ends."""
+        """Return the births of an owner's blocks with cumulative sizes, and the same for deaths."""
         found = self._sums.get(owner)
         if found is None:
             mine = np.flatnonzero(self.of_id == owner)
@@ -89,14 +89,14 @@ class Owners:
         return found
 
     def name(self, owner: int) -> str:
-        """Return the words, also where nobody is known."""
+        """Return the owner in words, even if it is unknown."""
         return self.names[owner] or "an unknown line"
 
 
 def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:
-    """Return the different numbers, and which of them each is; quickly where all are small.
+    """Return the distinct numbers and the index of each; faster if all are small.
 
-    numbers: of at least 0.
+    numbers: at least 0.
     """
     if int(numbers.max(initial=0)) > _MOST_COUNTED:
         values, which = np.unique(numbers, return_inverse=True)
@@ -106,9 +106,9 @@ def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:
 
 
 def classes_of(seen: DeviceSnapshot, owners: Owners, ids: Integers) -> Classes:
-    """Return categories where a recording tells any, else the lines that hold the most.
+    """Return categories if a recording has any, else the lines that hold the most.
 
-    ids: of the blocks that decide which lines are told apart.
+    ids: of the blocks that decide which lines are distinguished.
     """
     if (seen.categories != UNKNOWN).any():
         return Classes(seen.categories.astype(np.int32), CATEGORIES)

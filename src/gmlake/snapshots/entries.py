@@ -1,6 +1,6 @@
-"""What a snapshot file says, entry by entry: values of untrusted dicts, and the events of a device.
+"""Entries of snapshot files: checked values of untrusted dicts, and the events of a device.
 
-Type and range of each value are checked, or one line says what is wrong.
+Type and range of each value are checked; an error says in one line what is wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def integer(  # noqa: PLR0913 (a range has two ends)
     event: int | None = None,
     default: int | None = None,
 ) -> int:
-    """Return entry[key] as an int with low <= value < high; `default` where it is missing."""
+    """Return entry[key] as an int with low <= value < high; `default` if it is missing."""
     value = entry.get(key)
     if type(value) is int and low <= value < high:
         return value
@@ -102,7 +102,7 @@ def extent(
 
 
 def stream(entry: Entry, what: str, event: int | None = None) -> int:
-    """Return a stream handle as 64 bits without sign; 0, the default stream, where missing."""
+    """Return a stream handle as unsigned 64 bits; 0, the default stream, if it is missing."""
     value = integer(
         entry, "stream", what, low=_STREAM_LOW, high=ADDRESS_LIMIT, event=event, default=0
     )
@@ -110,7 +110,7 @@ def stream(entry: Entry, what: str, event: int | None = None) -> int:
 
 
 def time_ns(entry: Entry, what: str, event: int | None = None) -> int:
-    """Return the time in ns; 0 where missing, as in old files."""
+    """Return the time in ns; 0 if it is missing, as in old files."""
     return 1000 * integer(entry, "time_us", what, low=0, high=TIME_LIMIT, event=event, default=0)
 
 
@@ -145,23 +145,22 @@ _ROWS_AT_ONCE: Final = 1 << 12
 
 
 class EventTable:
-    """What is read as a list of events: a row for each, with what many of them share kept once.
+    """A compact list of events: a row for each, with the parts that many share stored once.
 
-    rows: of REQUEST. `id` is the place in `shared`, time_ns what the file gives as time_us, and
-    `reserved` 1 where the event is all that `id` names, 0 where it has the row's numbers, too.
+    rows: of REQUEST. `id` is the place in `shared`, time_ns the file's time_us, and `reserved` 1 if
+    the event is exactly the entry that `id` names, 0 if it has the row's numbers, too.
     """
 
     def __init__(self, rows: bytearray, shared: list[Any]) -> None:
-        """Take what the core's read_pickled_events() found."""
+        """Take the result of the core's read_pickled_events()."""
         self.rows: Records = np.frombuffer(rows, REQUEST)
         self.shared = shared
 
     def __len__(self) -> int:
-        """Count the events."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each event as the file has it."""
+        """Yield each event as in the file."""
         for first in range(0, len(self), _ROWS_AT_ONCE):
             rows = self.rows[first : first + _ROWS_AT_ONCE].tolist()
             for number, size, address, time, stream, _, is_whole in rows:
@@ -173,7 +172,7 @@ class EventTable:
 
     @property
     def is_whole(self) -> NDArray[np.bool_]:
-        """Which of `shared` are whole events."""
+        """For each of `shared`, whether it is a whole event."""
         result = np.zeros(len(self.shared), np.bool_)
         result[self.rows["id"][self.rows["reserved"] == 1]] = True
         return result
@@ -184,7 +183,7 @@ Events: TypeAlias = "list[Any] | tuple[Any, ...] | EventTable"
 
 
 def is_row(entry: Entry) -> bool:
-    """Whether an event, which has an action that is a text, becomes a row of the trace."""
+    """Whether an event, whose action is a text, becomes a row of the trace."""
     action = entry["action"]
     return action not in NOT_MEMORY and not (action in SEGMENT_KINDS and entry.get(ADDED) is True)
 

@@ -93,7 +93,7 @@ def _nonzero(counts: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 (of a fi
 
 
 def save_perfetto(snapshot: Snapshot, path: str | Path, smallest: int | str = "1MiB") -> None:
-    """Write it. Raises OSError, ValueError where `smallest` is no size."""
+    """Write the trace. Raises OSError, ValueError if `smallest` is not a size."""
     smallest_bytes = parse_size(smallest)
     left_out = 0
     entries: list[Entry] = []
@@ -144,7 +144,7 @@ def _device(seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int]) -> Iter
 def _slices(
     seen: DeviceSnapshot, snapshot: Snapshot, chosen: list[int], times: list[float]
 ) -> Iterator[Entry]:
-    """Yield the begin and the end of each block; what lived on ends with the recording."""
+    """Yield the begin and the end of each block; blocks never freed end with the recording."""
     lives = seen.lives
     last = times[-1] if times else 0.0
     for number in chosen:

@@ -1,4 +1,4 @@
-"""Figures of snapshots: a few thousand points, whatever there was."""
+"""Figures of snapshots: a few thousand points, however long the recording."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LEAST_ROWS: Final = 200  # of each device
 
 
 def report_of_snapshot(source: Snapshot) -> Report:
-    """Return what there is to draw of a snapshot."""
+    """Return the figures of a snapshot."""
     figures: list[Figure] = []
     facts: list[tuple[str, str]] = []
     drawn = _drawn(source.devices)
@@ -87,13 +87,13 @@ def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> 
 
 
 def _drawn(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
-    """Return the devices to draw, in their order: those that hold or did the most."""
+    """Return the devices to draw, in their order: those with the most memory or events."""
     busiest = sorted(devices, key=lambda one: -len(one.events) - len(one.ranges))
     return sorted(busiest[:MOST_DEVICES], key=lambda one: one.device)
 
 
 def _with_short_paths(blocks: Blocks, most: int) -> Blocks:
-    """Leave out the call paths of the smallest rows where all have more than `most` characters."""
+    """Drop the call paths of the smallest rows if all have more than `most` characters."""
     lengths = np.cumsum([sum(map(len, row.frames)) for row in blocks.rows])
     kept = int(np.searchsorted(lengths, most, side="right"))
     if kept == len(blocks.rows):
@@ -134,7 +134,7 @@ _SHARES: Final = {
 
 
 def shares_of(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
-    """Yield what of the device is not gmlake's, where that was told when it was looked at."""
+    """Yield the shares of the device that are not gmlake's, if they were recorded."""
     if seen.counters.get("device_bytes"):
         for name, text in _SHARES.items():
             size_bytes = int(seen.counters.get(name, 0))
@@ -143,7 +143,7 @@ def shares_of(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
 
 
 def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
-    """Return what was held from the driver behind each event; None where that is not told."""
+    """Return the reserved bytes after each event; None if they are not recorded."""
     if not seen.has_reserved_events:
         return None
     kind = seen.events["kind"]
@@ -225,7 +225,7 @@ def turning_points(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _highest(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at each chosen row the highest value since the one before it."""
+    """Return for each chosen row the highest value since the previous one."""
     if not len(chosen):
         return values
     begins = np.concatenate([[0], chosen[:-1] + 1])
@@ -260,9 +260,9 @@ def _marks(scenario: Scenario) -> tuple[tuple[Mark, ...], str]:
 
 
 def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
-    """Return what was live at the moment that matters, and how much of the largest at others.
+    """Return the live blocks at the moment that matters, and the largest ones' counts at others.
 
-    Blocks of one place, size and category are put together.
+    Blocks of one place, size and category are merged.
     """
     seen, shown = scenario.seen, scenario.shown
     title = f"{topic} {scenario.name(shown)}"
@@ -282,7 +282,7 @@ def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int 
     one[of_id[::-1]] = np.arange(len(ids))[::-1]  # the first of each
     is_shown = (scenario.first[ids] <= shown) & (scenario.end[ids] > shown)
     count = np.bincount(of_id[is_shown], minlength=len(one))
-    # The one that is shown stands for its group: its address is named where it is alone.
+    # The shown one represents its group: its address is named if it is alone.
     one[of_id[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
     sizes = lives.size_bytes[ids[one]]
     order = np.lexsort((one, -sizes * count))
@@ -312,7 +312,7 @@ def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int 
 def _counts(
     scenario: Scenario, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return for each chosen group how many blocks there are from which moment on."""
+    """Return for each chosen group its block counts, each with the moment it begins."""
     place = np.full(int(of_id.max(initial=0)) + 1, -1, np.int64)
     place[chosen] = np.arange(len(chosen))
     of_row = place[of_id]

@@ -1,4 +1,4 @@
-"""Snapshots in files: PyTorch's format, with what it has no place for beside it."""
+"""Snapshots in files: PyTorch's format, with gmlake's further data beside it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OTHER_ROW: Final = np.dtype([(name, "<u8") for name in ("where", *_OTHER_COLUMN
 
 
 def save(snapshot: Snapshot, path: str | Path) -> None:
-    """Write JSON where the name ends in .json, else a pickle. Raises OSError, Error."""
+    """Write JSON if the name ends in .json, else a pickle. Raises OSError, Error."""
     where = Path(path)
     if where.suffix == ".json":
         where.write_text(to_json(snapshot), encoding="ascii")
@@ -68,12 +68,12 @@ def save(snapshot: Snapshot, path: str | Path) -> None:
 
 
 def to_json(snapshot: Snapshot) -> str:
-    """Return the same as JSON text. Raises Error."""
+    """Return the snapshot as JSON text. Raises Error."""
     return json.dumps(to_plain(snapshot), separators=(",", ":"))
 
 
 def to_plain(snapshot: Snapshot) -> dict[str, Any]:
-    """Return it as dict, list, tuple, str, int, float, bool and None. Raises Error."""
+    """Return the snapshot as dict, list, tuple, str, int, float, bool and None. Raises Error."""
     count = max((one.device + 1 for one in snapshot.devices), default=0)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     segments: list[dict[str, Any]] = []
@@ -110,10 +110,10 @@ def _check_addresses(*tables: list[dict[str, Any]]) -> None:
 
 
 def _beside(seen: DeviceSnapshot, told: list[int]) -> dict[str, Any]:
-    """Return what the format has no place for. told: the rows that are an event there."""
+    """Return the data that the format cannot hold. told: the rows that are an event there."""
     is_told = np.zeros(len(seen.events), np.bool_)
     is_told[told] = True
-    # What has let go of a block that nothing ends is left out.
+    # Requested frees of blocks that are never freed are left out.
     other = np.flatnonzero(~is_told & np.isin(seen.events["kind"], _OTHERS))
     rows = seen.events[other]
     columns = (
@@ -142,7 +142,7 @@ def _plain(value: object) -> object:
 
 
 def load(path: str | Path) -> Parts:
-    """Read what save() wrote, a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
+    """Read a file of save(), a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
     document, size_bytes = load_document(path)
     try:
         return _understand(document, size_bytes)
@@ -179,7 +179,7 @@ def _of_pytorch(
     segments: list[dict[str, Any]],
     places: Places,
 ) -> DeviceSnapshot:
-    """Add to a trace who asked for what, which traces have no place for."""
+    """Add call sites, which traces cannot hold, to a trace."""
     seen = of_trace(trace)
     is_event = trace.requests["kind"] != Kind.MARK
     seen.event_sites[is_event] = values_of_rows(events, places.number_of, np.uint64)
@@ -195,7 +195,7 @@ def _of_pytorch(
 
 
 def _start_values(trace: Trace, by_address: dict[int, int], absent: int) -> Records:
-    """Return what is said of each start block's address; `absent` for those that ended since."""
+    """Return the value at each start block's address; `absent` for those freed since."""
     start = trace.start_blocks
     ended = np.isin(start["id"], trace.requests["id"][trace.requests["kind"] == Kind.FREE])
     places = zip(start["address"].tolist(), ended.tolist(), strict=True)
@@ -223,13 +223,13 @@ def _block_sites(segments: list[dict[str, Any]], places: Places) -> Iterator[tup
 
 
 def _read_own(document: dict[Any, Any], size_bytes: int) -> Parts:
-    """Read what `_beside` wrote; every part of it may be wrong, or hostile."""
+    """Read the data of `_beside`; every part of it may be wrong, or hostile."""
     beside = document[_KEY]
     if beside.get("version") != _VERSION:
         reason = f"written by another version of gmlake ({entries.show(beside.get('version'))})"
         raise TraceError(reason)
     left = Visits(size_bytes)
-    # Marks stand beside the events, and annotations would add others.
+    # Marks are stored beside the events, and annotations would add others.
     plain = {**document, "external_annotations": []}
     traces = {trace.device: trace for trace in read_snapshot(plain, size_bytes)}
     sites = _read_sites(beside, left)
@@ -328,7 +328,7 @@ def _category(event: Entry, names: dict[str, int]) -> int:
 
 
 def _name_start_blocks(seen: DeviceSnapshot) -> None:
-    """Give what lived from before the events to the end the site and category of its range."""
+    """Give blocks that lived through all events the site and category of their range."""
     held = seen.blocks
     addresses = held["address"].tolist()
     sites = dict(zip(addresses, held["site"].tolist(), strict=True))
@@ -368,7 +368,7 @@ def _check_inside(spans: Records, table: Records) -> None:
 
 
 def _with_others(table: Records, requests: Records, sites: Records) -> tuple[Records, Records]:
-    """Insert the events that the format has no action for, or that it has in parts."""
+    """Insert the events for which the format has no action, or several entries."""
     if not len(table):
         return requests, sites
     rows = np.zeros(len(table), REQUEST)
@@ -404,7 +404,7 @@ def _stream_pairs(entry: dict[Any, Any], left: Visits) -> list[dict[str, int]]:
 
 
 def _counters(raw: object) -> dict[str, Any]:
-    """Keep whole numbers, and one level of named ones where a lake has these."""
+    """Keep whole numbers, and one level of named ones where a lake has them."""
     entry = entries.entry_of(raw, "'counters'")
     kept: dict[str, Any] = dict(_counts(entry, _HIGHEST_COUNT))
     for name in _GROUPS:

@@ -1,4 +1,4 @@
-"""What was held from the driver when, and where in it every block lay."""
+"""The memory reserved from the driver over time, and where every block lay in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Rows of one `range` lie next to each other, and came from the driver together.
 """
 
 _MOST_CUTS: Final = 200_000
-_MOST_PARTS: Final = 4_000_000  # of all blocks: what is beyond is lost, as files can be hostile
+_MOST_PARTS: Final = 4_000_000  # of all blocks: any more are dropped, as files can be hostile
 _MOST_OF_A_BLOCK: Final = 4096
 _FARTHEST: Final = 1 << 62  # no device has such addresses, but a file can
 
@@ -43,8 +43,8 @@ _FARTHEST: Final = 1 << 62  # no device has such addresses, but a file can
 class Places:
     """Where blocks lie in the base range; arrays of shape (parts,), a row for each part of a block.
 
-    block: its id. begin, end: addresses in the base range. held: the row of what it lies in.
-    lost: the ids of blocks in views that were gone at the end, which no recording places.
+    block: its id. begin, end: addresses in the base range. held: the row of the range it lies in.
+    lost: the ids of blocks in views that were gone at the end, whose place is not recorded.
     """
 
     block: Integers
@@ -55,9 +55,9 @@ class Places:
 
 
 def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
-    """Return what was held when, dtype HELD, by address and birth: the events from end to start.
+    """Return the ranges held over time, dtype HELD, by address and birth: undoes the events.
 
-    Empty where a recording tells nothing of it.
+    Empty if the recording has no such events.
     """
     real = seen.spans["kind"] != SpanKind.VIEW
     rows = len(seen.events)
@@ -96,7 +96,7 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
 def _lent(
     seen: DeviceSnapshot, missing: list[tuple[int, int, int, int]]
 ) -> list[tuple[int, int, int, int, int]]:
-    """Return when ranges were held that nobody gave back, and that are not there at the end.
+    """Return when ranges were held that were never released, but are not there at the end.
 
     Their memory is drawn in stitched views by then. A view is made from what is free, and is a
     segment from then on: so each was held until the first new segment after its last block.
@@ -119,7 +119,7 @@ def _lent(
 
 
 def _cut(table: NDArray[np.void]) -> NDArray[np.void]:
-    """Cut ranges where one of another time begins, so that the nearest begin finds them all."""
+    """Cut ranges where one of another time begins, so that a search by begin finds them all."""
     begins = np.unique(table["begin"])
     first = np.searchsorted(begins, table["begin"], side="left")
     count = np.searchsorted(begins, table["end"], side="left") - first
@@ -192,10 +192,10 @@ def _through_views(
 
 
 class _Finder:
-    """Finds which of the ranges that are held behind an event has an address."""
+    """Finds the range that held an address after an event."""
 
     def __init__(self, held: NDArray[np.void]) -> None:
-        """Number the addresses at which ranges begin; _cut() made them the same at all times."""
+        """Number the begins of ranges, which _cut() made the same at all times."""
         self._held = held
         self._begins, group = np.unique(held["begin"], return_inverse=True)
         self._span = int(held["died"].max(initial=0)) + 2

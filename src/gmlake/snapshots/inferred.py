@@ -1,4 +1,4 @@
-"""What memory is for, where a recording does not say: inferred from call paths, lives and sizes.
+"""Infers the categories of memory from call paths, lives and sizes, if a recording has none.
 
 A backward pass begins with the gradient of the loss, a block of one number that lives until the
 pass is over. It is known by its call path; without call paths, by being the last block of so few
@@ -6,15 +6,15 @@ bytes during whose life much of what was live and older is freed, the youngest f
 blocks are made. Everything else follows from these passes:
 
 1. optimizer state: made by an optimizer, and still live when the next pass begins, or lasting to
-   the end. What an optimizer makes else is temporary.
+   the end. Other blocks made by an optimizer are temporary.
 2. parameter: made while a module was built, loaded or moved, and used thereafter.
 3. gradient: made within a backward pass and live beyond it, or freed by zero_grad(), or a bucket
-   of DistributedDataParallel. What is made in a pass and lasts to the end must have the size of a
-   parameter: libraries keep memory of their own.
+   of DistributedDataParallel. A block made in a pass that lasts to the end must have the size of
+   a parameter: libraries keep memory of their own.
 4. temporary: made and freed within a pass, or outside of one without being live when one begins.
 5. activation: made outside of a pass and live when the next one begins, or when memory ran out.
-6. Of what lasts and has no call path that says more, sizes decide: each gradient has a parameter of
-   its size, and what is left over of these sizes is an optimizer's. The oldest are parameters.
+6. For lasting blocks without a telling call path, sizes decide: each gradient has a parameter of
+   its size, and the rest of these sizes are an optimizer's. The oldest are parameters.
 
 Limits: recomputed activations are temporary, as made within a pass; a pass without a loss, whose
 gradient the program gave, is found by call paths only.
@@ -62,10 +62,10 @@ _MOST_OF_SIZES: Final = 0.9  # of the bytes: what must come in so many copies
 
 
 class Role(IntEnum):
-    """What a call path says of who asked."""
+    """The kind of code that a request came from, by its call path."""
 
     NOBODY = 0
-    """There is no call path: PyTorch's threads of backward passes have none."""
+    """There is no call path: PyTorch's backward threads have none."""
     OTHER = 1
     MADE = 2
     """An object was made; a weak sign of a parameter."""
@@ -130,7 +130,7 @@ class Inferred:
     has_lines: bool
 
     def in_words(self, lives: Lives, ids: Integers) -> str:
-        """Say that categories are inferred, and how sure that is of these blocks."""
+        """Say that categories are inferred, and how sure they are for these blocks."""
         if not self.has_lines:
             return "categories are inferred from lifetimes and sizes alone: a guess"
         held = int(lives.size_bytes[ids].sum())
@@ -140,20 +140,20 @@ class Inferred:
 
 
 def with_categories(seen: DeviceSnapshot, lines: OwnLines) -> tuple[DeviceSnapshot, str]:
-    """Return a device whose blocks have categories, and what to say of that.
+    """Return a device whose blocks have categories, and a remark on them.
 
-    The same device and "" where categories are known, or where nothing tells them.
+    The same device and "" if categories are known, or cannot be inferred.
     """
     found = None if (seen.categories != UNKNOWN).any() else infer(seen, lines)
     if found is None:
         return seen, ""
-    shown = copy(seen)  # with what was worked out of it already
+    shown = copy(seen)  # including its cached properties
     shown.categories = found.categories
     return shown, found.in_words(seen.lives, seen.peak.ids)
 
 
 def infer(seen: DeviceSnapshot, lines: OwnLines) -> Inferred | None:
-    """Return what each block is for; None where nothing tells that a network is at work."""
+    """Return the category of each block; None if there is no sign of a network."""
     if not len(seen.events):
         return None
     paths = _Paths(seen, lines)
@@ -181,7 +181,7 @@ class _Paths:
         self.of_block: NDArray[np.int8] = roles[which[:count]]
         self.of_row: NDArray[np.int8] = roles[which[count:]]
         self.has_lines = bool((roles > Role.OTHER).any())
-        # Who asked, or where nobody is known, for how much.
+        # Blocks are of one kind by their call path, or without call paths by size.
         self.kind: Integers = which[:count]
         if not self.has_lines:
             self.kind = np.unique(lives.requested_bytes, return_inverse=True)[1]
@@ -193,7 +193,7 @@ class _Paths:
 
 
 def _role(path: Iterable[str], told: dict[str, Role | None]) -> Role:
-    """Return what the innermost frame says that says anything."""
+    """Return the role of the innermost frame that has one."""
     result, inner = Role.NOBODY, ""
     for frame in path:
         role = told[frame] if frame in told else told.setdefault(frame, _role_of_frame(frame))
@@ -239,7 +239,7 @@ def _passes_by_path(seen: DeviceSnapshot, paths: _Paths) -> _Passes:
     is_loss = (paths.of_block == Role.LOSS) & (lives.born >= 0)
     begin, end = lives.born[is_loss], lives.died[is_loss]
     found = _passes(begin, end, refused)
-    # PyTorch's threads have no call paths; where they have none elsewhere either, it means nothing.
+    # PyTorch's threads have no call paths; if no other thread has any, that means nothing.
     backward = [Role.BACKWARD, *([Role.NOBODY] if paths.has_lines and not len(begin) else [])]
     rows = np.flatnonzero((kind == Kind.ALLOC) | (kind == Kind.FREE))
     if not paths.of_row[kind == Kind.FREE].any():
@@ -359,7 +359,7 @@ class _Sorting:
         self._is_sure[chosen] = is_sure
 
     def _sort_by_lives(self) -> None:
-        """Tell apart what begins and ends in which phase."""
+        """Sort blocks by the phases in which they begin and end."""
         born, died = self._lives.born, self._lives.died
         outside = ~self._is_inside
         is_over = ~self._lasts | ((self._crossed == 0) & (died < self._rows))
@@ -382,7 +382,7 @@ class _Sorting:
         self._ask_others(np.flatnonzero(is_left))
 
     def _ask_others(self, ids: Integers) -> None:
-        """Give blocks whose lives were cut short what most of their kind were."""
+        """Give blocks whose lives were cut short the category of most of their kind."""
         known = np.flatnonzero(np.isin(self._categories, (ACTIVATION, TEMPORARY)) & ~self._lasts)
         kind = self._paths.kind
         key = kind[known] * 2 + (self._categories[known] == TEMPORARY)
@@ -394,7 +394,7 @@ class _Sorting:
         self._categories[ids[is_told]] = chosen[is_told]
 
     def _sort_by_sizes(self) -> None:
-        """Tell parameters, their gradients and states apart where call paths do not."""
+        """Separate parameters, their gradients and states if call paths do not."""
         lives, role = self._lives, self._role
         sizes = lives.requested_bytes
         weak = np.isin(role, (Role.NOBODY, Role.OTHER, Role.MADE))
@@ -424,12 +424,12 @@ class _Sorting:
         stays = (self._crossed > 0) | (lives.died == self._rows)
         later = lasting & weak & ~old & fits & stays & self._after_a_pass()
         self._put(later, STATE)
-        # What a program made itself, without a gradient, may be anything.
+        # Blocks that a program made itself, without a gradient, may be anything.
         has_gradient = np.isin(sizes, np.unique(sizes[self._categories == GRADIENT]))
         self._share(np.flatnonzero(old & ((role != Role.OTHER) | has_gradient)))
 
     def _first_use(self) -> int:
-        """Return the event at which the first forward pass of all begins."""
+        """Return the event at which the very first forward pass begins."""
         used = (self._categories == ACTIVATION) & (self._lives.born >= 0) & ~self._lasts
         works = used | (self._role == Role.FORWARD)
         return int(self._lives.born[works].min(initial=np.iinfo(np.int64).max))
@@ -463,7 +463,7 @@ class _Sorting:
             self._put(_flags(ids[is_own[which]], len(lives.born)), UNKNOWN)
             ids, which, nth = (each[~is_own[which]] for each in (ids, which, nth))
         else:
-            # Nothing was made in passes that outlived them: gradients were there before.
+            # No block made in a pass outlived it: gradients were there before.
             kept = len(self._passes.begin) > 0 and bool((lives.born[ids] < 0).all())
             if kept:
                 copies = _copies(count, weight)
@@ -506,7 +506,7 @@ class _Sorting:
 
 
 def _may_give(role: NDArray[np.int8]) -> Flags:
-    """Say which paths may be those of a gradient: also the program's own hooks."""
+    """Return which paths may be those of a gradient, including the program's own hooks."""
     result: Flags = np.isin(role, (Role.NOBODY, Role.OTHER, Role.MADE, Role.BACKWARD))
     return result
 

@@ -31,7 +31,7 @@ _LARGEST_GAP: Final = 1 << 30
 
 
 def address_map(scenario: Scenario, classes: Classes, topic: str, group: int) -> AddressMap | None:
-    """Return the map of all moments; None where no recording tells an address."""
+    """Return the map of all moments; None if no addresses are recorded."""
     held, used, free = _held(scenario), _used(scenario), _free(scenario)
     table = np.concatenate([held, used, free])
     if not len(table):
@@ -97,7 +97,7 @@ def _used(scenario: Scenario) -> NDArray[np.void]:
 
 
 def _free(scenario: Scenario) -> NDArray[np.void]:
-    """Return each free piece once for the moments in a row at which it is there unchanged."""
+    """Return each free piece once for consecutive moments at which it is unchanged."""
     tables = [np.zeros(0, _PART)]
     for moment, free in enumerate(scenario.free):
         one = np.zeros(len(free.begin), _PART)
@@ -168,7 +168,7 @@ def _block(scenario: Scenario, block: int) -> str:
 
 
 def _neighbour(scenario: Scenario, part: int) -> str:
-    """Return what keeps a free piece from growing there."""
+    """Return the neighbour that keeps a free piece from growing on that side."""
     return (
         _block(scenario, int(scenario.places.block[part]))
         if part >= 0

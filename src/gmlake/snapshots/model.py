@@ -1,4 +1,4 @@
-"""What is seen of one moment, and of the events before it: arrays, not lists of objects."""
+"""Snapshots of one device: one moment and the events before it, as arrays, not lists of objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN: Final = CATEGORIES.index("unknown")
 
 
 class SpanKind(IntEnum):
-    """What a contiguous range of addresses is."""
+    """The kind of a contiguous range of addresses."""
 
     BASE = 0
     """Physical memory where it lies."""
@@ -204,7 +204,7 @@ class DeviceSnapshot:
 
 
 def name_ranges(seen: DeviceSnapshot) -> None:
-    """Give live blocks the site and category of the event that made them, where there is one."""
+    """Give live blocks the site and category of the event that made them, if there is one."""
     lives = seen.lives
     alive = np.flatnonzero((lives.died == len(seen.events)) & (lives.size_bytes > 0))
     if not len(alive):

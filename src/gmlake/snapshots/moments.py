@@ -1,4 +1,4 @@
-"""Moments of a recording: how things stood, why a request did not fit, and who strands memory."""
+"""Moments of a recording: the state of memory, why a request did not fit, what strands memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NS: Final = 1e9
 
 
 def seconds_of(seen: DeviceSnapshot) -> Numbers | None:
-    """Return when each event was, from the first on, ascending; None where no times are known."""
+    """Return the time of each event since the first, ascending; None if no times are known."""
     times = seen.events["time_ns"]
     known = times[times > 0]
     if not len(known):
@@ -53,7 +53,7 @@ def seconds_of(seen: DeviceSnapshot) -> Numbers | None:
 
 
 def key_row(seen: DeviceSnapshot) -> int:
-    """Return the event behind which it mattered: the last refusal, else the peak."""
+    """Return the event after which memory matters most: the last refusal, else the peak."""
     refused = np.flatnonzero(seen.events["kind"] == Kind.OOM)
     return int(refused[-1]) if len(refused) else seen.peak.row
 
@@ -61,7 +61,7 @@ def key_row(seen: DeviceSnapshot) -> int:
 def chosen_rows(seen: DeviceSnapshot, turns: Integers) -> Integers:
     """Return the events whose moments are prepared, ascending; BEFORE for the start.
 
-    turns: the highest and the lowest points of stretches, to be chosen from.
+    turns: candidates: the highest and the lowest points of stretches.
     """
     rows, kind = len(seen.events), seen.events["kind"]
     if rows < MOST_MOMENTS:
@@ -75,7 +75,7 @@ def chosen_rows(seen: DeviceSnapshot, turns: Integers) -> Integers:
 
 
 def evenly(rows: Integers, most: int) -> Integers:
-    """Return at most that many of them."""
+    """Return at most that many rows, evenly spaced."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
@@ -85,8 +85,8 @@ def evenly(rows: Integers, most: int) -> Integers:
 class Free:
     """Free pieces at one moment, by address; arrays of shape (pieces,).
 
-    before, behind: the rows of Places that keep a piece from growing; -1 where there is none, as it
-    is the edge of what is held. stream: whose it is. is_small: of PyTorch's small pool.
+    before, behind: the rows of Places that keep a piece from growing; -1 if there is none, at the
+    edge of the reserved memory. stream: its owner. is_small: of PyTorch's small pool.
     """
 
     begin: Integers
@@ -98,11 +98,11 @@ class Free:
 
     @property
     def sizes(self) -> Integers:
-        """Return how large they are."""
+        """Return the sizes of the pieces."""
         return self.end - self.begin
 
     def largest(self, most: int) -> Free:
-        """Return the largest of them, still by address."""
+        """Return the largest pieces, still by address."""
         if len(self.begin) <= most:
             return self
         chosen = np.sort(np.argpartition(-self.sizes, most)[:most])
@@ -110,7 +110,7 @@ class Free:
 
     @property
     def is_stranded(self) -> NDArray[np.bool_]:
-        """Return which of them a block keeps: not what is wholly free, which can be given back."""
+        """Return which pieces a block strands; wholly free ranges can be released."""
         result: NDArray[np.bool_] = (self.before >= 0) | (self.behind >= 0)
         return result
 
@@ -118,8 +118,8 @@ class Free:
 class Scenario:
     """One device from moment to moment.
 
-    rows: the events behind which the moments are; shown: which of them matters. held, places: what
-    there was over all of the recording. first, end: for each block, its moments, first to end - 1.
+    rows: the events that the moments follow; shown: the one that matters. held, places: of the
+    whole recording. first, end: for each block, its moments, first to end - 1.
     """
 
     def __init__(self, seen: DeviceSnapshot, lines: OwnLines, turns: Integers) -> None:
@@ -146,27 +146,27 @@ class Scenario:
 
     @property
     def shown_ids(self) -> Integers:
-        """The blocks that are live at the moment that matters."""
+        """The blocks live at the moment that matters."""
         return self.live_at(self.shown)
 
     def live_at(self, moment: int) -> Integers:
-        """Return the ids of what is live at a moment."""
+        """Return the ids of the blocks live at a moment."""
         result: Integers = np.flatnonzero((self.first <= moment) & (self.end > moment))
         return result
 
     @cached_property
     def _joins(self) -> bool:
-        """Whether a request may be served by pieces that do not lie beside each other."""
+        """Whether a request may be served by pieces that are not adjacent."""
         return bool((self.seen.spans["kind"] == SpanKind.BASE).any())
 
     @cached_property
     def _merges(self) -> bool:
-        """Whether one piece may go on in the next range that was taken from the driver."""
+        """Whether a piece may extend into the next range reserved from the driver."""
         return self.seen.trace.is_expandable or self._joins
 
     @cached_property
     def _sorted_parts(self) -> tuple[Integers, Short, Short]:
-        """Rows of Places that any moment sees, by address: their first moment, and their end."""
+        """Rows of Places live at any moment, by address: their first moment, and their end."""
         block = self.places.block
         first, end = self.first[block], self.end[block]
         chosen = np.flatnonzero(first < end)
@@ -175,14 +175,14 @@ class Scenario:
 
     @cached_property
     def _lost(self) -> tuple[Short, Short, Integers]:
-        """Of blocks that no recording places: the first moment, the end, and the size."""
+        """For blocks whose place is not recorded: the first moment, the end, and the size."""
         lost = self.places.lost
         lost = lost[self.first[lost] < self.end[lost]]
         return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
 
     @cached_property
     def held_moments(self) -> tuple[Short, Short]:
-        """Of each row of `held`, the first moment and the end."""
+        """For each row of `held`, the first moment and the end."""
         return self.moment_from(self.held["born"]), self.moment_from(self.held["died"])
 
     def held_at(self, moment: int) -> Integers:
@@ -192,7 +192,7 @@ class Scenario:
         return result
 
     def parts_at(self, moment: int) -> Integers:
-        """Return the rows of `places` that are live at a moment, by address; none over another."""
+        """Return the rows of `places` live at a moment, by address, without overlaps."""
         part, first, end = self._sorted_parts
         chosen: Integers = part[(first <= moment) & (end > moment)]
         chosen = chosen[self.held_moments[1][self.places.held[chosen]] > moment]
@@ -202,7 +202,7 @@ class Scenario:
         return result
 
     def free_at(self, moment: int) -> Free:
-        """Return the free pieces. What PyTorch cannot split off a large block is part of it."""
+        """Return the free pieces. A rest that PyTorch cannot split off a block is part of it."""
         held, parts = self.held_at(moment), self.parts_at(moment)
         low, high = self.held["begin"][held], self.held["end"][held]
         begins, ends = self.places.begin[parts], self.places.end[parts]
@@ -244,7 +244,7 @@ class Scenario:
         return f"{said}, {format_time(float(self.seconds[row]))} in"
 
     def name(self, moment: int) -> str:
-        """Return what a moment is called, as in "live at the peak"."""
+        """Return the name of a moment, as in "live at the peak"."""
         row = int(self.rows[moment])
         if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
             return "at the refusal" if moment == self.shown else f"at the refusal, event {row:,}"
@@ -262,7 +262,7 @@ class Scenario:
 
     @property
     def free(self) -> list[Free]:
-        """The largest free pieces of each moment; empty where nothing is told of what was held."""
+        """The largest free pieces of each moment; empty if reserved memory is not recorded."""
         return [free for _, free in self._each if free is not None]
 
     def _moment(self, number: int) -> tuple[Moment, Free | None]:
@@ -336,7 +336,7 @@ class Scenario:
         return f"{said}."
 
     def _why(self, row: int, free: Free) -> str:
-        """Say why a request did not fit: there was too little, or no piece that it may have."""
+        """Say why a request did not fit: too little memory, or no usable piece."""
         event = self.seen.events[row]
         wanted, left = int(event["size_bytes"]), int(event["address"])
         total = int(free.sizes.sum())
@@ -363,7 +363,7 @@ class Scenario:
         )
 
     def _stranded(self, free: Free) -> tuple[Stranded, ...]:
-        """Rank who keeps free pieces from growing; a piece between two counts for both."""
+        """Rank the owners that keep free pieces from growing; a piece between two counts twice."""
         piece = np.tile(np.arange(len(free.begin)), 2)
         part = np.concatenate([free.before, free.behind])
         piece, part = piece[part >= 0], part[part >= 0]
@@ -395,7 +395,7 @@ class Scenario:
         )
 
     def label(self, row: int) -> str:
-        """Return what a mark was called, shortened."""
+        """Return the name of a mark, shortened."""
         return self.seen.trace.label(int(self.seen.events["id"][row]))[:_LONGEST_LABEL]
 
     def _step(self, row: int) -> str:
@@ -436,7 +436,7 @@ def _most_of_it(first: Stranded, total: int) -> str:
 
 
 def _at(edges: Integers, wanted: Integers, rows: Integers, is_inside: NDArray[Any]) -> Integers:
-    """Return which row has its edge there; -1 for none. edges: ascending."""
+    """Return the row whose edge is at each wanted address; -1 for none. edges: ascending."""
     result = np.full(len(wanted), -1, np.int64)
     if len(edges):
         place = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)

@@ -59,9 +59,9 @@ def load_traces(path: str | Path) -> list[Trace]:
 
 
 def load_document(path: str | Path) -> tuple[object, int]:
-    """Return what a trace file holds before it is understood, and how many bytes it has.
+    """Return the raw content of a trace file, and its size in bytes.
 
-    A Trace where it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
+    A Trace if it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
     float, bool and None, and EventTable for the events of a device in a pickle. Raises TraceError
     with the file's name for anything unreadable.
     """
@@ -85,7 +85,7 @@ def load_trace(path: str | Path, device: int | None = None) -> Trace:
 
 
 def choose_device(traces: list[Trace], device: int | None) -> Trace:
-    """Return the only trace, or that of `device`; TraceError if there is no such one."""
+    """Return the only trace, or that of `device`; TraceError if there is none."""
     held = ", ".join(str(trace.device) for trace in traces)
     if device is None:
         if len(traces) == 1:
@@ -141,7 +141,7 @@ def _enough_memory() -> Iterator[None]:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Keep Python from looking for cycles among millions of new dicts, where there is none."""
+    """Turn off the cyclic garbage collector for millions of new dicts without cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -152,7 +152,7 @@ def without_collection() -> Iterator[None]:
 
 
 def read_recording(data: bytes) -> object:
-    """Return what read_pickle() does, with tables in the place of lists of events."""
+    """Read a pickle like read_pickle(), with tables in place of lists of events."""
     try:
         found = _core.read_pickled_events(data, most_parts(len(data)))
     except ValueError as error:

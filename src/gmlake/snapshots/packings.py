@@ -34,7 +34,7 @@ _MOST_WORK: Final = 20_000_000
 _MOST_PARTS: Final = 200_000
 
 _FARTHEST: Final = 1 << 62
-"""From the lowest address to what is drawn; beyond it lies only what nobody can mean."""
+"""The most from the lowest address to a drawn one; farther addresses are implausible."""
 
 _SIZE_KEYS: Final = ("up to 1 MiB", "up to 16 MiB", "up to 256 MiB", "larger")
 _SIZE_LIMITS: Final = (1 << 20, 16 << 20, 256 << 20)
@@ -56,10 +56,10 @@ class _Rectangles:
 def packing_of_lives(
     scenario: Scenario, classes: Classes, title: str, most_large: int, group: int
 ) -> Packing | None:
-    """Return every block where it lay in what was held; None where no addresses were recorded.
+    """Return every block at its place in the reserved memory; None without recorded addresses.
 
-    What was held is as high as what was held at once: ranges that followed each other share a
-    place, as physical memory does. most_large: how many blocks are drawn one by one.
+    The height is the most memory held at once: ranges that followed each other share a place, as
+    physical memory does. most_large: how many blocks are drawn one by one.
     """
     lives, rows, places = scenario.seen.lives, len(scenario.seen.events), scenario.places
     notes = []
@@ -115,7 +115,7 @@ def _times(seconds: Numbers, rows: Numbers) -> Numbers:
 
 
 def _stacked(held: NDArray[np.void], places: Places) -> tuple[Integers, Integers, Integers, int]:
-    """Return for each part of a block its id, offset and size, and how high the offsets reach."""
+    """Return for each part of a block its id, offset and size, and the total height."""
     row, skipped, low, sizes = _levels(held)
     # A range in several parts: each part of a block is cut where these are.
     first = np.searchsorted(row, places.held, side="left")
@@ -138,10 +138,10 @@ def _stacked(held: NDArray[np.void], places: Places) -> tuple[Integers, Integers
 
 
 def _levels(held: NDArray[np.void]) -> tuple[Integers, Integers, Integers, Integers]:
-    """Give each range the lowest free places of what is held, in parts where no place is as large.
+    """Give each range the lowest free offset that fits, or several parts if none does.
 
-    Returns for each part its row of `held`, ascending, what of that lies before it, its offset and
-    its size. Offsets never reach higher than what is held at once.
+    Returns for each part its row of `held`, ascending, its distance from the begin of that, its
+    offset and its size. The height never exceeds the most memory held at once.
     """
     order = np.lexsort((held["begin"], held["born"]))
     parts: list[tuple[int, int, int, int]] = []
@@ -176,13 +176,13 @@ def _levels(held: NDArray[np.void]) -> tuple[Integers, Integers, Integers, Integ
             skipped += size
         mine[row] = taken
         if len(parts) > _MOST_PARTS:
-            break  # what has no place then is not drawn
+            break  # parts without a place then are not drawn
     table = np.array(sorted(parts), np.int64).reshape(-1, 4)
     return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 
 
 def _give_back(free: list[tuple[int, int]], offset: int, size: int) -> None:
-    """Add a free place, and join it with those beside it."""
+    """Add a free place, and merge it with its neighbours."""
     place = bisect_left(free, (offset, 0))
     if place < len(free) and free[place][0] == offset + size:
         size += free.pop(place)[1]
@@ -204,7 +204,7 @@ def packing_by_size(
 
 
 class _Labels:
-    """What to say of a rectangle, made only for those that are drawn."""
+    """Labels of rectangles, made only for those that are drawn."""
 
     def __init__(self, sizes: Integers, numbers: NDArray[np.uint64], lines: OwnLines) -> None:
         self._sizes, self._numbers, self._lines = sizes, numbers, lines
@@ -220,7 +220,7 @@ def _by_size(sizes: Integers) -> tuple[NDArray[np.int32], tuple[str, ...]]:
 
 
 def _compact(addresses: NDArray[np.uint64], sizes: Integers) -> tuple[Integers, int]:
-    """Return offsets that leave out what no block ever covered, and how high that is."""
+    """Return offsets without gaps that no block ever covered, and the new height."""
     distances = np.minimum(addresses - addresses.min(), _FARTHEST).astype(np.int64)
     order = np.argsort(distances, kind="stable")
     begin, end = distances[order], (distances + sizes)[order]
@@ -233,7 +233,7 @@ def _compact(addresses: NDArray[np.uint64], sizes: Integers) -> tuple[Integers, 
 
 
 def _packing(title: str, all_of: _Rectangles, notes: list[str], most_large: int) -> Packing:
-    """Put the smallest together where there are too many."""
+    """Merge the smallest rectangles if there are too many."""
     begin, end = all_of.begin, all_of.end
     offset, size = all_of.offset.astype(np.float64), all_of.size.astype(np.float64)
     colour, keys, count = all_of.colour, all_of.keys, len(begin)

@@ -1,4 +1,4 @@
-"""Who lived when, and what was live at the highest point: one sweep over the events."""
+"""The lives of blocks, and the blocks live at the peak: one sweep over the events."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BEFORE = -1
 class Lives:
     """Every block of a trace; arrays of shape (ids,), row `id` for each.
 
-    born, died: the rows of trace.requests; BEFORE, and the number of rows for what lived on.
-    size_bytes: as it counts, rounded up to 512. let_go: the program freed it, whether or not other
-    streams still use it. change, live_bytes: shape (rows,), what each event changed and what was
-    live behind it. start_bytes: what was live before the first.
+    born, died: the rows of trace.requests; BEFORE, and the number of rows for blocks never freed.
+    size_bytes: as counted, rounded up to 512. let_go: the program freed it, whether or not other
+    streams still use it. change, live_bytes: shape (rows,), the change by each event and the live
+    bytes after it. start_bytes: the live bytes before the first.
     """
 
     address: Numbers
@@ -44,7 +44,7 @@ class Lives:
     start_bytes: int
 
     def live_behind(self, row: int) -> Integers:
-        """Return the ids that are live behind a row; BEFORE: before all of them."""
+        """Return the ids live after a row; BEFORE: before all of them."""
         result: Integers = np.flatnonzero(
             (self.born <= row) & (self.died > row) & (self.size_bytes > 0)
         )
@@ -55,7 +55,7 @@ class Lives:
 class Peak:
     """The highest point within the recorded events.
 
-    row: the event at which it was reached; BEFORE where nothing later was higher than the start.
+    row: the event at which it was reached; BEFORE if nothing later was higher than the start.
     time_ns: of it, 0 where unknown. live_bytes: what was live. ids: of the blocks live then.
     earlier_bytes: the highest ever, where that was before the events that were kept, else 0.
     """
@@ -73,7 +73,7 @@ class Peak:
 
 
 def lives_of(trace: Trace, event_sites: Numbers, start_sites: Numbers) -> Lives:
-    """Sweep over the events."""
+    """Return the lives of all blocks, from one sweep over the events."""
     requests, start = trace.requests, trace.start_blocks
     kind, ids = requests["kind"], requests["id"]
     allocs, frees = np.flatnonzero(kind == Kind.ALLOC), np.flatnonzero(kind == Kind.FREE)

@@ -1,9 +1,9 @@
 """Reads PyTorch memory snapshots: plain data in, one Trace per device out.
 
-A snapshot holds the allocator's final state and the events that led to it; what was live before
-the first event has to be worked out: blocks that are live at the end and were never allocated, and
-frees of blocks that were never allocated. The segments at the start are the final ones with every
-segment event undone.
+A snapshot holds the allocator's final state and the events that led to it. The blocks live before
+the first event are derived: those that are live at the end and were never allocated, and those
+freed without having been allocated. The segments at the start are the final ones with every segment
+event undone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Segment = tuple[int, int, int, int, int, bool]
 
 @dataclass
 class _State:
-    """What the file says about one device, before events and final state are put together."""
+    """The file's data about one device, before events and final state are combined."""
 
     segments: list[Segment] = field(default_factory=list)
     blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
@@ -163,7 +163,7 @@ _NO_ROW: Final = 0  # no kind of event
 
 
 class _Events:
-    """The columns of the requests, and which address belongs to which allocation, event by event.
+    """The columns of the requests, and the allocation at each address, event by event.
 
     Allocations in the trace are numbered 0, 1, ... here, those live before it -1, -2, ...
     """
@@ -186,7 +186,7 @@ class _Events:
         self.requests = np.array(self.rows, _SIGNED_REQUEST)
 
     def _read_table(self, table: EventTable) -> bool:
-        """Read all events by columns; False, and nothing is done, where any of them is unusual."""
+        """Read all events by columns; does nothing and returns False if any is unusual."""
         of_shared = _kinds_of(table)
         if of_shared is None:
             return False
@@ -223,7 +223,7 @@ class _Events:
         return True
 
     def has_named(self, addresses: list[int]) -> list[bool]:
-        """Return which addresses the events of blocks name."""
+        """Return which addresses occur in events of blocks."""
         if not len(self.named):
             return [address in self.live or address in self.freed_at for address in addresses]
         wanted = np.array(addresses, np.uint64)
@@ -256,7 +256,7 @@ class _Events:
     def _refusal(event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
         stream = entries.stream(entry, "oom", event)
         time = entries.time_ns(entry, "oom", event)
-        # The amount is not served, so it may be as absurd as the program that asked for it.
+        # The request was not served, so any size is possible.
         size = entries.address(entry, "size", "oom", event)
         free = entries.integer(
             entry, "device_free", "oom", low=0, high=1 << 64, event=event, default=0
@@ -266,7 +266,7 @@ class _Events:
     def _match(
         self, event: int, action: str, address: int, size: int, stream: int
     ) -> tuple[int, Kind]:
-        """Return which allocation the event speaks of, and its kind."""
+        """Return the allocation that the event is about, and its kind."""
         if action == "alloc":
             if address in self.live:
                 reason = f"allocates {address:#x}, which is live already"
@@ -302,7 +302,7 @@ class _Events:
 
 
 def _kinds_of(table: EventTable) -> Records | None:
-    """Return the kind of the rows for each of what events share; None where it cannot be told."""
+    """Return the kind of the rows for each shared entry; None if that is unclear."""
     kinds = np.full(len(table.shared), _NO_ROW, np.uint32)
     for number, (entry, is_whole) in enumerate(
         zip(table.shared, table.is_whole.tolist(), strict=True)
@@ -325,11 +325,11 @@ def _has_usual_numbers(requests: Records) -> bool:
 
 
 def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
-    """Find which allocation each event of a block speaks of, by its address, and set its id.
+    """Find the allocation that each event of a block is about, by its address, and set its id.
 
     Allocations are numbered 0, 1, ..., blocks from before the events -1, -2, ..., in the order in
     which events name them. Return the rows that first name each of the latter, and all addresses,
-    sorted. None, with nothing set, where an event contradicts those before it.
+    sorted. None, with nothing set, if an event contradicts those before it.
     """
     kind = requests["kind"]
     is_alloc = kind == Kind.ALLOC
@@ -428,7 +428,7 @@ def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
 
 
 def _undo_mapping(final: list[Segment], requests: Records) -> Records:
-    """Do the same for expandable segments, of which any part may come and go by itself."""
+    """Undo events of expandable segments, any part of which may be mapped by itself."""
     held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
@@ -453,7 +453,7 @@ _LARGEST_INTERVAL = 15
 
 @dataclass(frozen=True)
 class StartBlock:
-    """A block as found; block_bytes is 0 where the file does not tell it."""
+    """A block as found; block_bytes is 0 if the file does not tell it."""
 
     address: int
     requested_bytes: int
@@ -485,7 +485,7 @@ def _place_start_blocks(
 
 
 def round_size(size_bytes: int, settings: dict[str, Any]) -> int:
-    """Round as PyTorch does: to 512, or to a fraction of a power of two where it is set so."""
+    """Round as PyTorch does: to 512, or to a fraction of a power of two if so configured."""
     divisions = settings.get("roundup_power2_divisions")
     if isinstance(divisions, dict) and size_bytes > ALIGNMENT:
         interval = min(max(size_bytes // _MIB, 1).bit_length() - 1, _LARGEST_INTERVAL)
@@ -499,7 +499,7 @@ def round_size(size_bytes: int, settings: dict[str, Any]) -> int:
 
 
 def _deduce_block_sizes(trace: Trace) -> None:
-    """Enlarge start blocks of the large pool by the slack that the events betray."""
+    """Enlarge start blocks of the large pool by the slack that the events reveal."""
     blocks, segments = trace.start_blocks, trace.start_segments
     if not len(blocks) or not len(segments):
         return
@@ -519,10 +519,10 @@ def _deduce_block_sizes(trace: Trace) -> None:
 
 
 def _first_arrivals(trace: Trace, ends: Records, gap: Records) -> Records:
-    """For each block: how far behind it the first allocation in the gap began, if that is slack.
+    """For each block, the distance to the first allocation in the gap after it, if that is slack.
 
-    0 where nothing was allocated there before the block itself was freed, or where the distance is
-    too large to be slack.
+    0 if nothing was allocated there before the block itself was freed, or if the distance is too
+    large to be slack.
     """
     kind, ids = trace.requests["kind"], trace.requests["id"]
     allocs = np.flatnonzero(kind == Kind.ALLOC)
@@ -545,7 +545,7 @@ def _first_arrivals(trace: Trace, ends: Records, gap: Records) -> Records:
 
 
 def _read_settings(raw: object) -> dict[str, Any]:
-    """Keep what is plain: scalars, and one level of named scalars (roundup_power2_divisions)."""
+    """Keep scalars, and one level of named scalars (roundup_power2_divisions)."""
     if raw is None:
         return {}
     kept: dict[str, Any] = {}

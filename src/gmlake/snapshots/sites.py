@@ -1,4 +1,4 @@
-"""Where memory was asked for: call paths, each kept once, and which line of one is the user's."""
+"""Call sites of requests: call paths, each kept once, and the user's own line of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOREIGN: Final = re.compile(
 """Of a package that was installed, of Python, of PyTorch's sources, of a program that launches
 others, of C++, or of no file."""
 
-_LEAST_ROOT: Final = 2  # folders that paths must share: what shares but "/home" is no project
+_LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a project
 
 
 def own_frame(frames: Iterable[str]) -> str:
@@ -36,7 +36,7 @@ def own_frame(frames: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """Where memory was asked for.
+    """Where memory was requested.
 
     scope: the module, "layers.3.mlp". phase: "forward", "backward", ... frames: the call path,
     innermost first, each "function  file:line". Each may be empty.
@@ -47,7 +47,7 @@ class Site:
     frames: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Name it in one line; "" where nothing is known."""
+        """Name the site in one line; "" if nothing is known."""
         named = " · ".join(part for part in (self.phase, self.scope) if part)
         return named or own_frame(self.frames) or (self.frames[0] if self.frames else "")
 
@@ -58,10 +58,9 @@ def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int
 
 
 class OwnLines:
-    """Who asked, by the number of a site: its line, from the folder that all lines share."""
+    """The user's line for the number of a site, relative to the folder that all lines share."""
 
     def __init__(self, sites: Mapping[int, Site]) -> None:
-        """Find the folder."""
         self._sites = sites
         self._names: dict[int, str] = {}
         owns = map(own_frame, {site.frames for site in sites.values()})
@@ -77,7 +76,7 @@ class OwnLines:
         return site.frames if site else ()
 
     def line(self, number: int) -> str:
-        """Return the user's line as "train.py:31 in step()"; "" where none is known."""
+        """Return the user's line as "train.py:31 in step()"; "" if none is known."""
         function, _, line = own_frame(self.frames(number)).rpartition("  ")
         short = line.removeprefix(self._root)
         if not line or not function or function == "<module>":
@@ -102,14 +101,13 @@ _LONGEST: Final = 300
 
 
 class Places:
-    """Numbers for the call paths found in events and blocks; 0 where there is none.
+    """Numbers for the call paths found in events and blocks; 0 for none.
 
     Files name one frame in very many lists, so lists are compared by which frames they name, and
     each frame is looked at once.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.sites: dict[int, Site] = {}
         self._numbers: dict[Site, int] = {}
         self._known: dict[tuple[str, tuple[int, ...]], int] = {}  # by scope and id() of frames,

@@ -1,4 +1,4 @@
-"""Spans of addresses that do not overlap, of which any part comes and goes."""
+"""A set of address spans that do not overlap, any part of which can be added or removed."""
 
 from __future__ import annotations
 
@@ -16,32 +16,30 @@ _MOST = 128
 
 
 class Spans:
-    """Kept in many short lists, so that a change moves few of them."""
+    """Spans in many short lists, so that a change moves few of them."""
 
     def __init__(self, spans: list[Span]) -> None:
-        """Begin with spans that are sorted."""
         self._parts = _divided(spans) or [[]]
         self._starts = [part[0][0] if part else 0 for part in self._parts]
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield all, by address."""
         return chain.from_iterable(self._parts)
 
     def within(self, begin: int, end: int) -> list[Span]:
-        """Return the spans that reach into [begin, end)."""
+        """Return the spans that overlap [begin, end)."""
         _, held, chosen = self._find(begin, end)
         return held[chosen]
 
     def take(self, begin: int, end: int) -> list[Span]:
-        """Take out [begin, end); return the spans that reached into it, as they were."""
+        """Remove [begin, end); return the spans that overlapped it, as they were."""
         return self._replace(begin, end, [])
 
     def put(self, span: Span) -> None:
-        """Put a span in the place of whatever lies there."""
+        """Add a span, replacing everything there."""
         self._replace(span[0], span[1], [span])
 
     def _find(self, begin: int, end: int) -> tuple[slice, list[Span], slice]:
-        """Return which lists to look into, what is in them, and what of it is in [begin, end)."""
+        """Return the lists to search, their spans, and those that overlap [begin, end)."""
         first = max(bisect_right(self._starts, begin) - 1, 0)
         lists = slice(first, max(bisect_left(self._starts, end), first + 1))
         held = list(chain.from_iterable(self._parts[lists]))

@@ -1,4 +1,4 @@
-"""A recorded trace, seen as a snapshot: what it tells of its end, and all its events."""
+"""A recorded trace as a snapshot: its final state, and all its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_ADDRESS: Final = 1 << 53  # the viewer's numbers are doubles
 
 
 def check(trace: Trace) -> None:
-    """Raise TraceError for a trace that contradicts itself, or has sizes that cannot be."""
+    """Raise TraceError for a trace that contradicts itself, or has impossible sizes."""
     trace.check()
     is_served = trace.requests["kind"] != Kind.OOM
     total = trace.requests["size_bytes"][is_served].sum(dtype=np.float64)
@@ -55,7 +55,7 @@ def _check_ranges(spans: Records, ranges: Records) -> None:
 
 
 def of_trace(trace: Trace) -> DeviceSnapshot:
-    """Return a trace as a snapshot of its device. Raises TraceError where it contradicts itself."""
+    """Return a trace as a snapshot of its device. Raises TraceError if it contradicts itself."""
     check(trace)
     segments = trace.final_segments
     spans = np.zeros(len(segments), SPAN)
@@ -66,7 +66,7 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
     ranges = np.zeros(len(blocks), RANGE)
     ranges["address"], ranges["size_bytes"] = blocks["address"], blocks["block_bytes"]
     ranges["requested_bytes"], ranges["is_used"] = blocks["requested_bytes"], blocks["is_used"]
-    # A block of nothing would read as lent to a view.
+    # A block of 0 bytes would be read as lent to a view.
     is_empty = blocks["is_used"] & (blocks["requested_bytes"] == 0)
     ranges["requested_bytes"][is_empty] = blocks["block_bytes"][is_empty]
     ranges["category"] = UNKNOWN
@@ -92,9 +92,9 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
 
 
 def with_addresses(trace: Trace) -> Trace:
-    """Give each block an address, and what is live at the end a segment, where none was recorded.
+    """Give each block an address, and each final block a segment, if none were recorded.
 
-    Raises TraceError where there are too many blocks for that.
+    Raises TraceError if there are too many blocks for that.
     """
     trace.check()
     kind, ids = trace.requests["kind"], trace.requests["id"]

@@ -1,4 +1,4 @@
-"""Snapshot: what is held on every device, and the events before it."""
+"""Snapshot: the memory held on every device, and the events before it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Snapshot(Drawable, Printed):
         yield from snapshot_tables(self)
 
     def __getitem__(self, device: int) -> DeviceSnapshot:
-        """Return one device by its ordinal; KeyError where it is not there."""
+        """Return one device by its ordinal; KeyError if it is missing."""
         for one in self.devices:
             if one.device == device:
                 return one
@@ -77,7 +77,7 @@ class Snapshot(Drawable, Printed):
         save(self, path)
 
     def to_json(self) -> str:
-        """Return what save("x.json") writes."""
+        """Return the text that save("x.json") writes."""
         return to_json(self)
 
     def to_perfetto(self, path: str | Path, smallest: int | str = "1MiB") -> None:
@@ -102,7 +102,7 @@ class Snapshot(Drawable, Printed):
         return Snapshot(devices, sites, settings, name)
 
     def report(self) -> Report:
-        """Return its figures: a timeline, a map, blocks at the peak, a packing."""
+        """Return the figures: a timeline, a map, blocks at the peak, a packing."""
         return report_of_snapshot(self)
 
 
@@ -152,7 +152,7 @@ class MemorySummary(Printed):
     seen: Snapshot
 
     def __repr__(self) -> str:
-        """Show the table, too, where a shell shows results."""
+        """Return the table, for shells that show results."""
         return str(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

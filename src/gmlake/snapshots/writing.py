@@ -1,8 +1,8 @@
-"""Writes PyTorch's snapshot format: what its viewers accept, and nothing else.
+"""Writes PyTorch's snapshot format, as its viewers accept it.
 
-The viewer unwinds the events from the final state backwards, and fails where a block is outside
-every segment that it has by then. So whatever lay where nothing is drawn at the end gets a segment
-for as long as it lived: a view while it held blocks, else the block itself.
+The viewer unwinds the events backwards from the final state, and fails if a block is outside every
+segment that it has by then. So memory that is outside the final segments gets a segment for as long
+as it lived: a view while it held blocks, else the block itself.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def document_of(
 
 
 class Drawn:
-    """What is drawn of a device at the end: contiguous runs of ranges, each in one span.
+    """The final memory of a device as drawn: contiguous runs of ranges, each in one span.
 
-    runs: (span, first range, range behind the last). base: the same as (begin, end) addresses,
+    runs: (span, first range, range after the last). base: the same as (begin, end) addresses,
     without views and pools.
     """
 
     def __init__(self, seen: DeviceSnapshot) -> None:
-        """Leave out what is drawn elsewhere: idle views, and what views hold in the base range."""
+        """Leave out memory drawn elsewhere: idle views, and the base ranges of views."""
         ranges, kinds = seen.ranges, seen.spans["kind"]
         is_lent = ranges["is_used"] & (ranges["requested_bytes"] == 0)
         is_live = np.zeros(len(kinds), np.bool_)
@@ -111,7 +111,7 @@ class Drawn:
         self.end = ends[last[is_base]][order]
 
     def covers(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which addresses lie in what is drawn, views left out."""
+        """Return which addresses lie in drawn memory, views left out."""
         return _inside(addresses, self.begin, self.end)
 
 
@@ -216,11 +216,11 @@ def _block(row: tuple[Any, ...], waiting: Collection[int], frames: Frames) -> En
 def events_of(
     seen: DeviceSnapshot, frames: Frames, extra: Mapping[str, object] | None = None
 ) -> tuple[list[Entry], list[int]]:
-    """Return the entries, and the rows of the events that are told by one entry each.
+    """Return the entries, and the rows of the events that have exactly one entry.
 
-    TRIM and MARK have no counterpart; memory that is drawn in several places, or in none, comes in
-    as many parts.
-    extra: what else each event has.
+    TRIM and MARK have no counterpart; events of memory that is drawn in several places, or in none,
+    have as many entries.
+    extra: further items of each event.
     """
     has_categories = bool((seen.categories != UNKNOWN).any())
     added = _Additions(seen)
@@ -256,7 +256,7 @@ def events_of(
     entries += plain[end:]
     told += range(end, len(plain))
     if has_categories:
-        # The viewer wants one event of the category "unknown" where there are any others.
+        # If there are any categories, the viewer needs one event of the category "unknown".
         entries.append(_closing(seen))
     return entries, told
 
@@ -264,7 +264,7 @@ def events_of(
 def _plain_entries(
     seen: DeviceSnapshot, frames: Frames, more: Entry, *, has_categories: bool
 ) -> list[Entry]:
-    """Return an entry for each event, as if all of them were of blocks; made by columns."""
+    """Return an entry for each event, as if all were of blocks; built by columns."""
     events, kinds = seen.events, seen.events["kind"]
     numbers, place = np.unique(seen.event_sites, return_inverse=True)
     paths = [frames.of(number) for number in numbers.tolist()]
@@ -301,7 +301,7 @@ def _plain_entries(
 
 
 def _closing(seen: DeviceSnapshot) -> Entry:
-    """Return the event that PyTorch, too, leaves when a snapshot is taken."""
+    """Return the event that PyTorch also adds when a snapshot is taken."""
     times = seen.events["time_ns"]
     return {
         "action": "snapshot",
@@ -316,7 +316,7 @@ def _closing(seen: DeviceSnapshot) -> Entry:
 
 
 def _unfinished(seen: DeviceSnapshot) -> frozenset[int]:
-    """Return the rows that let go of blocks which neither end nor are held at the end."""
+    """Return the rows of requested frees whose blocks are neither freed nor held at the end."""
     lives, events = seen.lives, seen.events
     rows = np.flatnonzero(events["kind"] == Kind.FREE_REQUESTED)
     ids = events["id"][rows]
@@ -328,12 +328,12 @@ def _unfinished(seen: DeviceSnapshot) -> frozenset[int]:
 def segment_actions(
     seen: DeviceSnapshot, unmapped: Iterable[tuple[int, int, int, int]]
 ) -> dict[int, list[tuple[str, int, int]]]:
-    """Return what the viewer is told for each event of a segment: (action, address, bytes), by row.
+    """Return the viewer's actions for each event of a segment: (action, address, bytes), by row.
 
-    It goes back from the final segments, and fails where an event does not fit to what it has by
-    then. A base range that grew is one segment at the end, of which the viewer can take a part only
-    by "segment_map".
-    unmapped: what else joins the segments on the way: (row, address, bytes, stream).
+    It goes back from the final segments, and fails if an event does not match the segments that it
+    has by then. A base range that grew is one segment at the end, from which the viewer can remove
+    a part only by "segment_map".
+    unmapped: further memory that joins the segments on the way: (row, address, bytes, stream).
     """
     rows = np.flatnonzero(np.isin(seen.events["kind"], SEGMENT_KINDS))
     events = seen.events[rows]
@@ -374,7 +374,7 @@ def _go_back(
 
 
 class _Held:
-    """The segments as the viewer has them while it goes back, joined where it joins them."""
+    """The segments as the viewer has them while it goes back, merged where it merges them."""
 
     def __init__(self, seen: DeviceSnapshot) -> None:
         drawn = Drawn(seen)
@@ -387,7 +387,7 @@ class _Held:
         self._spans = Spans(list(zip(begin[order].tolist(), end, handles, strict=True)))
 
     def take(self, begin: int, end: int) -> list[tuple[str, int, int]]:
-        """Take out what is there of a range; return the actions that put it in."""
+        """Remove the present parts of a range; return the actions that add them."""
         actions = []
         for first, last, _ in self._spans.take(begin, end):
             low, high = max(first, begin), min(last, end)
@@ -398,7 +398,7 @@ class _Held:
     def give(
         self, begin: int, end: int, stream: int, *, is_joined: bool
     ) -> list[tuple[str, int, int]]:
-        """Put in what is not there of a range; return the actions that took it out.
+        """Add the missing parts of a range; return the actions that remove them.
 
         is_joined: as a part of its neighbours, by "segment_unmap"; else on its own.
         """
@@ -423,13 +423,13 @@ class _Held:
 
 
 class _Additions:
-    """Events of segments that the recording does not have, by the row before or behind them."""
+    """Segment events missing from the recording, by the row that they precede or follow."""
 
     def __init__(self, seen: DeviceSnapshot) -> None:
         self.before: defaultdict[int, list[Entry]] = defaultdict(list)
         self.behind: defaultdict[int, list[Entry]] = defaultdict(list)
         self.unmapped: list[tuple[int, int, int, int]] = []
-        """What views that are there at the end took from base: (row, address, bytes, stream)."""
+        """Memory that the final views took from base: (row, address, bytes, stream)."""
         self._seen = seen
         self._times = seen.events["time_ns"]
         is_of_pytorch = not seen.counters and np.isin(seen.events["kind"], SEGMENT_KINDS).any()
@@ -447,9 +447,9 @@ class _Additions:
     def _add_views(
         self, ids: NDArray[np.int64], view_of: NDArray[np.int64], drawn: set[int]
     ) -> list[tuple[int, int, int]]:
-        """Let each view be a segment while it holds blocks.
+        """Make each view a segment while it holds blocks.
 
-        Returns (address, end, row) of what lay in the base range until that row.
+        Returns (address, end, row) of memory that lay in the base range until that row.
         """
         lives, rows = self._seen.lives, len(self._seen.events)
         given: list[tuple[int, int, int]] = []
@@ -484,7 +484,7 @@ class _Additions:
     def _add_blocks(
         self, ids: NDArray[np.int64], drawn: Drawn, given: list[tuple[int, int, int]]
     ) -> None:
-        """Let each block that lay where nothing is drawn at the end be a segment."""
+        """Make each block outside the final segments a segment."""
         lives, rows = self._seen.lives, len(self._seen.events)
         lost = ids[~drawn.covers(lives.address[ids])]
         lost = lost[~self._was_held(lives.address[lost])]
@@ -507,7 +507,7 @@ class _Additions:
             self._add(self.behind, died, "segment_free", what, stream)
 
     def _was_held(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which addresses lie in memory that went back to the driver."""
+        """Return which addresses lie in memory that was released to the driver."""
         events = self._seen.events
         gone = events[events["kind"] == Kind.SEGMENT_FREE]
         gone = gone[np.argsort(gone["address"], kind="stable")]
@@ -559,7 +559,7 @@ def _periods(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (group, first row, last row) for each stretch in which a group has a live member.
 
-    The last row is `rows` where the stretch goes on at the end.
+    The last row is `rows` if the stretch lasts to the end.
     """
     ends = died < rows
     group = np.concatenate([groups, groups[ends]])
@@ -581,7 +581,7 @@ def _periods(
 
 
 def signed(stream: int) -> int:
-    """Return a stream handle as the format has it."""
+    """Return a stream handle in the format's signed form."""
     return stream - 2 * _SIGN if stream >= _SIGN else stream
 
 
