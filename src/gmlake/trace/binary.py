@@ -115,7 +115,7 @@ def _integer_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def decode(data: bytes, name: str = "") -> Trace:
-    """Read the file's bytes; never trusts a length, a count, or a checksum that is right.
+    """Read the file's bytes; never trusts a length or a count, even if the checksum is right.
 
     Raises TraceError for a file that is damaged, cut off, of a later version or contradictory.
     """

@@ -13,7 +13,7 @@ Records: TypeAlias = NDArray[Any]
 
 
 class Kind(IntEnum):
-    """What one event of a trace says; the numbers are those of `gml_request_kind`."""
+    """The kind of an event of a trace; the numbers are those of `gml_request_kind`."""
 
     ALLOC = 1
     FREE = 2
@@ -91,7 +91,7 @@ LARGEST_SIZE: Final = 1 << 48
 
 
 def rounded(sizes: Records) -> NDArray[np.uint64]:
-    """Round sizes up to what PyTorch and gmlake hold for them."""
+    """Round sizes up to the bytes that PyTorch and gmlake hold for them."""
     step = np.uint64(ALIGNMENT)
     result: NDArray[np.uint64] = (sizes + (step - np.uint64(1))) // step * step
     return result

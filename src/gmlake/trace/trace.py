@@ -1,4 +1,4 @@
-"""One recorded run: its events, what was live before them, and what the allocator held after."""
+"""One recorded run: its events, and the memory of the allocator before and after them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Trace:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Bring every array into its exact type; ValueError where that is impossible."""
+        """Convert every array to its exact type; ValueError if that is impossible."""
         self.requests = _records(self.requests, REQUEST, "requests")
         self.start_segments = _records(self.start_segments, SEGMENT, "start_segments")
         self.start_blocks = _records(self.start_blocks, START_BLOCK, "start_blocks")
@@ -208,7 +208,7 @@ class Trace:
         """Convert to PyTorch's snapshot format, as plain Python data.
 
         The result, pickled with protocol 4 or written as JSON, opens in pytorch.org/memory_viz.
-        Where no addresses were recorded, every block gets one of its own. Raises TraceError for a
+        If no addresses were recorded, every block gets one of its own. Raises TraceError for a
         trace that contradicts itself, or needs more addresses than the format has.
         """
         from gmlake.snapshots.writing import snapshot_of
@@ -217,7 +217,7 @@ class Trace:
 
 
 def slices(requests: Records) -> Iterator[Records]:
-    """Yield requests in parts short enough for progress to be told in between."""
+    """Yield requests in parts short enough to report progress in between."""
     for first in range(0, len(requests), SLICE_EVENTS):
         yield requests[first : first + SLICE_EVENTS]
 
