@@ -1,4 +1,4 @@
-"""Checks the policies that model PyTorch against PyTorch: same requests, same memory?"""
+"""Checks the policies that model PyTorch against PyTorch: the same memory for the same requests."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
     """Replay the trace under the policy that models the recorded allocator, and compare the two.
 
     Without expandable segments that is `caching`: it starts in the recorded state, and the
-    simulated driver hands out segments where the recording says they were; everything else is the
-    policy's own choice. With them it is `expandable`, from the first allocation on. Source of the
-    algorithms: PyTorch's CUDACachingAllocator.
+    simulated driver returns segments at the recorded addresses; everything else is the policy's own
+    choice. With them it is `expandable`, from the first allocation on. Source of the algorithms:
+    PyTorch's CUDACachingAllocator.
 
-    With notes, statistics are compared at each reading, and what PyTorch refused is asked for
-    again and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...) become
-    the policy's; what cannot be followed is a remark of the result.
+    With notes, statistics are compared at each reading, and requests that PyTorch refused are
+    repeated and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...)
+    become the policy's; unsupported ones become remarks of the result.
 
-    What belongs to a private pool at the end is left out, since events name no pool; what a private
-    pool gave back before the end cannot be told apart and counts. Notes are not used then.
+    Memory that belongs to a private pool at the end is left out, since events name no pool; memory
+    that a private pool released earlier cannot be distinguished and counts. Notes are not used
+    then.
 
     Raises TraceError for a trace without recorded addresses or segments, one with expandable
     segments that does not begin with the first allocation, where the starting state contradicts

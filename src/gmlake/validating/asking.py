@@ -1,12 +1,12 @@
-"""What a recorded program asked of PyTorch's allocator, worked out from what the allocator did.
+"""Derives a program's requests to PyTorch's allocator from the recorded actions of the allocator.
 
-A trace tells what became of each request; to put the same requests to a policy, three things have
-to be found again:
+A trace records the outcome of each request. To make the same requests to a policy, three things
+have to be derived:
 
-- what was refused: it is asked for once more, and should be refused;
-- where the cache was emptied by a call that no notes name. A library may do so from C++, as
-  cudnn.benchmark does after trying its algorithms. What such a call gave back stands in the trace,
-  and so does what PyTorch gave back by itself, when a request found no room;
+- refused requests: they are repeated, and should be refused;
+- where the cache was emptied by a call that is not in the notes. A library may do so from C++, as
+  cudnn.benchmark does after trying its algorithms. The trace contains the segments that such a call
+  released, and also those that PyTorch released by itself, when a request found no room;
 - which frees waited for another stream until a request ran out of memory: PyTorch looks for a free
   block first, and waits for those only then.
 """
@@ -33,7 +33,7 @@ _EVENTS_OF_ALLOC: Final = {Kind.FREE, Kind.SEGMENT_FREE, Kind.SEGMENT_ALLOC}
 
 
 def requests_of(trace: Trace, notes: Notes | None, configuration: Configuration) -> Records:
-    """Return the requests of a trace; without notes, what was refused is not among them."""
+    """Return the requests of a trace; without notes, refused ones are left out."""
     if notes is None:
         return _with_trims(trace.requests, set(oversize_runs(trace, configuration)))
     requests = _with_refusals(trace)
@@ -45,7 +45,7 @@ def requests_of(trace: Trace, notes: Notes | None, configuration: Configuration)
 
 
 def _with_trims(requests: Records, explained: set[int]) -> Records:
-    """Empty the cache where segments begin to go back, but for the rows that are explained."""
+    """Insert a TRIM wherever releases of segments begin, except at the explained rows."""
     places = [row for row in _first_of_runs(requests).tolist() if row not in explained]
     trims = np.zeros(len(places), REQUEST)
     trims["kind"] = Kind.TRIM
@@ -53,10 +53,10 @@ def _with_trims(requests: Records, explained: set[int]) -> Records:
 
 
 def oversize_runs(trace: Trace, configuration: Configuration) -> list[int]:
-    """Return the rows where PyTorch gave back only oversize blocks, for a request without room.
+    """Return the rows where PyTorch released only oversize blocks, for a request without room.
 
-    With a max_split_size it tries that before it gives back everything. Without notes it shows in
-    the trace: more memory was asked for than was ever held, and _is_for_request holds.
+    With a max_split_size it tries that before it releases everything. Without notes the trace shows
+    it: the request exceeds the most memory ever held, and _is_for_request is true.
     """
     if configuration.oversize_bytes is None or trace.is_expandable:
         return []
@@ -81,7 +81,7 @@ def oversize_runs(trace: Trace, configuration: Configuration) -> list[int]:
 def _is_for_request(
     trace: Trace, configuration: Configuration, gone: Records, request: Records
 ) -> bool:
-    """Tell whether oversize blocks went for the sake of a request that none of them could serve.
+    """Return whether oversize blocks were released for a request that none of them could serve.
 
     They are of its stream, and no more than were needed.
     """
@@ -121,14 +121,14 @@ def rows_before(requests: Records, events: int) -> int:
 
 
 def end_of_awaited_frees(requests: Records, row: int) -> int:
-    """Return where the frees end that a call of empty_cache before `row` waited for first."""
+    """Return the end of the frees that a call of empty_cache before `row` first waited for."""
     while row < len(requests) and requests["kind"][row] == Kind.FREE:
         row += 1
     return row
 
 
 def _with_refusals(trace: Trace) -> Records:
-    """Return the events with an allocation, of an id of its own, for each that was refused."""
+    """Return the events with an allocation, with its own id, for each refused request."""
     requests: Records = trace.requests.copy()
     refused = np.flatnonzero(requests["kind"] == Kind.OOM)
     requests["kind"][refused] = Kind.ALLOC
@@ -138,14 +138,14 @@ def _with_refusals(trace: Trace) -> Records:
 
 
 def _first_of_runs(requests: Records) -> Records:
-    """Return the rows where segments begin to go back."""
+    """Return the rows where releases of segments begin."""
     is_free = requests["kind"] == Kind.SEGMENT_FREE
     first: Records = np.flatnonzero(is_free & ~np.concatenate([[False], is_free[:-1]]))
     return first
 
 
 def _noted_runs(requests: Records, notes: Notes) -> set[int]:
-    """Return the first rows of what noted calls of empty_cache gave back."""
+    """Return the first rows of the segments that noted calls of empty_cache released."""
     return {
         end_of_awaited_frees(requests, rows_before(requests, reading.events))
         for reading in notes.readings
@@ -162,10 +162,10 @@ class _Device:
     configuration: Configuration
 
     def first_needed(self, events: Records, reserved_bytes: int) -> int | None:
-        """Return from where on `events` happened for the allocation at their end; None: none did.
+        """Return the first of `events` that happened for the allocation at their end, or None.
 
-        What is collected, and oversize blocks, go back without waiting for any free: those before
-        were complete.
+        Collected and oversize blocks are released without waiting for any free: those before were
+        complete.
         """
         was_refused = events["address"][-1] == 0
         gave_back = np.flatnonzero(events["kind"] == Kind.SEGMENT_FREE)
@@ -185,15 +185,15 @@ class _Device:
         return int(gave_back[0]) if is_collected or is_oversize else 0
 
     def _collects(self, held_bytes: int) -> bool:
-        """Tell whether PyTorch collects garbage, of large blocks only, before it takes memory."""
+        """Return whether PyTorch collects garbage, large blocks only, before it reserves memory."""
         above_bytes = self.configuration.collects_above_bytes
         return above_bytes is not None and held_bytes > above_bytes
 
     def _ran_short(self, size_bytes: int, held_bytes: int, taken_bytes: int) -> bool:
-        """Tell whether a request for which `taken_bytes` were taken in the end had no room before.
+        """Return whether a request, finally served by reserving `taken_bytes`, had no room before.
 
-        What went back can make room that had to be mapped before, so the most that an expandable
-        segment can need is what counts.
+        Released memory can make room that otherwise had to be mapped, so the most that an
+        expandable segment can need counts.
         """
         rounded_bytes = round_size(size_bytes, self.trace.settings)
         if self.trace.is_expandable:
@@ -205,7 +205,7 @@ class _Device:
 
 
 def _needed_rows(device: _Device, requests: Records, noted: set[int]) -> Records:
-    """Return the rows of all that allocations did because they found no room."""
+    """Return the rows of everything that allocations did because they found no room."""
     reserved = recorded_bytes(device.trace, requests)
     kind = requests["kind"].tolist()
     bounds = {rows_before(requests, reading.events) for reading in device.notes.readings}
@@ -219,10 +219,10 @@ def _needed_rows(device: _Device, requests: Records, noted: set[int]) -> Records
 
 
 def _begin_of_events(kind: list[int], row: int, noted: set[int], bounds: set[int]) -> int:
-    """Return where the events of the allocation in `row` begin: segments, and frees it waited for.
+    """Return the first event of the allocation in `row`: segments, and frees it waited for.
 
     Frees that were complete before may be among them: no block was found with their memory, so
-    none will be found without it. What lies before a reading or belongs to a noted call does not.
+    none will be found without it. Events before a reading or of a noted call are not among them.
     """
     first = row
     while first > 0 and first not in bounds and kind[first - 1] in _EVENTS_OF_ALLOC:

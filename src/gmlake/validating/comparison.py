@@ -1,4 +1,4 @@
-"""How `validate` puts a trace through a policy and finds where PyTorch did something else."""
+"""Runs a trace through a policy for `validate`, and finds where PyTorch behaved differently."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _BLOCK_RECORD: Final = np.dtype(
 
 
 def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
-    """Return what agrees; see gmlake.validate. `trace` has been checked.
+    """Return the agreement; see gmlake.validate. `trace` has been checked.
 
-    Which of several free blocks of one size serves differs between versions of PyTorch, and no
-    trace says of which version it is: what agrees more is taken.
+    Versions of PyTorch differ in which of several free blocks of one size serves a request, and
+    traces do not name the version: the better agreement counts.
     """
     found = _compare(trace, notes, {})
     if found.is_complete or found.policy != "caching":
@@ -79,7 +79,7 @@ def _compare(trace: Trace, notes: Notes | None, order: dict[str, int]) -> Valida
 
 
 def _capacity_of(trace: Trace, configuration: Configuration) -> int:
-    """Return a capacity where no notes tell it: more than enough, unless a request found no room.
+    """Return a capacity without notes: more than enough, unless a request found no room.
 
     Each stream and pool of expandable segments reserves 1 1/8 of it as address space, of which the
     simulated device has 2^47 bytes.
@@ -149,7 +149,7 @@ class _Lane:
 
 
 class _Run:
-    """One trace on one lake, and what was found on the way."""
+    """One trace on one lake, and the differences found so far."""
 
     def __init__(
         self, trace: Trace, notes: Notes | None, configuration: Configuration, lake: Lake
@@ -240,11 +240,11 @@ class _Run:
         )
 
     def _expected_addresses(self) -> Records:
-        """Return where expandable segments have to lie: like PyTorch's, but for the reservation.
+        """Return where expandable segments must lie: like PyTorch's, apart from the reservation.
 
-        The device chooses where the reservation of a stream and pool begins, and PyTorch may give
-        it up when nothing in it is live; so the first block in it is where it may be, and those
-        after it have to keep its distance.
+        The device chooses where the reservation of a stream and pool begins, and PyTorch may
+        release it when nothing in it is live; so the first block in it may lie anywhere, and later
+        ones must keep the same distance.
         """
         expected: Records = self.requests["address"].copy()
         lanes: dict[int, _Lane] = {}
@@ -293,7 +293,7 @@ class _Run:
 
 
 def _compare_final(trace: Trace, spans: list[_core.Span]) -> tuple[int, int]:
-    """Return how many of the recorded final segments and blocks the policy holds as well."""
+    """Return how many of the recorded final segments and blocks the policy has, too."""
     held_segments = {
         (span["address"], span["size"], span["stream"], span["is_small"]) for span in spans
     }

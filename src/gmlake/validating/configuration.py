@@ -1,4 +1,4 @@
-"""How PyTorch's allocator was set while it was recorded, as settings of the policies."""
+"""The settings of PyTorch's allocator during a recording, as settings of the policies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PERCENT_TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings that change what PyTorch does, by the names of the policies' knobs.
+    """The settings that affect PyTorch's behaviour, by the names of the policies' knobs.
 
-    remarks: what was set and cannot be followed, in words.
+    remarks: settings that are not supported, in words.
     """
 
     knobs: dict[str, int] = field(default_factory=dict)
@@ -38,22 +38,22 @@ class Configuration:
 
     @property
     def oversize_bytes(self) -> int | None:
-        """From where on blocks are not split; None where all are."""
+        """The size from which blocks are not split; None if all are split."""
         return self.knobs.get("max_split_size")
 
     @property
     def most_slack_bytes(self) -> int:
-        """What an oversize block may be larger than the request that it serves."""
+        """How much larger an oversize block may be than the request that it serves."""
         return self.knobs.get("max_non_split_rounding", _MOST_SLACK)
 
     @property
     def collects_above_bytes(self) -> int | None:
-        """What PyTorch may hold before it collects garbage; None where it never does."""
+        """How much PyTorch may hold before it collects garbage; None if it never does."""
         percent = self.knobs.get("garbage_collection_percent")
         return None if percent is None else int(percent / 100 * self.knobs["memory_limit"])
 
     def segment_bytes(self, size_bytes: int) -> int:
-        """Return what PyTorch's limit on its memory must have room for, to serve a request."""
+        """Return the bytes that must fit under PyTorch's memory limit to serve a request."""
         if size_bytes <= SMALL_LIMIT:
             return SMALL_SEGMENT
         least_bytes = -(-size_bytes // _SEGMENT_GRANULE) * _SEGMENT_GRANULE
@@ -62,19 +62,19 @@ class Configuration:
         return least_bytes
 
     def granules_bytes(self, size_bytes: int) -> int:
-        """Return what an expandable segment maps for a request where nothing is mapped yet."""
+        """Return the bytes that an expandable segment maps for a request if none are mapped yet."""
         granule_bytes = SMALL_SEGMENT if size_bytes <= SMALL_LIMIT else self.large_granule_bytes
         return -(-size_bytes // granule_bytes) * granule_bytes
 
 
 def configuration_of(trace: Trace, notes: Notes | None) -> Configuration:
-    """Return how the allocator was set, as far as the recording and the notes tell."""
+    """Return the allocator's settings, as far as the recording and the notes tell."""
     settings = trace.settings
     knobs = _split_limit(settings) | _divisions(settings) | _from_variables(settings)
     if notes and notes.limit_bytes is not None:
         knobs["memory_limit"] = notes.limit_bytes
     threshold = settings.get("garbage_collection_threshold", 0.0)
-    # What belongs to an expandable segment is never collected.
+    # Blocks of expandable segments are never collected.
     if trace.is_expandable or type(threshold) is not float or not 0 < threshold < 1:
         return Configuration(knobs)
     return _with_collection(knobs, threshold, trace, notes)
@@ -83,7 +83,7 @@ def configuration_of(trace: Trace, notes: Notes | None) -> Configuration:
 def _with_collection(
     knobs: dict[str, int], threshold: float, trace: Trace, notes: Notes | None
 ) -> Configuration:
-    """Add garbage collection, which PyTorch does only under a limit on its memory."""
+    """Add garbage collection, which PyTorch does only under a memory limit."""
     gave_back = (trace.requests["kind"] == Kind.SEGMENT_FREE).any()
     if not gave_back or (notes and notes.limit_bytes is None):
         return Configuration(knobs)
@@ -121,7 +121,7 @@ def _divisions(settings: dict[str, Any]) -> dict[str, int]:
 
 
 def _from_variables(settings: dict[str, Any]) -> dict[str, int]:
-    """Read what PyTorch records only as part of the text of its environment variable."""
+    """Read the settings that PyTorch records only as text of its environment variable."""
     knobs: dict[str, int] = {}
     for variable in VARIABLES:
         sizes = read_sizes(str(settings.get(variable, "")))

@@ -1,7 +1,7 @@
-"""Leaves out of a trace what PyTorch's private pools held: those of CUDA graphs and MemPool.
+"""Removes the memory of PyTorch's private pools (CUDA graphs and MemPool) from a trace.
 
-The events of a trace name no pool, segments at its end do. So what lies in those is known from the
-moment on when they came, and what a private pool gave back before the end cannot be told apart.
+The events of a trace name no pool, but its final segments do. So the contents of those are known
+from their allocation on, while segments that a private pool released earlier cannot be recognized.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Public:
 
 
 def without_private_pools(trace: Trace) -> Public:
-    """Return the trace without what lies in segments that belong to a private pool at the end."""
+    """Return the trace without the contents of segments that end in a private pool."""
     is_private = _is_private(trace.final_segments)
     if not is_private.any():
         return Public(trace)
@@ -70,14 +70,14 @@ def _is_private(segments: Records) -> Records:
 
 
 def _inside(addresses: Records, segments: Records) -> Records:
-    """Tell which addresses lie in a private one of the segments, which are sorted."""
+    """Return which addresses lie in a private one of the sorted segments."""
     base = np.searchsorted(segments["address"], addresses, side="right").astype(int) - 1
     is_private = np.append(_is_private(segments), np.False_)
     return np.asarray(is_private[base])
 
 
 def _ranges(trace: Trace, segments: Records) -> Iterator[tuple[int, int, int]]:
-    """Yield the addresses of private segments, and the row from which on they are that."""
+    """Yield the addresses of private segments, and the row from which they exist."""
     if not trace.is_expandable:
         for row in segments.tolist():
             address, size, *_ = row
@@ -96,7 +96,7 @@ def _ranges(trace: Trace, segments: Records) -> Iterator[tuple[int, int, int]]:
 
 
 def _first_mapped(trace: Trace, begin: int, end: int, held_bytes: int) -> int:
-    """Return the row from which on some of a range was always mapped."""
+    """Return the row from which part of a range was always mapped."""
     kind, address = trace.requests["kind"], trace.requests["address"]
     is_segment = np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))
     for row in np.flatnonzero(is_segment & (address >= begin) & (address < end))[::-1].tolist():

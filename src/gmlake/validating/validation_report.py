@@ -1,4 +1,4 @@
-"""What PyTorch noted beside a recording, and how far a policy agrees with it."""
+"""Notes taken beside a recording of PyTorch, and the agreement of a policy with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def load_notes(path: str | Path) -> Notes:
     "is_trim", "free_bytes"}, ...]}; the first mark comes before the first allocation, where
     free_bytes is what the device has for PyTorch.
 
-    Raises TraceError, with the file's name, for anything else than such a file.
+    Raises TraceError, with the file's name, for any other file.
     """
     try:
         return _notes_of(json.loads(contents(Path(path), MAX_NOTES_BYTES)))
@@ -102,17 +102,17 @@ def _notes_of(data: Any) -> Notes:  # noqa: ANN401 - whatever JSON holds
 class ValidationResult:
     """The agreement of a policy and the recording on one trace.
 
-    policy: `caching`, or `expandable` where the recording has expandable segments.
+    policy: `caching`, or `expandable` if the recording has expandable segments.
     allocations: recorded allocations; addresses_matched: those placed at the recorded address,
         with expandable segments at the recorded place in the reservation of stream and pool.
-    segments, final_blocks: recorded at the end; *_matched: found in the policy just so (address,
+    segments, final_blocks: recorded at the end; *_matched: identical in the policy (address,
         size, and for blocks whether used).
     statistics: values of torch.cuda.memory_stats() in the notes; *_matched: those that are equal.
     reserved_events: events after which reserved bytes were compared; *_matched: those after which
         both differ by less than a granule.
     peak_reserved_bytes: of the policy; recorded_peak_bytes: of PyTorch.
     left_out_allocations, left_out_segments: of PyTorch's private pools (CUDA graphs, MemPool),
-        which the policies have none of; allocations of the recording, and segments at its end.
+        which the policies lack; allocations of the recording, and segments at its end.
     remarks: anything else that could not be compared or followed, in words.
     differences: the first few, in words.
 

@@ -1,4 +1,4 @@
-"""What a validation compared, as tables."""
+"""The results of a validation as tables."""
 
 from __future__ import annotations
 
