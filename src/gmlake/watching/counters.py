@@ -1,4 +1,4 @@
-"""What a file of published counters holds: gml_published of gmlake.h, and a reading of it."""
+"""The format of a file of published counters (gml_published of gmlake.h), and a reading of it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class CountersError(Error):
 
 @dataclass(frozen=True)
 class Counters:
-    """What one lake of a process held after its last request; names as in Lake.stats().
+    """The state of one lake of a process after its last request; names as in Lake.stats().
 
     Sizes are in bytes, times in ns of CLOCK_REALTIME. start_ns: since when it is published.
-    time_ns: of the last request, to some milliseconds. largest_free_bytes (0: unknown), views, and
-    what streams waited for and borrowed are as of looked_ns, at most a second before time_ns; so is
-    looked_free_bytes, what was reserved and not live then.
+    time_ns: of the last request, to some milliseconds. largest_free_bytes (0: unknown), views, the
+    waits and loans of streams, and looked_free_bytes (reserved and not live then) are as of
+    looked_ns, at most a second before time_ns.
     """
 
     pid: int
@@ -68,9 +68,9 @@ class Counters:
 
     @property
     def fragmentation(self) -> float | None:
-        """1 - largest obtainable / free, at the last look; 0 where nothing is free.
+        """1 - largest obtainable / free, at the last look; 0 if nothing is free.
 
-        None where it is not known, as between the first requests and the first look after them.
+        None if it is not known, as between the first requests and the first look after them.
         """
         if self.reserved_bytes <= self.live_bytes:
             return 0.0
@@ -79,7 +79,7 @@ class Counters:
         return max(0.0, 1 - self.largest_free_bytes / self.looked_free_bytes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every counter, and what follows from them."""
+        """Return every counter, and the values derived from them."""
         return {**vars(self), "fragmentation": self.fragmentation}
 
 

@@ -1,6 +1,6 @@
-"""What the driver's management library (NVML) says of devices, and which of them a process means.
+"""Queries devices from the driver's management library (NVML), and maps a process's devices to it.
 
-Asking it makes no CUDA context, so looking at a device takes none of its memory.
+NVML creates no CUDA context, so a query uses no device memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The library, asked again at every look; it is not there on machines without its driver."""
+    """The library, queried anew at every look; absent on machines without its driver."""
 
     def __init__(self) -> None:
         self._library: ctypes.CDLL | None = None
@@ -54,7 +54,7 @@ class Nvml:
                 self._library = library
 
     def devices(self) -> list[Device]:
-        """Return the devices that it tells of, by index; none where it is not there."""
+        """Return the devices that it reports, by index; none if it is absent."""
         if self._library is None:
             return []
         count = ctypes.c_uint()
@@ -86,10 +86,10 @@ class Nvml:
 
 
 def device_of(ordinal: int, environment: Mapping[str, str], devices: list[Device]) -> Device | None:
-    """Return what a process calls device `ordinal`; None where that cannot be told.
+    """Return the device that a process calls `ordinal`; None if that is unknown.
 
-    environment: its variables as it began. CUDA is taken to number devices as NVML does, which is
-    so for devices of one kind.
+    environment: its variables when it started. Assumes that CUDA numbers devices as NVML does,
+    which is true for devices of one kind.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -1,8 +1,8 @@
 """The folder in which a user's processes publish, and the names of the files in it.
 
-It is a folder of this user that nobody else can enter: in XDG_RUNTIME_DIR, or /tmp/gmlake-UID where
-there is none. A file is called NAMESPACE-PID-NUMBER.lake. NAMESPACE is that of the process's
-number, since containers that share a folder have the same numbers for other processes.
+No other user can enter the folder. It is in XDG_RUNTIME_DIR, or else /tmp/gmlake-UID. A file is
+named NAMESPACE-PID-NUMBER.lake. NAMESPACE is the PID namespace, since containers that share a
+folder use the same PIDs for different processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,10})-([0-9]{1,10})\.lake", re
 
 
 class Name(NamedTuple):
-    """What the name of a file says: of which process it is, and which lake of it."""
+    """The parts of a file's name: its process, and which of the process's lakes."""
 
     namespace: int
     pid: int
@@ -31,13 +31,13 @@ class Name(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Name | None:
-        """Return the parts of a name; None where it is none of ours."""
+        """Return the parts of a name; None if it is not such a name."""
         match = _NAME.fullmatch(text)
         return None if match is None else cls(*map(int, match.groups()))
 
 
 def namespace() -> int:
-    """Return the space of process numbers that this process lives in, 0 if unknown."""
+    """Return the PID namespace of this process, 0 if unknown."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -54,7 +54,7 @@ def candidates() -> tuple[Path, ...]:
 
 
 def make() -> Path:
-    """Return the folder to publish in; OSError, with what is wrong, where there can be none."""
+    """Return the folder to publish in. Raises OSError, with the reason, if there can be none."""
     failed: OSError | None = None
     for folder in candidates():
         try:

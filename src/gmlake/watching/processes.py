@@ -1,4 +1,4 @@
-"""What the system says of a process: whether it runs, since when, and what it is called."""
+"""Queries a process from the system: whether it runs, since when, and its command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_LINE: Final = 4096
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, of whatever user."""
+    """Whether there is such a process, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -33,7 +33,7 @@ def is_own(pid: int) -> bool:
 
 
 def start_ns(pid: int) -> int | None:
-    """Return when a process began, by CLOCK_REALTIME; None where the system does not say."""
+    """Return when a process started, by CLOCK_REALTIME; None if the system does not say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         began_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
@@ -44,7 +44,7 @@ def start_ns(pid: int) -> int | None:
 
 
 def command_line(pid: int) -> str:
-    """Return what a process was started as, "" if unknown."""
+    """Return the command line of a process, "" if unknown."""
     try:
         with Path(f"/proc/{pid}/cmdline").open("rb") as file:
             words = file.read(_LONGEST_LINE).rstrip(b"\0").split(b"\0")
@@ -54,7 +54,7 @@ def command_line(pid: int) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the variables that a process began with, {} where they are not ours to know."""
+    """Return the initial environment of a process, {} if it may not be read."""
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     except OSError:

@@ -36,7 +36,7 @@ class _Publications:
         self.follower: threading.Thread | None = None
 
     def add(self, lake: Lake) -> None:
-        """Let a lake publish; OSError where there is no place for its file."""
+        """Make a lake publish. Raises OSError if there is no place for its file."""
         path = self._publish(lake, folders.make())
         with self._lock:
             if not self._paths:
@@ -44,7 +44,7 @@ class _Publications:
             self._paths.append(path)
 
     def _publish(self, lake: Lake, folder: Path) -> Path:
-        """Let it publish, and return where."""
+        """Make a lake publish, and return the path."""
         while True:
             name = folders.Name(folders.namespace(), os.getpid(), next(self._numbers))
             path = folder / str(name)
@@ -53,7 +53,7 @@ class _Publications:
                 return path
 
     def add_torch(self) -> None:
-        """Let each lake of PyTorch publish that does not yet."""
+        """Make each lake of PyTorch publish, unless it does already."""
         from gmlake.pytorch import lakes
 
         for number in lakes.devices():
@@ -70,7 +70,7 @@ class _Publications:
                     raise
 
     def remove(self) -> None:
-        """Remove the files that are left as the process ends; those of a parent stay."""
+        """Remove the remaining files when the process ends, but not those of a parent."""
         if os.getpid() == self._pid:
             for path in self._paths:
                 with suppress(OSError):
@@ -108,7 +108,7 @@ def publish(lake: Lake | None = None) -> None:
 
 
 def publish_if_asked() -> None:
-    """Publish what serves PyTorch where GMLAKE_TOP=1; a warning where that is impossible."""
+    """Publish the lakes that serve PyTorch if GMLAKE_TOP=1; warn if that is impossible."""
     if os.environ.get(VARIABLE) != "1" or _publications.follower is not None:
         return
     try:
@@ -120,7 +120,7 @@ def publish_if_asked() -> None:
 
 
 def _follow() -> None:
-    """Wait for lakes of further devices; each is made in C, by whichever request is first."""
+    """Wait for lakes of further devices, which their first request creates in C."""
     from gmlake.pytorch import lakes
 
     pause = threading.Event()
@@ -138,7 +138,7 @@ def _device_count() -> int:
 
 
 def _after_fork() -> None:
-    """Publish nothing of the parent's in a child; its own lakes, where it was asked to."""
+    """In a child, stop publishing the parent's lakes; publish its own if the parent did."""
     global _publications  # noqa: PLW0603 (a child begins anew)
     was_following = _publications.follower is not None
     _publications = _Publications()

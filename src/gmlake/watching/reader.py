@@ -38,9 +38,9 @@ class Source:
 
 
 def find() -> list[Source]:
-    """Return the files of running processes, by process; remove those that ended ones left.
+    """Return the files of running processes, by process; remove those of ended ones.
 
-    Processes of other containers are left alone: whether they run cannot be told from here.
+    Skips other containers' processes: whether they run cannot be determined here.
     """
     here = folders.namespace()
     found = []
@@ -60,9 +60,9 @@ def find() -> list[Source]:
 def read(source: Source) -> Counters:
     """Read the counters as they are now.
 
-    Raises CountersError where the file holds none, and FileNotFoundError where it is gone, which
-    is also what a file is whose process ended while another one got its number. Takes half a
-    second at most, where a writer was stopped in the middle.
+    Raises CountersError if the file holds none, and FileNotFoundError if it is gone, or if its
+    process ended and another one got its PID. Takes at most half a second, if a writer was stopped
+    in the middle.
     """
     with _opened(owned.open_folder(source.folder)) as folder:
         try:

@@ -32,12 +32,12 @@ MINUTE_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Interval:
-    """What a lake did between two readings.
+    """The activity of a lake between two readings.
 
-    before: None for all since it began to publish. seconds: how long it was. rank, ranks: its
-    number in a job of several processes, and how many there are; None where that is not told.
-    device: what its memory is of; None where that is not known. history: live bytes in the last
-    minute, each with how many seconds ago that was, the oldest first.
+    before: None for all since it began to publish. seconds: the duration. rank, ranks: its number
+    in a job of several processes, and how many there are; None if unknown. device: that of its
+    memory; None if unknown. history: live bytes in the last minute, each with its age in seconds,
+    the oldest first.
     """
 
     now: Counters
@@ -51,7 +51,7 @@ class Interval:
 
     @property
     def states(self) -> dict[str, int]:
-        """How often requests were served how."""
+        """The number of requests served in each state."""
         before = {} if self.before is None else self.before.states
         return {
             name: max(0, count - before.get(name, 0)) for name, count in self.now.states.items()
@@ -59,7 +59,7 @@ class Interval:
 
     @property
     def states_per_second(self) -> dict[str, float]:
-        """The same, a second; 0 in an interval without duration."""
+        """The same per second; 0 in an interval without duration."""
         return {
             name: count / self.seconds if self.seconds > 0 else 0.0
             for name, count in self.states.items()
@@ -67,18 +67,18 @@ class Interval:
 
     @property
     def hit_rate(self) -> float | None:
-        """The part of the requests that a plan served; None where there was none."""
+        """The share of the requests that a plan served; None if there was no request."""
         requests = sum(self.states.values())
         return self.states["plan"] / requests if requests else None
 
     @property
     def waits(self) -> int:
-        """How often one stream waited for memory of another."""
+        """How often a stream waited for memory of another."""
         before = 0 if self.before is None else self.before.cross_stream_waits
         return max(0, self.now.cross_stream_waits - before)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counters as they are, and what follows from the interval."""
+        """Return the current counters, and the values derived from the interval."""
         return {
             **self.now.to_dict(),
             "command": self.command,
@@ -92,7 +92,7 @@ class Interval:
 
 
 def picture(intervals: list[Interval]) -> Iterator[RenderableType]:
-    """Yield a bar for each device, the table of lakes by rank, and what the processes are."""
+    """Yield a bar for each device, the table of lakes by rank, and the processes' commands."""
     yield from _device_lines(intervals)
     ordered = sorted(intervals, key=_place)
     yield counters_table(ordered)
@@ -106,7 +106,7 @@ def _place(interval: Interval) -> tuple[bool, int, int, int]:
 
 
 def counters_table(intervals: list[Interval]) -> Table:
-    """Return a table with a row for each lake; columns that say nothing are left out."""
+    """Return a table with a row for each lake; empty columns are left out."""
     has_ranks = any(interval.rank is not None for interval in intervals)
     has_history = any(len(interval.history) > 1 for interval in intervals)
     has_plans = any(interval.now.states["plan"] for interval in intervals)
@@ -135,7 +135,7 @@ def counters_table(intervals: list[Interval]) -> Table:
 
 
 def command_lines(intervals: Iterable[Interval]) -> Iterator[Text]:
-    """Yield one line for each command: the processes, and what they were started as."""
+    """Yield one line for each command line, with the PIDs of its processes."""
     pids: dict[str, dict[int, None]] = {}
     for interval in intervals:
         pids.setdefault(interval.command, {})[interval.now.pid] = None
@@ -145,7 +145,7 @@ def command_lines(intervals: Iterable[Interval]) -> Iterator[Text]:
 
 
 def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
-    """Yield two lines for each device: what is in use of it, and by whom."""
+    """Yield lines for each device: its used memory, and the users."""
     devices = {one.device.index: one.device for one in intervals if one.device is not None}
     for index, device in sorted(devices.items()):
         mine = [one.now for one in intervals if one.device == device]
@@ -201,7 +201,7 @@ def _rank(interval: Interval) -> str:
 
 
 def _rank_line(intervals: list[Interval]) -> Iterator[Text]:
-    """Yield who of several ranks holds most, and how far the others are from that."""
+    """Yield which of several ranks holds the most, and how far the others are from that."""
     held: dict[int, int] = {}
     for one in intervals:
         if one.rank is not None:
