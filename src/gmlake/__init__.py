@@ -34,7 +34,7 @@ from gmlake.units import format_size, parse_size
 if TYPE_CHECKING:
     from gmlake._core import Block, device_describe
     from gmlake._core import __version__ as __version__
-    from gmlake.annexes import *  # noqa: F403 (the one list of what they add)
+    from gmlake.annexes import *  # noqa: F403 (the only list of their names)
     from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake

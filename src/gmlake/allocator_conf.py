@@ -26,7 +26,7 @@ _INTERVALS: Final = tuple(1 << power for power in range(16))  # in MiB, as PyTor
 
 
 def read_allocator_conf(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return what the variable that PyTorch reads says, by the names of gmlake.knobs()."""
+    """Return the settings in the variable that PyTorch reads, by the names of gmlake.knobs()."""
     text = next((environment[name] for name in VARIABLES if environment.get(name)), "")
     entries = _entries(text)
     limits = {knob["name"]: (knob["minimum"], knob["maximum"]) for knob in _core.knobs()}

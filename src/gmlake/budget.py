@@ -107,7 +107,7 @@ class Budget:
         try:
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         except OSError:
-            return  # no other system counts what the limit is of
+            return  # no other system reports the usage that the limit applies to
         limit = pages * resource.getpagesize() + self._most_bytes
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         if all(known == resource.RLIM_INFINITY or limit < known for known in (soft, hard)):

@@ -32,7 +32,7 @@ class ElasticMemory:
 
     def __init__(self, lake: Lake, size: int, stream: int) -> None:
         self._lake = lake
-        # It is open while its address is here. No interrupt comes between what is one call of C.
+        # It is open while its address is here. One call of C cannot be interrupted.
         self._open: list[int] = []
         self._open.extend(map(lake.open_elastic, (size,), (stream,)))
         self.address: Final = self._open[0]

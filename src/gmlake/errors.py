@@ -57,7 +57,7 @@ class TraceError(Error, ValueError):
         self.path = path
 
     def __str__(self) -> str:
-        """Join what is known in the order file, event, reason."""
+        """Join the known parts in the order file, event, reason."""
         where = [] if self.path is None else [printable(self.path)]
         if self.event is not None:
             where.append(f"event {self.event}")

@@ -119,7 +119,7 @@ class Lake(_core.Lake):
         return snapshot_lake(self, device)
 
     def __repr__(self) -> str:
-        """Say whether it is open and what it holds."""
+        """Describe whether it is open and the memory it holds."""
         if self.closed:
             return "<gmlake.Lake, closed>"
         stats = self.stats()

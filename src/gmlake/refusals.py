@@ -47,10 +47,10 @@ class Refusal:
     """A request that PyTorch refused, and the state of memory then. Sizes in bytes.
 
     event: its row among the trace's events. asked_at: the user's line that asked. most_held: who
-    held most of what was live, in words. Both are "" where they are not known. held_bytes: what
-    PyTorch held from the device; 0 where the recording does not tell. largest_free_bytes: the
+    held most of what was live, in words. Both are "" if they are not known. held_bytes: what
+    PyTorch held from the device; 0 if the recording does not tell. largest_free_bytes: the
     largest piece of that which was free. device_free_bytes: what the device had left.
-    others_bytes: what neither PyTorch held nor was left; 0 where it is not known.
+    others_bytes: what neither PyTorch held nor was left; 0 if it is not known.
     """
 
     event: int
@@ -82,7 +82,7 @@ class Refusal:
         return asdict(self) | {"capacity_bytes": self.capacity_bytes}
 
     def sentences(self) -> list[str]:
-        """Say what was recorded, and what each policy would have done."""
+        """Describe the refusal, and the answer of each policy."""
         free_bytes = self.held_bytes - self.live_bytes
         said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}"
         said += f", asked for at {printable(self.asked_at)}" if self.asked_at else ""

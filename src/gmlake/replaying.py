@@ -1,4 +1,4 @@
-"""Replays a trace under one policy after another and compares what they would have reserved."""
+"""Replays a trace under one policy after another and compares the memory they would reserve."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ReplayResult:
     allocations: requests for memory, those placed first included.
     peak_live_bytes: the peak of live bytes, each block rounded up to 512.
     peak_reserved_bytes: the peak of bytes held from the driver.
-    utilization: peak_live_bytes / peak_reserved_bytes; 1.0 where nothing was held.
+    utilization: peak_live_bytes / peak_reserved_bytes; 1.0 if nothing was held.
     wanted_bytes: peak_live_bytes if nothing were refused. After a refusal the other figures cover
         only the requests that were served.
     first_refused: the event of the first request that was refused, -1 for a block from before the
-        recording; None where all were served. refused_bytes: its size. asked_at: the user's line
-        that asked, "" where it is not known.
+        recording; None if all were served. refused_bytes: its size. asked_at: the user's line
+        that asked, "" if it is not known.
     states: the number of requests served in each state; "oom" counts refusals.
     driver_calls: the number of each driver call.
     driver_time_ns: the cost of these calls; modelled by the driver "sim", measured by others.
@@ -202,7 +202,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     knobs: settings for each policy that reads them, see gmlake.knobs(), as optimize_for="memory".
 
     Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument,
-    DriverError where the driver is not there.
+    DriverError if the driver is not there.
     """
     check_knobs(knobs)
     if isinstance(trace, (str, os.PathLike)):
@@ -286,7 +286,7 @@ def _result(
 def _first_refused(trace: Trace, totals: _core.ReplayTotals) -> tuple[int | None, int]:
     """Return the event of the first request that was refused, -1 before all of them, and its size.
 
-    None, 0 where all were served.
+    None, 0 if all were served.
     """
     number = totals.get("first_refused")
     if number is None:

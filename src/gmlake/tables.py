@@ -69,7 +69,7 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
 
 
 def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text]:
-    """Say which policies serve the whole trace in this capacity, and what others refuse first."""
+    """Say which policies serve the whole trace in this capacity, and the others' first refusal."""
     within = format_size(capacity_bytes)
     served = [
         f"{result.policy} ({format_size(capacity_bytes - result.peak_reserved_bytes)} to spare)"

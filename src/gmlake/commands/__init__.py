@@ -90,7 +90,7 @@ def load(name: str) -> common.Command:
 
 
 def _chosen(words: Sequence[str]) -> str | None:
-    """Return the command that the words name; what stands before it are options."""
+    """Return the command among the words; any words before it are options."""
     return next((word for word in words if word in COMMANDS), None)
 
 

@@ -68,7 +68,7 @@ class TopCommand(common.Command):
         parser.add_argument("--json", action="store_true", help="print JSON once and exit")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Look once, or until it is interrupted or what was asked for has ended."""
+        """Look once, or until it is interrupted or the processes have ended."""
         watch = _Watch(tuple(args.pids))
         if args.json:
             watch.look()
@@ -181,7 +181,7 @@ def _follow(watch: _Watch, interval_s: float) -> None:
 
 @contextmanager
 def _keyboard() -> Iterator[Callable[[float], bool]]:
-    """Yield what waits some seconds, or until q is pressed, which it returns.
+    """Yield a function that waits some seconds or for the key q, and returns whether q was pressed.
 
     The terminal hands over each key at once meanwhile. A process in the background leaves it alone.
     """

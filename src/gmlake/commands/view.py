@@ -77,7 +77,7 @@ class ViewCommand(common.Command):
             report = _report(args, budget)
             try:
                 with budget:
-                    if args.output is None:  # nobody chose the name, and others may foresee it
+                    if args.output is None:  # the name is a default, which other users can guess
                         owned.write_path(page, render_page(report).encode())
                     else:
                         write_page(report, page)

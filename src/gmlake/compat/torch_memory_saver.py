@@ -91,7 +91,7 @@ class TorchMemorySaver:
         enable_disk_backup: bool = False,  # noqa: FBT001, FBT002
         cpu_backup_backend: str | None = None,
     ) -> Iterator[None]:
-        """Let what this thread allocates be paused and resumed by its tag.
+        """Make this thread's allocations inside pausable and resumable by their tag.
 
         cpu_backup_backend: "pinned" keeps the host's memory for the next pause, "mmap" gives it
         back at each resume, so that each pause has to take it again; both are page-locked here.

@@ -81,7 +81,7 @@ class SleepAllocator:
             sleeping.wake(*names)
 
     def get_current_usage(self) -> int:
-        """Return what is allocated under all tags, in bytes, asleep or not."""
+        """Return the bytes allocated under all tags, asleep or not."""
         return sum(each.live_bytes for each in sleeping.regions() if each.name.startswith(_PREFIX))
 
     def release_pools(self) -> None:

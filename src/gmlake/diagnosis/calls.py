@@ -46,7 +46,7 @@ _MOST_ACCESSES: Final = 50_000_000  # a program of graphs alone touches everythi
 
 
 def read_calls(path: Path, name: str = "") -> ObjectTrace:
-    """Return the objects of one process and what its calls did to them.
+    """Return the objects of one process and its calls' accesses to them.
 
     name: of the trace. Objects live at the end were never freed. Raises TraceError for a file of
     another kind, and UnsupportedError with the collector's reason if it could not work.

@@ -191,12 +191,12 @@ class Diagnosis(Drawable, Printed):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Every finding, ranked: by what its fix saves, then by its bytes times its distance."""
+        """Every finding, ranked by the saving of its fix, then by its bytes times its distance."""
         return tuple(self._reader.finding(number) for number in range(len(self.records)))
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The findings of each pattern and place together, ranked by what fixing them saves."""
+        """The findings of each pattern and place together, ranked by the saving of their fix."""
         savings = self.records["saving_bytes"]
         sizes = self.records["bytes"]
         peak_with = self._limited_replays()

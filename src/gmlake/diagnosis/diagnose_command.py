@@ -86,7 +86,7 @@ class DiagnoseCommand(common.Command):
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Diagnose each file, or what a program does; print a table for each, or one JSON."""
+        """Diagnose each file, or a program; print a table for each, or one JSON."""
         _check_usage(args)
         found: list[Diagnosis] = []
         options = _options(args)

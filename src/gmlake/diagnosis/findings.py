@@ -92,7 +92,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The line to change, as "file:line"; "" where it is not known."""
+        """The line to change, as "file:line"; "" if it is not known."""
         return line_of(self.where)
 
     def to_dict(self) -> dict[str, Any]:

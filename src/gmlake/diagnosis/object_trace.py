@@ -1,4 +1,4 @@
-"""A trace of objects: what a program did to each of its objects in a device's memory.
+"""A trace of objects: a program's accesses to each of its objects in a device's memory.
 
 Its file is a zip of arrays and one JSON, without anything that could run.
 
@@ -60,7 +60,7 @@ class Place:
     """Where a program is.
 
     frames: the call path, the innermost first, each as "function  file:line".
-    scope: the name of the module whose work it is, "" where there is none.
+    scope: the name of the module whose work it is, "" if there is none.
     """
 
     frames: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class ObjectTrace:
 
     apis, objects, accesses, ranges: arrays of the records in gmlake.diagnosis.object_layout;
         sizes and offsets are in bytes. An object's `tag` is the number of its place.
-    names: of each object, "" where it has none.
+    names: of each object, "" if it has none.
     labels: the distinct names of APIs; label_of: the number of each API's.
     places: the distinct places, the first of them nowhere; place_of: the number of each API's.
     name: of the trace, for reports.

@@ -1,4 +1,4 @@
-"""Runs any CUDA program with the collector inside and reads what it took down.
+"""Runs any CUDA program with the collector inside and reads its log.
 
 The CUDA driver itself loads the collector, where CUDA_INJECTION64_PATH names it; CUPTI tells the
 collector of every call. Both come from outside: what is missing is named.
@@ -42,11 +42,11 @@ class WatchedProgram:
 
 
 def watch_program(command: Sequence[str]) -> WatchedProgram:
-    """Run a command to its end and return what its processes did to their objects.
+    """Run a command to its end and return its processes' accesses to their objects.
 
     The program runs as without the collector, with its own input and output. Raises
     UnsupportedError where CUPTI or the collector is missing or refused to work, or the program
-    called no CUDA driver, FileNotFoundError where there is no such program, and TraceError for
+    called no CUDA driver, FileNotFoundError if there is no such program, and TraceError for
     calls that contradict themselves.
     """
     if not COLLECTOR.exists():

@@ -186,7 +186,7 @@ class AutoPlan:
 
         One plan for each kind whose last step was planned, and one for its first step. "{rank}" and
         "{world}" in the path stand for those of torch.distributed, or 0 and 1. Returns the path.
-        Raises PlanError where nothing is planned yet, and OSError.
+        Raises PlanError if nothing is planned yet, and OSError.
         """
         saved = [
             plan_files.SavedPlan(planner.device, kind, plan)

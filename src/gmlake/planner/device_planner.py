@@ -1,4 +1,4 @@
-"""The steps of one device, told to its lake, which decides what is planned."""
+"""The steps of one device, reported to its lake, which decides what to plan."""
 
 from __future__ import annotations
 

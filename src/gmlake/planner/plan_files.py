@@ -59,7 +59,7 @@ class MadeFor:
     """The process that plans were made in.
 
     devices: by ordinal, how each describes itself: its name, memory and chunk size.
-    torch, gmlake: versions; "" where not known.
+    torch, gmlake: versions; "" if not known.
     """
 
     rank: int = 0

@@ -83,7 +83,7 @@ class Watched:
         return first + np.flatnonzero(self.is_alloc[first:last])
 
     def _kinds(self) -> NDArray[np.int64]:
-        """Number the steps by what they ask for, in the order in which kinds appear."""
+        """Number the steps by their requests, in the order in which kinds appear."""
         known: dict[bytes, int] = {}
         kinds = []
         for step in range(len(self.boundaries) - 1):

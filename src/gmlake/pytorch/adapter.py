@@ -63,7 +63,7 @@ class Build:
 class Outlook:
     """How gmlake would serve a process started now on a machine with a GPU.
 
-    torch: PyTorch's version; "" where there is none. source: where its adapter comes from:
+    torch: PyTorch's version; "" if there is none. source: where its adapter comes from:
     "package", "cache", "compiler", or "" for nowhere. compiler: the path of the C++ compiler; ""
     for none. mode: "native" or "off". why: the reason for "off", and what to do about it.
     """
@@ -158,7 +158,7 @@ def find() -> Path:
 
 
 def _cache_folder() -> Path:
-    """Raises RuntimeError where there is no home."""
+    """Raises RuntimeError if there is no home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmlake"
 
 

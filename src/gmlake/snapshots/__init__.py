@@ -1,4 +1,4 @@
-"""Snapshots of memory: what is held, what was live at the peak, in files and as figures."""
+"""Snapshots of memory: reserved and live at the peak, in files and as figures."""
 
 from __future__ import annotations
 

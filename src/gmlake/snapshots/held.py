@@ -98,7 +98,7 @@ def _lent(
 ) -> list[tuple[int, int, int, int, int]]:
     """Return when ranges were held that were never released, but are not there at the end.
 
-    Their memory is drawn in stitched views by then. A view is made from what is free, and is a
+    Their memory is drawn in stitched views by then. A view is made from free memory, and is a
     segment from then on: so each was held until the first new segment after its last block.
     """
     if not missing:
@@ -202,7 +202,7 @@ class _Finder:
         self._keys = group.astype(np.int64) * self._span + held["born"] + 1
 
     def row_at(self, address: Integers, row: Integers) -> Integers:
-        """Return the row of the range for each address and event; -1 where there is none."""
+        """Return the row of the range for each address and event; -1 if there is none."""
         if not len(self._held):
             return np.full(len(address), -1, np.int64)
         group = np.searchsorted(self._begins, address, side="right") - 1

@@ -2,7 +2,7 @@
 
 A backward pass begins with the gradient of the loss, a block of one number that lives until the
 pass is over. It is known by its call path; without call paths, by being the last block of so few
-bytes during whose life much of what was live and older is freed, the youngest first, while new
+bytes during whose life many older live blocks are freed, the youngest first, while new
 blocks are made. Everything else follows from these passes:
 
 1. optimizer state: made by an optimizer, and still live when the next pass begins, or lasting to
@@ -52,7 +52,7 @@ _FEW_BYTES: Final = 8  # of one number
 _LEAST_FREED: Final = 5  # blocks older than a pass that are freed in it
 _LEAST_PART: Final = 0.3  # of the bytes that do not last and are older than a pass: freed in it
 _LEAST_MADE: Final = 0.3  # blocks made in a pass for each older one that is freed
-_HIGHEST_ORDER: Final = -0.5  # of what a pass frees: the youngest first
+_HIGHEST_ORDER: Final = -0.5  # of the blocks that a pass frees: the youngest first
 _MOST_WORK: Final = 50_000_000  # events to look at for passes where there are no call paths
 _MOST_COPIES: Final = 4  # parameter, gradient, two states of Adam
 _MOST_LOOKS: Final = 20_000
@@ -256,7 +256,7 @@ def _passes_by_path(seen: DeviceSnapshot, paths: _Paths) -> _Passes:
 
 
 def _passes_by_lives(seen: DeviceSnapshot) -> _Passes:
-    """Find blocks of one number during whose life most of what is older is freed."""
+    """Find blocks of one number during whose life most older blocks are freed."""
     lives, rows = seen.lives, len(seen.events)
     born, died, sizes = lives.born, lives.died, lives.size_bytes
     change, kind = lives.change, seen.events["kind"]
@@ -294,7 +294,7 @@ def _passes_by_lives(seen: DeviceSnapshot) -> _Passes:
 
 
 def _order(births: Integers) -> float:
-    """Return 1 where the oldest are freed first, -1 where the youngest are: a correlation."""
+    """Return 1 if the oldest are freed first, -1 if the youngest are: a correlation."""
     if births[0] == births.max() == births.min():
         return 0.0
     return float(np.corrcoef(births, np.arange(len(births)))[0, 1])

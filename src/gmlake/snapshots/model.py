@@ -74,7 +74,7 @@ PIECE: Final = np.dtype(
 class DeviceSnapshot:
     """One device, or one lake.
 
-    trace: the last events, in the order they happened, and what was live before them.
+    trace: the last events, in the order they happened, and the blocks live before them.
     event_sites: the site of each event. start_sites: of each of trace.start_blocks.
     categories: an index into CATEGORIES for each id of the trace.
     spans, ranges, pieces: the memory held at the end, dtypes SPAN, RANGE and PIECE.
@@ -193,7 +193,7 @@ class DeviceSnapshot:
 
     @cached_property
     def peak(self) -> Peak:
-        """The highest point of the events, and what was live there."""
+        """The highest point of the events, and the blocks live there."""
         return peak_of(self.lives, self.trace, int(self.counters.get("peak_live_bytes", 0)))
 
     @property

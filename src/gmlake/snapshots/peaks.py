@@ -56,7 +56,7 @@ class Peak:
     """The highest point within the recorded events.
 
     row: the event at which it was reached; BEFORE if nothing later was higher than the start.
-    time_ns: of it, 0 where unknown. live_bytes: what was live. ids: of the blocks live then.
+    time_ns: of it, 0 if unknown. live_bytes: live memory then. ids: of the blocks live then.
     earlier_bytes: the highest ever, where that was before the events that were kept, else 0.
     """
 

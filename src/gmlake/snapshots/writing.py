@@ -538,7 +538,7 @@ class _Additions:
 def _spans_around(
     spans: Records, chosen: NDArray[np.bool_], addresses: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the number of the chosen span around each address; -1 where there is none."""
+    """Return the number of the chosen span around each address; -1 if there is none."""
     numbers = np.flatnonzero(chosen)
     if not len(numbers):
         return np.full(len(addresses), -1, np.int64)

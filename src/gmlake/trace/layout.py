@@ -42,7 +42,7 @@ REQUEST: Final = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-"""One event, 48 bytes. `size_bytes` is as requested; address and time are 0 where unknown."""
+"""One event, 48 bytes. `size_bytes` is as requested; address and time are 0 if unknown."""
 
 SEGMENT: Final = np.dtype(
     [

@@ -84,7 +84,7 @@ class Counters:
 
 
 def decode(data: bytes) -> Counters:
-    """Read the bytes of a file; CountersError says what is wrong with them."""
+    """Read the bytes of a file. Raises CountersError, with the reason."""
     if len(data) < _HEAD.size or not data.startswith(_MAGIC):
         raise CountersError("it holds no counters of gmlake")
     _, version, size_bytes, _ = _HEAD.unpack_from(data)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def tensors_given(
     recipe: Recipe, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Iterator[tuple[torch.Tensor, int, torch.UntypedStorage]]:
-    """Yield the tensors that an operator was given, what it does to them, and their storages."""
+    """Yield an operator's argument tensors, their roles, and their storages."""
     roles = recipe.roles
     for place, value in enumerate(args):
         if value is not None and place < len(roles):

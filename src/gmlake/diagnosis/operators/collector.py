@@ -535,7 +535,7 @@ class _Mode(private.DispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Run the operator and note what it did."""
+        """Run the operator and note its accesses."""
         arguments = kwargs or {}
         if not self._collector.is_on:
             return func(*args, **arguments)
@@ -600,7 +600,7 @@ def _is_wrapper(kind: type) -> bool:
 def _allocated(  # noqa: PLR0913, PLR0917 (each is a thing of its own)
     lane: Lane, size_bytes: int, item_bytes: int, stream: int, where: _Where, name: str
 ) -> int:
-    """Return the number of a new object; -1 where there is nothing to allocate."""
+    """Return the number of a new object; -1 if there is nothing to allocate."""
     if not size_bytes:
         return -1
     lane.names.append(name)

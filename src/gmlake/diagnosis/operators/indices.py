@@ -26,7 +26,7 @@ MOST_RUNS: Final = 1 << 16
 """Runs of one access that indices may give; with more, the whole tensor counts as meant."""
 
 Reader: TypeAlias = Callable[[torch.Tensor], "Integers | None"]
-"""Returns the values of a tensor of indices, or None where they are not to be read."""
+"""Returns the values of a tensor of indices, or None if they are not to be read."""
 
 Found: TypeAlias = "tuple[Sequence[Run] | None, int]"
 """The bytes, None for unknown ones; and what is done to them: READS, WRITES or both."""

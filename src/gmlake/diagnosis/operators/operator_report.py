@@ -100,7 +100,7 @@ class Report(Printed):
             if self._settings.takes(device):
                 self.devices[device] = find_inefficiencies(trace, **self._settings.options)
 
-    # ---- what was found -------------------------------------------------------------------------
+    # ---- findings -------------------------------------------------------------------------------
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -234,7 +234,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
     indices: str = "always",
     **options: Any,  # noqa: ANN401 (those of find_inefficiencies)
 ) -> Report:
-    """Find the ten patterns of memory inefficiency in what a block does.
+    """Find the ten patterns of memory inefficiency in a block of code.
 
         with gmlake.diagnose() as report:
             train_one_step()
@@ -258,7 +258,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
     options: thresholds, as find_inefficiencies() takes them.
 
     Not seen: other threads than the calling one and those of autograd that it starts; kernels that
-    are no operators, such as Triton kernels launched by hand, and what a replayed CUDA graph does;
+    are not operators, such as Triton kernels launched by hand, and replays of CUDA graphs;
     memory that an operator uses internally. Memory shared with NumPy and others counts as touched
     by them until it is freed. Taking an address touches the contents at that time.
     Compiled functions run without their compiler in the block.

@@ -1,4 +1,4 @@
-"""Draws objects as bars from allocation to free, with each access and what is wasted between."""
+"""Draws objects as bars from allocation to free, with each access and the waste in between."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _activate() -> None:
         from gmlake.pytorch.activation import activate
     except ImportError as error:
         if sys.stderr is not None:
-            print(  # noqa: T201 (there is nobody else to say it)
+            print(  # noqa: T201 (nothing else can report it)
                 f"gmlake: {sys.executable} runs without gmlake, which it cannot import: {error}",
                 file=sys.stderr,
             )
