@@ -149,7 +149,7 @@ _NAMES = {
     "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
     "gmlake.watching": "publish",
 }
-"""What each module has of the public names."""
+"""The public names of each module."""
 
 if TYPE_CHECKING:
     __all__ += annexes.__all__

@@ -31,7 +31,7 @@ BYTES_PER_BYTE: Final = 20
 SECONDS_PER_BYTE: Final = 20 / 100e6
 
 _AGAIN_S: Final = 1.0
-"""Between two attempts to stop: Python drops what is raised while it frees an object."""
+"""Between two attempts to stop: Python ignores exceptions raised while it frees an object."""
 
 _ADVICE: Final = "if you trust it, read it in Python, where nothing is limited"
 

@@ -36,7 +36,7 @@ GRANULE_BYTES: Final = 2 << 20
 MOST_BATCH: Final = 1 << 31
 
 LEAST_MATCHED: Final = 0.9
-"""The part of the requests that two recordings must share for one to be drawn through both."""
+"""The share of the requests that two recordings must have in common to extrapolate from them."""
 
 _ANCHOR: Final = 24  # requests that must be alike for two recordings to go on together
 _WINDOW: Final = 64  # requests of either that may be passed over until then

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gmlake.trace.layout import Records
 
 MOST_REFUSALS: Final = 3
-"""Refusals of one trace that are asked again: those of a program that goes on are all alike."""
+"""Refusals of one trace that are asked again: later ones of a program are much the same."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gmlake.trace import Trace
 
 SIM_CAPACITY: Final = 1 << 40
-"""What the simulated device has where no capacity is given: so much that nothing is refused."""
+"""Memory of the simulated device by default: so much that no request is refused."""
 
 _NS_PER_MS: Final = 1e6
 

@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "info": "Show how gmlake would serve PyTorch here, the devices found, and the policies.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
-"""What each is for. A command's module is loaded where it is asked for: some need a second."""
+"""The purpose of each. A command's module is imported on demand, which may take a second."""
 
 _INTERRUPTED = 130
 

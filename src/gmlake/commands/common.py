@@ -30,7 +30,7 @@ BAD_INPUT = 2
 """Exit code after a wrong argument, or a file that could not be read."""
 
 CANNOT_WRITE = 1
-"""Exit code where the output could not be written."""
+"""Exit code if the output could not be written."""
 
 NO_MEMORY = "needs more memory than this machine has"
 
@@ -44,10 +44,10 @@ class Command(ABC):
     """One subcommand: named like its module, explained by its docstring."""
 
     needs_output = True
-    """Whether it has something to say on standard output."""
+    """Whether it writes to standard output."""
 
     takes_program = False
-    """Whether what follows a "--" is a program to run: `args.program`, a list of words."""
+    """Whether a program to run follows a "--": `args.program`, a list of words."""
 
     @abstractmethod
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:

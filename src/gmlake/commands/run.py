@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STARTUP = Path(__file__).absolute().parents[1] / "pytorch" / "startup"
-"""The folder whose sitecustomize lets gmlake into every Python that the program starts."""
+"""The folder whose sitecustomize activates gmlake in every Python that the program starts."""
 
 _USAGE = """gmlake run [options] SCRIPT [ARGUMENT ...]
        gmlake run [options] -m MODULE [ARGUMENT ...]

@@ -67,7 +67,7 @@ class TorchMemorySaver:
         self.hook_mode = "torch"
         """Kept for compatibility; it has no effect."""
         self.retain_cpu_backup = _says("TMS_RETAIN_CPU_BACKUP")
-        """Whether what was saved can still be read after resume(), as it was at pause()."""
+        """Whether saved contents can still be read after resume(), as they were at pause()."""
         self._tags: dict[str, list[str]] = {}
         self._retained: set[str] = set()  # regions whose saved bytes can be read
         self._returned: set[str] = set()  # those that give the host its memory back

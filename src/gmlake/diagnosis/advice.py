@@ -46,10 +46,10 @@ LEAST_SHARE: Final = 0.01
 """Advice is worth its line from this part of the peak on."""
 
 _ROUNDS: Final = 2
-"""Rounds that go by without a use before what outlives the trace counts as kept for nothing."""
+"""Rounds without a use until an object that outlives the trace counts as kept for nothing."""
 
 _MOST: Final = 2 / 3
-"""Of the bytes that a graph keeps, what a line makes to be the one that makes the graph."""
+"""The share of a graph's bytes that a line must allocate to count as the line of the graph."""
 
 _MOST_CASES: Final = 20
 """Cases that are put in order, the largest."""
@@ -77,7 +77,7 @@ _CHANGES: Final = {
     "allocated early": "allocate {what} later, right before its first use",
     "too large": "allocate {least} for {what}: the rest is never used",
 }
-"""What to do, by cause."""
+"""The change for each cause."""
 
 _EASY: Final = next(n for n, text in enumerate(GUIDANCE) if text.startswith("easy"))
 _NEVER: Final = -1

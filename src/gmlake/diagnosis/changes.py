@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     """The highest peak with all findings of some groups fixed; None: enough was computed."""
 
 MOST_GROUPS: Final = 1000
-"""Groups among which changes are looked for, the first ones by what they save."""
+"""The number of groups searched for changes, those with the largest savings."""
 
 
 @dataclass(frozen=True)

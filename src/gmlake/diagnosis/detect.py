@@ -43,10 +43,10 @@ LEAST_SHARE: Final = 0.001
 """A change is worth its line from this part of the peak on."""
 
 _MOST_REPLAYED: Final = 20_000_000
-"""Most that is replayed to judge groups, to choose changes, and to order them: a second or so."""
+"""The limit on replays to judge groups, to choose changes, and to order them: about a second."""
 
 _FINDING_COST: Final = 20
-"""What a finding to fix costs in a replay, where an API costs 1."""
+"""The cost of fixing a finding in a replay, relative to that of an API."""
 
 _LARGEST_NUMBER = 2**63
 

@@ -17,12 +17,12 @@ API: Final = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-"""`gml_api`, 32 bytes: one thing that a program asked of a device, in order of invocation."""
+"""`gml_api`, 32 bytes: one operation that a program requested, in order of invocation."""
 
 OBJECT: Final = np.dtype(
     [("size_bytes", "<u8"), ("tag", "<u8"), ("element_bytes", "<u4"), ("flags", "<u4")]
 )
-"""`gml_object`, 24 bytes: what one allocation gave. `tag` is the number of its place."""
+"""`gml_object`, 24 bytes: the result of one allocation. `tag` is the number of its place."""
 
 ACCESS: Final = np.dtype(
     [
@@ -33,7 +33,7 @@ ACCESS: Final = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-"""`gml_access`, 24 bytes: what one API does to one object; no ranges: all of it."""
+"""`gml_access`, 24 bytes: one API's access to one object; no ranges: all of it."""
 
 RANGE: Final = np.dtype(
     [

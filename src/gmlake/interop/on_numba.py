@@ -185,4 +185,4 @@ class Manager(HostOnlyCUDAMemoryManager):
 
 
 _numba_memory_manager: Final = Manager
-"""What Numba looks for in the module that NUMBA_CUDA_MEMORY_MANAGER names."""
+"""The name that Numba expects in the module that NUMBA_CUDA_MEMORY_MANAGER names."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Numbers
 
 Bokeh: TypeAlias = Any
-"""A model of Bokeh: their types are known only where it is installed."""
+"""A Bokeh model, untyped, since Bokeh may not be installed."""
 
 OTHER: Final = "_other"
 

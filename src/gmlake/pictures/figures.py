@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = NDArray[np.float64]
 
 PUT_TOGETHER = "many small"
-"""The key of a packing's rectangles that stand for several each; drawn pale, below all others."""
+"""The key of merged rectangles of a packing; drawn pale, below all others."""
 
 OTHERS = "others"
-"""The key of all that is not told apart."""
+"""The key of everything not distinguished."""
 
 CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "temporary", "unknown")
-"""What memory is for, in the order in which it is stacked."""
+"""The categories of memory, in stacking order."""
 
 
 @dataclass(frozen=True)

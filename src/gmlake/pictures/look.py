@@ -29,7 +29,7 @@ PALETTE: Final = (
     "#c94f5b",
     "#5f8c8a",
 )
-"""For what has no category; used from the front again where there is more to colour."""
+"""Colours for anything without a category, in turn."""
 
 FREE: Final = "#9aa1ab"
 RESERVED: Final = "#7d5bd0"

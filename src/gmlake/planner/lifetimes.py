@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gmlake.trace.trace import Trace
 
 MAX_ORDERINGS: Final = 1 << 20
-"""A trace of so many streams that it would have more gets none."""
+"""The most orderings; a trace of so many streams that it would have more gets none."""
 
 
 def event_times(trace: Trace) -> NDArray[np.int64]:

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from gmlake.trace.trace import Trace
 
 _GRAMS: Final = (16, 64)
-"""Allocations in a row whose return tells a candidate for the period."""
+"""Lengths of runs of allocations whose recurrence suggests a period."""
 
 _CANDIDATES: Final = 32
 _MISMATCH_COST: Final = 20
-"""Agreements that make up for one allocation that differs from that of a period before."""
+"""Agreements that outweigh one allocation that differs from the one a period before."""
 
 _LEAST_FREED: Final = 0.5
-"""Of the bytes allocated in a step, what is freed within two; a part of a step frees less."""
+"""The share of a step's bytes freed within two steps; a part of a step frees less."""
 
 _MOST_GROWTH: Final = 0.001
-"""What a step may keep, as a part of what its period moves; layers that keep activations keep more.
+"""The share of a period's moved bytes that a step may keep; layers that keep activations exceed it.
 """
 
 _LEAST_MOVED: Final = 0.25
-"""What rises and falls within a step, of what does so in the whole trace; a layer moves little."""
+"""The range of live bytes in a step, as a share of the whole trace's; a layer's is small."""
 
 _LEAST_COVERAGE: Final = 0.1
-"""Of all allocations, what lies in repeated periods; less is chance."""
+"""The share of all allocations in repeated periods; less is chance."""
 
 _NEARLY_BEST: Final = 0.9
 _MULTIPLIER: Final = np.uint64(6364136223846793005)

@@ -20,7 +20,7 @@ LIFETIME: Final = np.dtype(
 """`gml_lifetime`, 48 bytes: live on [start, end)."""
 
 ORDERING: Final = np.dtype([("time", "<u8"), ("before", "<u8"), ("after", "<u8")])
-"""`gml_ordering`: what `after` does from `time` on follows what `before` did up to then."""
+"""`gml_ordering`: work of `after` from `time` on follows the work of `before` until then."""
 
 STEP_REQUEST: Final = np.dtype(
     [
@@ -46,7 +46,7 @@ PLAN_REQUEST: Final = np.dtype(
 """`gml_plan_request`, 40 bytes: one request of a plan, in request order over its steps."""
 
 NO_OFFSET: Final = 2**64 - 1
-"""In place of an offset: left to others."""
+"""In place of an offset: not placed by the plan."""
 
 STILL_LIVE: Final = 2**64 - 1
-"""In place of a death: not freed in what was watched."""
+"""In place of a death: not freed while watched."""

@@ -29,7 +29,7 @@ def replay(
 
 
 REPLAYS: Final = {"plan": replay}
-"""Policies that are replayed in a way of their own."""
+"""Policies with a replay of their own."""
 
 
 def in_words(lake: Lake) -> str:

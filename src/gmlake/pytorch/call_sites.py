@@ -29,13 +29,13 @@ OPTIMIZER: Final = "optimizer"
 BETWEEN: Final = "between"
 
 MOST_SITES: Final = 1 << 14
-"""Places that are told apart; some 30 MiB with call paths of 24 frames, 5 MiB without, at most."""
+"""The most distinct places; at most some 30 MiB with call paths of 24 frames, 5 MiB without."""
 
 MOST_CODES: Final = 1 << 14
-"""Functions of which it is remembered whether call paths show them; some have no end of them."""
+"""The most functions cached as shown or hidden; some programs create functions without end."""
 
 MOST_LABELS: Final = 1 << 12
-"""Names of phases that are told apart."""
+"""The most distinct names of phases."""
 
 MOST_FRAMES: Final = 24
 """Frames of a call path, unless a recording says otherwise."""
@@ -47,7 +47,7 @@ _STEPS: Final = 1 << 32
 """Marks with this number or a higher one are steps, lower ones are phases."""
 
 _HIDDEN: Final = ("_wrapped_call_impl", "_call_impl", "inner")
-"""Functions of torch.nn.Module that are between any two modules' own."""
+"""Functions of torch.nn.Module that lie between the frames of any two modules."""
 
 
 class Frame(NamedTuple):
@@ -79,7 +79,7 @@ class Site(NamedTuple):
 
 
 NOWHERE: Final = Site()
-"""What the number 0 stands for."""
+"""The place with number 0."""
 
 
 class Table:

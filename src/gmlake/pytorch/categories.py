@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PARAMETER, GRADIENT, STATE, ACTIVATION, TEMPORARY, UNKNOWN = range(len(CATEGORIES))
 
 MOST_NOTES: Final = 1 << 20
-"""Addresses that are remembered; the oldest go first. 8 MiB."""
+"""The most addresses kept; the oldest are dropped first. 8 MiB."""
 
 _STEP: Final = "step "  # how the labels of marks begin that are no phases
 _NO_LOSS: Final = ("", FORWARD, BACKWARD, OPTIMIZER)  # phases in which no loss is computed

@@ -38,7 +38,7 @@ PARTS: Final[dict[str, str]] = {
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
 }
-"""By path below `torch`: what does not work without it."""
+"""The features that break without each part, by its path below `torch`."""
 
 
 # ---- CUDA

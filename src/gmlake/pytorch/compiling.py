@@ -24,7 +24,7 @@ _SOURCE: Final = {".cpp", ".hpp", ".h"}
 _COMPILE_SECONDS: Final = 300
 _OPTIONS: Final = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete")
 _CXX20_SINCE: Final = 14
-"""Its headers need C++20, which takes more of the C++ library than C++17 does."""
+"""Its headers need C++20, which uses more of the C++ library than C++17 does."""
 
 
 class AdapterError(RuntimeError):

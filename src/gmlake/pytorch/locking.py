@@ -22,4 +22,4 @@ def process_lock() -> RLock:
 
 
 lock: Final = process_lock()
-"""Under which sessions begin and end, and pools come and go."""
+"""Guards the begin and end of sessions, and changes of pools."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_EVENTS: Final = 200_000
-"""Events that PyTorch keeps on each device where lines are wanted."""
+"""Events that PyTorch keeps on each device if lines are wanted."""
 
 
 class _Process:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots.model import DeviceSnapshot
 
 MOST_EVENTS: Final = 1 << 20
-"""Kept on each device unless another number is named; 56 MiB."""
+"""Events kept on each device by default; 56 MiB."""
 
 
 class Recording:

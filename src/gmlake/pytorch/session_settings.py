@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 HANDLE_TYPES: Final = ("posix_fd", "fabric")
 DEFAULT_POLICY: Final = "stitch"
 GRANULARITY_BYTES: Final = 2 << 20
-"""Of the devices that there are, which are not asked before they are used."""
+"""The granularity of existing devices; a device is not queried before it is used."""
 POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
 )

@@ -137,7 +137,7 @@ SEGMENT_KINDS: Final = {
     "segment_unmap": Kind.SEGMENT_FREE,
 }
 ADDED: Final = "gmlake_added"
-"""A key of segments' events that are not of the recording, but there for the viewer's sake."""
+"""A key of segments' events that are not in the recording, but added for the viewer."""
 
 NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
 
@@ -179,7 +179,7 @@ class EventTable:
 
 
 Events: TypeAlias = "list[Any] | tuple[Any, ...] | EventTable"
-"""The events of a device, as a file has them."""
+"""The events of a device as in a file."""
 
 
 def is_row(entry: Entry) -> bool:

@@ -34,7 +34,7 @@ MOST_ROWS: Final = 2000
 """Of a list of blocks, or of those of all devices together."""
 
 MOST_FOLLOWING: Final = 400
-"""Rows of a list of blocks that are told for every moment."""
+"""Rows of a list of blocks that cover every moment."""
 
 MOST_MARKS: Final = 1000
 

@@ -28,7 +28,7 @@ HELD: Final = np.dtype(
         ("range", "<i8"),
     ]
 )
-"""A range of addresses, held behind the events born to died - 1; born is -1 before all of them.
+"""A range of addresses, held after the events born to died - 1; born is -1 before all of them.
 
 Rows of one `range` lie next to each other, and came from the driver together.
 """

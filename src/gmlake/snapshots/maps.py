@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST_PIECES: Final = 4000
-"""Of all moments together; what is smaller is seen as what holds it."""
+"""Of all moments together; smaller pieces appear as part of the range that holds them."""
 
 MOST_HELD: Final = 1000
 MOST_VIEWS: Final = 500

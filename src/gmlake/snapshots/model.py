@@ -26,7 +26,7 @@ class SpanKind(IntEnum):
     """The kind of a contiguous range of addresses."""
 
     BASE = 0
-    """Physical memory where it lies."""
+    """Physical memory at its base address."""
     VIEW = 1
     """Stitched: its bytes also have a base address."""
     SEGMENT = 3

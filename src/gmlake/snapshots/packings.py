@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST_LARGE: Final = 2500
-"""Rectangles drawn one by one where there are too many: those of the largest area."""
+"""Rectangles drawn one by one if there are too many: those of the largest area."""
 
 _CELLS: Final = 32
-"""The others are put together in a grid of so many cells each way."""
+"""The others are merged in a grid of so many cells each way."""
 
 _MOST_WORK: Final = 20_000_000
 """Free places to look at for one as large as a range; then ranges take the lowest, in parts."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 BEFORE = -1
-"""The birth of what was live before the first event."""
+"""The birth of blocks live before the first event."""
 
 
 @dataclass(frozen=True, eq=False)

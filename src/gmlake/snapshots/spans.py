@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Span: TypeAlias = tuple[Any, ...]
-"""(begin, end, whatever belongs to it)."""
+"""(begin, end, data)."""
 
 _MOST = 128
 

@@ -48,7 +48,7 @@ SHOWN_KINDS: Final = tuple(_ACTIONS)
 
 SEGMENT_KINDS: Final = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
 PART: Final = "gmlake_part"
-"""A key of events that tell only a part of what the recording has as one event."""
+"""A key of events that are only a part of one recorded event."""
 
 _OF_BLOCKS: Final = (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED)
 _NS_PER_US: Final = 1000

@@ -19,7 +19,7 @@ class Kind(IntEnum):
     FREE = 2
     """The memory may be reused from here on (PyTorch: free_completed)."""
     FREE_REQUESTED = 3
-    """The program let go; work on other streams may still run (no effect on a policy)."""
+    """The program freed it; work on other streams may still run (no effect on a policy)."""
     SEGMENT_ALLOC = 4
     """PyTorch took memory from the driver; kept for validation, not replayed."""
     SEGMENT_FREE = 5

@@ -35,7 +35,7 @@ _ADDRESSES: Final = 1 << 64
 _MOST_DIFFERENCES: Final = 20
 _SYNCHRONISATIONS: Final = "num_sync_all_streams"
 _NEVER: Final = {"num_oom_rejections": 0}
-"""What only observers of a program bring about, which a trace knows nothing of."""
+"""A statistic that only a program's observers change; traces do not record it."""
 _SEGMENT_RECORD: Final = np.dtype(
     [("address", "<u8"), ("size_bytes", "<u8"), ("stream", "<u8"), ("is_small", "<u8")]
 )

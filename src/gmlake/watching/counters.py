@@ -24,7 +24,7 @@ _NAMES: Final = (
 )
 _FILE_BYTES: Final = _HEAD.size + _BODY.size
 MOST_BYTES: Final = 4096
-"""That a file of any version has."""
+"""The most bytes of a file of any version."""
 SEQUENCE_AT: Final = 16
 SEQUENCE: Final = struct.Struct("<Q")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gmlake.lake import Lake
 
 VARIABLE: Final = "GMLAKE_TOP"
-"""Set to 1: what gmlake serves in PyTorch is published from the first request on."""
+"""Set to 1: the lakes that serve PyTorch publish from the first request on."""
 
 _LOOK_S: Final = 0.25
 

@@ -20,16 +20,16 @@ Integers: TypeAlias = NDArray[np.int64]
 CHOICES: Final = ("always", "cpu only", "never")
 
 MOST_INDICES: Final = 1 << 22
-"""Indices that are looked at; with more, the whole tensor counts as meant."""
+"""The most indices that are read; with more, the whole tensor counts as accessed."""
 
 MOST_RUNS: Final = 1 << 16
-"""Runs of one access that indices may give; with more, the whole tensor counts as meant."""
+"""The most runs of one indexed access; with more, the whole tensor counts as accessed."""
 
 Reader: TypeAlias = Callable[[torch.Tensor], "Integers | None"]
 """Returns the values of a tensor of indices, or None if they are not to be read."""
 
 Found: TypeAlias = "tuple[Sequence[Run] | None, int]"
-"""The bytes, None for unknown ones; and what is done to them: READS, WRITES or both."""
+"""The bytes, None for unknown ones; and the access to them: READS, WRITES or both."""
 
 Finder: TypeAlias = Callable[[Sequence[Any], Reader], Found]
 """Takes the positional arguments, of which the first is the tensor that is meant."""
@@ -259,4 +259,4 @@ FINDERS: Final[dict[str, Finder]] = {
     "index_put_": _index_put,
     "_index_put_impl_": _index_put,
 }
-"""By the name of the operator, or of its overload where that does something else."""
+"""By the name of the operator, or of its overload if that behaves differently."""

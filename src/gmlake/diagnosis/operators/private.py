@@ -25,7 +25,7 @@ PARTS: Final[dict[str, str]] = {
     "_C._dispatch_has_kernel_for_dispatch_key": "it counts operators twice",
     "_C._dynamo.eval_frame": "torch.compile() compiles what it puts in",
 }
-"""By path below `torch`: what does not work without it."""
+"""The features that break without each part, by its path below `torch`."""
 
 is_graph_kept: Final[Callable[[], bool]] = getattr(
     _C._autograd, "_get_current_graph_task_keep_graph", lambda: False

@@ -35,13 +35,13 @@ _SHAPED: Final = _named(
     "zeros_like ones_like full_like rand_like randn_like randint_like empty_like new_zeros "
     "new_ones new_full new_empty new_empty_strided"
 )
-"""They look at the shape of an argument only."""
+"""These operators use only the shape of an argument."""
 
 _OVERWRITING: Final = _named(
     "zero_ fill_ copy_ _foreach_copy_ _foreach_zero_ random_ uniform_ normal_ exponential_ "
     "bernoulli_ geometric_ cauchy_ log_normal_"
 )
-"""They write all of their first argument and read nothing of it."""
+"""These operators overwrite their first argument without reading it."""
 
 _NOTHING: Final = _named(
     "lift record_stream is_same_size is_pinned _is_any_true_view sym_size sym_numel "
@@ -52,7 +52,7 @@ _NOTHING: Final = _named(
     "_sparse_coo_tensor_unsafe _values _indices values indices crow_indices col_indices "
     "_coalesced_ is_coalesced"
 )
-"""They look at what a tensor is, not at what is in it."""
+"""These operators use a tensor's metadata, not its contents."""
 
 _STATISTICS: Final = _named("running_mean running_var")
 """Arguments that training changes, though some schemas do not say so."""
@@ -88,7 +88,7 @@ class Recipe(NamedTuple):
 
 
 _OPAQUE: Final = 64
-"""Arguments of what has no schema, of which all may be touched."""
+"""The number of arguments of an operator without a schema, all of which it may touch."""
 
 
 def recipe_of(operator: Any) -> Recipe:  # noqa: ANN401 (an operator of PyTorch)
