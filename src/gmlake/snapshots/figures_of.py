@@ -11,7 +11,7 @@ from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Tim
 from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
-from gmlake.snapshots.moments import Scenario, evenly
+from gmlake.snapshots.moments import Playback, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.snapshots.sites import OwnLines
 from gmlake.trace.layout import Kind
@@ -65,22 +65,22 @@ def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> 
     group = seen.device + 1
     seen, said = with_categories(seen, lines)
     turns = turning_points(seen.lives.live_bytes)
-    scenario = Scenario(seen, lines, turns[0])
-    classes = classes_of(seen, scenario.owners, np.union1d(scenario.shown_ids, seen.peak.ids))
-    if len(seen.events) or len(scenario.shown_ids):
-        yield scenario.describe(f"{name}what memory held", group)
+    playback = Playback(seen, lines, turns[0])
+    classes = classes_of(seen, playback.owners, np.union1d(playback.shown_ids, seen.peak.ids))
+    if len(seen.events) or len(playback.shown_ids):
+        yield playback.describe(f"{name}what memory held", group)
     if len(seen.events):
-        timeline = timeline_of(scenario, classes, turns, f"{name}memory over time", group)
+        timeline = timeline_of(playback, classes, turns, f"{name}memory over time", group)
         yield replace(timeline, note="; ".join(filter(None, (said, timeline.note))))
-    drawn = address_map(scenario, classes, f"{name}addresses", group)
+    drawn = address_map(playback, classes, f"{name}addresses", group)
     if drawn is not None:
         yield drawn
     most = max(MOST_ROWS // devices, _LEAST_ROWS)
-    rows = blocks_of(scenario, f"{name}live", most, group)
+    rows = blocks_of(playback, f"{name}live", most, group)
     if rows.rows:
         yield _with_short_paths(rows, _PATH_CHARACTERS // devices)
     packing = packing_of_lives(
-        scenario, classes, f"{name}blocks over time", max(MOST_LARGE // devices, _LEAST_ROWS), group
+        playback, classes, f"{name}blocks over time", max(MOST_LARGE // devices, _LEAST_ROWS), group
     )
     if packing is not None:
         yield packing
@@ -158,14 +158,14 @@ def reserved_behind(seen: DeviceSnapshot) -> NDArray[np.int64] | None:
 
 
 def timeline_of(
-    scenario: Scenario,
+    playback: Playback,
     classes: Classes,
     turns: tuple[NDArray[np.int64], int],
     title: str,
     group: int,
 ) -> Timeline:
     """Return live bytes by class; of each stretch of events its highest and lowest point."""
-    seen = scenario.seen
+    seen = playback.seen
     lives, rows = seen.lives, len(seen.events)
     chosen, stretch = turns
     notes = []
@@ -194,7 +194,7 @@ def timeline_of(
     reserved = reserved_behind(seen)
     if reserved is None:
         notes.append("the recording has no reserved memory over time")
-    marks, mark_note = _marks(scenario)
+    marks, mark_note = _marks(playback)
     notes += [mark_note] if mark_note else []
     return Timeline(
         title=title,
@@ -203,7 +203,7 @@ def timeline_of(
         reserved=None if reserved is None else _highest(reserved, chosen).astype(np.float64),
         marks=marks,
         note="; ".join(notes),
-        seconds=None if scenario.seconds is None else scenario.seconds[chosen],
+        seconds=None if playback.seconds is None else playback.seconds[chosen],
         group=group,
     )
 
@@ -233,8 +233,8 @@ def _highest(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np
     return result
 
 
-def _marks(scenario: Scenario) -> tuple[tuple[Mark, ...], str]:
-    seen, seconds = scenario.seen, scenario.seconds
+def _marks(playback: Playback) -> tuple[tuple[Mark, ...], str]:
+    seen, seconds = playback.seen, playback.seconds
     kind = seen.events["kind"]
     rows = np.flatnonzero((kind == Kind.MARK) | (kind == Kind.OOM))
     note = ""
@@ -253,20 +253,20 @@ def _marks(scenario: Scenario) -> tuple[tuple[Mark, ...], str]:
             text = f"{format_size(int(event['size_bytes']))} refused"
             marks.append(Mark(row, "out of memory", text, time))
             continue
-        label = scenario.label(row)
+        label = playback.label(row)
         is_step = "step" in label.lower() or not seen.trace.labels
         marks.append(Mark(row, "step" if is_step else "phase", label, time))
     return tuple(marks), note
 
 
-def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
+def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int = 0) -> Blocks:
     """Return the live blocks at the moment that matters, and the largest ones' counts at others.
 
     Blocks of one place, size and category are merged.
     """
-    seen, shown = scenario.seen, scenario.shown
-    title = f"{topic} {scenario.name(shown)}"
-    ids = np.flatnonzero(scenario.first < scenario.end)
+    seen, shown = playback.seen, playback.shown
+    title = f"{topic} {playback.name(shown)}"
+    ids = np.flatnonzero(playback.first < playback.end)
     if not len(ids):
         return Blocks(title, (), 0, topic=topic, group=group)
     lives = seen.lives
@@ -280,7 +280,7 @@ def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int 
     of_id = key
     one = np.zeros(int(of_id.max()) + 1, np.int64)
     one[of_id[::-1]] = np.arange(len(ids))[::-1]  # the first of each
-    is_shown = (scenario.first[ids] <= shown) & (scenario.end[ids] > shown)
+    is_shown = (playback.first[ids] <= shown) & (playback.end[ids] > shown)
     count = np.bincount(of_id[is_shown], minlength=len(one))
     # The shown one represents its group: its address is named if it is alone.
     one[of_id[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
@@ -289,9 +289,9 @@ def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int 
     drawn, rest = order[:most], order[most:]
     follows = np.argsort(-sizes * np.bincount(of_id), kind="stable")[: min(MOST_FOLLOWING, most)]
     drawn = np.concatenate([drawn[count[drawn] > 0], follows[count[follows] == 0]])
-    counts = _counts(scenario, ids, of_id, follows)
+    counts = _counts(playback, ids, of_id, follows)
     rows = [
-        _block(scenario, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
+        _block(playback, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
         for place in drawn.tolist()
     ]
     notes = [] if int(count.max()) <= 1 else ["blocks of one size and place are one row"]
@@ -310,16 +310,16 @@ def blocks_of(scenario: Scenario, topic: str, most: int = MOST_ROWS, group: int 
 
 
 def _counts(
-    scenario: Scenario, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
+    playback: Playback, ids: NDArray[np.int64], of_id: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> dict[int, tuple[tuple[int, int], ...]]:
     """Return for each chosen group its block counts, each with the moment it begins."""
     place = np.full(int(of_id.max(initial=0)) + 1, -1, np.int64)
     place[chosen] = np.arange(len(chosen))
     of_row = place[of_id]
     is_it = of_row >= 0
-    change = np.zeros((len(chosen), len(scenario.rows) + 1), np.int64)
-    np.add.at(change, (of_row[is_it], scenario.first[ids[is_it]]), 1)
-    np.add.at(change, (of_row[is_it], scenario.end[ids[is_it]]), -1)
+    change = np.zeros((len(chosen), len(playback.rows) + 1), np.int64)
+    np.add.at(change, (of_row[is_it], playback.first[ids[is_it]]), 1)
+    np.add.at(change, (of_row[is_it], playback.end[ids[is_it]]), -1)
     behind = np.cumsum(change, axis=1)[:, :-1]
     change[:, 0] = 1  # what is there from the first moment on, or not
     result = {}
@@ -331,9 +331,9 @@ def _counts(
 
 
 def _block(
-    scenario: Scenario, number: int, count: int, counts: tuple[tuple[int, int], ...]
+    playback: Playback, number: int, count: int, counts: tuple[tuple[int, int], ...]
 ) -> Block:
-    lives, lines = scenario.seen.lives, scenario.lines
+    lives, lines = playback.seen.lives, playback.lines
     site = int(lives.site[number])
     name = lines.name(site)
     if not name and int(lives.born[number]) < 0:
@@ -341,7 +341,7 @@ def _block(
     return Block(
         size_bytes=int(lives.size_bytes[number]) * count,
         count=count,
-        category=CATEGORIES[int(scenario.seen.categories[number])],
+        category=CATEGORIES[int(playback.seen.categories[number])],
         site=name,
         frames=lines.frames(site),
         address=int(lives.address[number]) if count == 1 else 0,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.classes import Classes
-    from gmlake.snapshots.moments import Scenario
+    from gmlake.snapshots.moments import Playback
 
     Integers = NDArray[np.int64]
 
@@ -30,27 +30,27 @@ _LARGEST_GAP: Final = 1 << 30
 """Stretches that are closer to each other share a row."""
 
 
-def address_map(scenario: Scenario, classes: Classes, topic: str, group: int) -> AddressMap | None:
+def address_map(playback: Playback, classes: Classes, topic: str, group: int) -> AddressMap | None:
     """Return the map of all moments; None if no addresses are recorded."""
-    held, used, free = _held(scenario), _used(scenario), _free(scenario)
+    held, used, free = _held(playback), _used(playback), _free(playback)
     table = np.concatenate([held, used, free])
     if not len(table):
         return None
-    drawn, notes = _largest(table, scenario.shown)
-    rows, left_out = _rows(table, [_piece(scenario, classes, row) for row in drawn])
+    drawn, notes = _largest(table, playback.shown)
+    rows, left_out = _rows(table, [_piece(playback, classes, row) for row in drawn])
     if left_out:
         notes.append(f"{left_out} stretches of addresses are not drawn, the smallest")
-    views, view_note = _views(scenario.seen)
+    views, view_note = _views(playback.seen)
     notes += [view_note] if view_note else []
-    if views and scenario.rows[scenario.shown] < len(scenario.seen.events) - 1:
+    if views and playback.rows[playback.shown] < len(playback.seen.events) - 1:
         notes.append("views are drawn as they are at the end")
     return AddressMap(
-        f"{topic} {scenario.name(scenario.shown)}",
+        f"{topic} {playback.name(playback.shown)}",
         rows,
         views,
         "; ".join(notes),
         classes.names,
-        scenario.shown,
+        playback.shown,
         topic,
         group,
     )
@@ -72,34 +72,34 @@ _PART: Final = np.dtype(
 )
 
 
-def _held(scenario: Scenario) -> NDArray[np.void]:
-    first, end = scenario.held_moments
-    _, whole = np.unique(scenario.held["range"], return_index=True)
+def _held(playback: Playback) -> NDArray[np.void]:
+    first, end = playback.held_moments
+    _, whole = np.unique(playback.held["range"], return_index=True)
     chosen = whole[first[whole] < end[whole]]
-    size = np.bincount(scenario.held["range"], scenario.held["end"] - scenario.held["begin"])
+    size = np.bincount(playback.held["range"], playback.held["end"] - playback.held["begin"])
     table = np.zeros(len(chosen), _PART)
     for name in ("begin", "stream"):
-        table[name] = scenario.held[name][chosen]
-    table["end"] = table["begin"] + size[scenario.held["range"][chosen]].astype(np.int64)
+        table[name] = playback.held[name][chosen]
+    table["end"] = table["begin"] + size[playback.held["range"][chosen]].astype(np.int64)
     table["first"], table["last"], table["number"] = first[chosen], end[chosen], chosen
     return table
 
 
-def _used(scenario: Scenario) -> NDArray[np.void]:
-    block = scenario.places.block
-    chosen = np.flatnonzero(scenario.first[block] < scenario.end[block])
+def _used(playback: Playback) -> NDArray[np.void]:
+    block = playback.places.block
+    chosen = np.flatnonzero(playback.first[block] < playback.end[block])
     table = np.zeros(len(chosen), _PART)
     table["kind"], table["number"] = _USED, chosen
-    table["begin"], table["end"] = scenario.places.begin[chosen], scenario.places.end[chosen]
-    table["first"], table["last"] = scenario.first[block[chosen]], scenario.end[block[chosen]]
-    table["stream"] = scenario.seen.lives.stream[block[chosen]]
+    table["begin"], table["end"] = playback.places.begin[chosen], playback.places.end[chosen]
+    table["first"], table["last"] = playback.first[block[chosen]], playback.end[block[chosen]]
+    table["stream"] = playback.seen.lives.stream[block[chosen]]
     return table
 
 
-def _free(scenario: Scenario) -> NDArray[np.void]:
+def _free(playback: Playback) -> NDArray[np.void]:
     """Return each free piece once for consecutive moments at which it is unchanged."""
     tables = [np.zeros(0, _PART)]
-    for moment, free in enumerate(scenario.free):
+    for moment, free in enumerate(playback.free):
         one = np.zeros(len(free.begin), _PART)
         for name in ("begin", "end", "before", "behind", "stream"):
             one[name] = getattr(free, name)
@@ -135,16 +135,16 @@ def _largest(table: NDArray[np.void], shown: int) -> tuple[NDArray[np.void], lis
     return table[np.sort(kept)], notes
 
 
-def _piece(scenario: Scenario, classes: Classes, row: NDArray[np.void]) -> Piece:
+def _piece(playback: Playback, classes: Classes, row: NDArray[np.void]) -> Piece:
     size, kind = int(row["end"] - row["begin"]), int(row["kind"])
     key, label, before, behind = "free", "", "", ""
     if kind == _USED:
-        block = int(scenario.places.block[row["number"]])
-        key, label = classes.names[int(classes.of_id[block])], _block(scenario, block)
+        block = int(playback.places.block[row["number"]])
+        key, label = classes.names[int(classes.of_id[block])], _block(playback, block)
     elif kind == _FREE:
-        before, behind = (_neighbour(scenario, int(row[name])) for name in ("before", "behind"))
+        before, behind = (_neighbour(playback, int(row[name])) for name in ("before", "behind"))
     else:
-        label = f"held since {scenario.when(int(scenario.held['born'][row['number']]))}"
+        label = f"held since {playback.when(int(playback.held['born'][row['number']]))}"
     return Piece(
         address=int(row["begin"]),
         size_bytes=size,
@@ -159,18 +159,18 @@ def _piece(scenario: Scenario, classes: Classes, row: NDArray[np.void]) -> Piece
     )
 
 
-def _block(scenario: Scenario, block: int) -> str:
-    lives = scenario.seen.lives
-    name = scenario.lines.name(int(lives.site[block]))
+def _block(playback: Playback, block: int) -> str:
+    lives = playback.seen.lives
+    name = playback.lines.name(int(lives.site[block]))
     size = format_size(int(lives.requested_bytes[block]))
-    since = scenario.when(int(lives.born[block]))
+    since = playback.when(int(lives.born[block]))
     return f"{size} asked for{f' at {name}' if name else ''}, since {since}"
 
 
-def _neighbour(scenario: Scenario, part: int) -> str:
+def _neighbour(playback: Playback, part: int) -> str:
     """Return the neighbour that keeps a free piece from growing on that side."""
     return (
-        _block(scenario, int(scenario.places.block[part]))
+        _block(playback, int(playback.places.block[part]))
         if part >= 0
         else "the edge of what is held"
     )

@@ -115,7 +115,7 @@ class Free:
         return result
 
 
-class Scenario:
+class Playback:
     """One device from moment to moment.
 
     rows: the events that the moments follow; shown: the one that matters. held, places: of the

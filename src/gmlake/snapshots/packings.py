@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Numbers
     from gmlake.snapshots.classes import Classes
     from gmlake.snapshots.held import Places
-    from gmlake.snapshots.moments import Scenario
+    from gmlake.snapshots.moments import Playback
 
     Integers = NDArray[np.int64]
 
@@ -54,17 +54,17 @@ class _Rectangles:
 
 
 def packing_of_lives(
-    scenario: Scenario, classes: Classes, title: str, most_large: int, group: int
+    playback: Playback, classes: Classes, title: str, most_large: int, group: int
 ) -> Packing | None:
     """Return every block at its place in the reserved memory; None without recorded addresses.
 
     The height is the most memory held at once: ranges that followed each other share a place, as
     physical memory does. most_large: how many blocks are drawn one by one.
     """
-    lives, rows, places = scenario.seen.lives, len(scenario.seen.events), scenario.places
+    lives, rows, places = playback.seen.lives, len(playback.seen.events), playback.places
     notes = []
     if 2 * np.count_nonzero(np.bincount(places.block)) >= np.count_nonzero(lives.size_bytes) > 0:
-        block, offsets, sizes, height_bytes = _stacked(scenario.held, places)
+        block, offsets, sizes, height_bytes = _stacked(playback.held, places)
         if len(places.lost):
             notes.append(
                 f"{len(places.lost):,} blocks lay in what was gone at the end: where their bytes "
@@ -92,14 +92,14 @@ def packing_of_lives(
         size=sizes,
         colour=colour,
         keys=keys,
-        labels=_Labels(lives.requested_bytes[block], lives.site[block], scenario.lines),
+        labels=_Labels(lives.requested_bytes[block], lives.site[block], playback.lines),
     )
     drawn = _packing(title, rectangles, notes, most_large)
-    seconds = scenario.seconds
+    seconds = playback.seconds
     return replace(
         drawn,
         height_bytes=height_bytes,
-        bound_bytes=scenario.seen.peak.live_bytes,
+        bound_bytes=playback.seen.peak.live_bytes,
         height_name=name,
         bound_name="live at the peak",
         seconds=None
