@@ -35,6 +35,7 @@ def test_spans_by_their_old_names() -> None:
         (seen,) = lake.snapshot().devices
         with pytest.warns(DeprecationWarning, match="spans"):
             assert seen.regions is seen.spans
+    assert snapshots.SpanKind["HOME"] is snapshots.SpanKind.BASE
 
 
 def test_a_setting_by_its_old_name() -> None:

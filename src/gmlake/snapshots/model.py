@@ -27,6 +27,8 @@ class SpanKind(IntEnum):
 
     BASE = 0
     """Physical memory at its base address."""
+    HOME = BASE
+    """BASE, under its name of the last release."""
     VIEW = 1
     """Stitched: its bytes also have a base address."""
     SEGMENT = 3
