@@ -66,4 +66,6 @@ if(GMLAKE_BENCHMARKS)
         target_link_libraries(${name} PRIVATE gmlake_planner_objects gmlake_objects)
     endforeach()
     target_link_libraries(bench_stalloc PRIVATE gmlake_stalloc)
+    # It times every policy there is.
+    target_link_libraries(bench_policies PRIVATE gmlake_planner_objects)
 endif()
