@@ -7,10 +7,10 @@
 
 typedef struct look {
     gml_held_list *held;
-    bool is_short;    /* of host memory: not everything is there */
-    bool is_ordered;  /* by address, so far */
-    bool is_in_range; /* the last one was of a base range, whose spans are cut for other
-                         reasons */
+    bool is_short;   /* of host memory: not everything is there */
+    bool is_ordered; /* by address, so far */
+    bool was_base;   /* the last one was of a base range, whose spans are cut for other
+                           reasons */
 } look;
 
 /* The list with room for one more; NULL, and the old one stays, without host memory. */
@@ -43,9 +43,9 @@ see_span(void *context, const gml_span_info *span)
     }
     gml_held_list *held = taken->held;
     gml_held *last = held->count ? &held->list[held->count - 1] : NULL;
-    bool is_range = span->kind == GML_SPAN_BASE;
-    bool goes_on = is_range && taken->is_in_range && last && end_of(last) == span->address;
-    taken->is_in_range = is_range;
+    bool is_base = span->kind == GML_SPAN_BASE;
+    bool goes_on = is_base && taken->was_base && last && end_of(last) == span->address;
+    taken->was_base = is_base;
     if (goes_on) {
         last->size_bytes += span->size_bytes;
         return;
@@ -58,7 +58,7 @@ see_span(void *context, const gml_span_info *span)
     }
     held->list = grown;
     held->list[held->count++] =
-        (gml_held){span->address, span->size_bytes, is_range ? 0 : span->stream};
+        (gml_held){span->address, span->size_bytes, is_base ? 0 : span->stream};
 }
 
 static void
@@ -71,7 +71,7 @@ pass_range(void *context, const gml_range_info *range)
 static void
 see_policy(look *taken, gml_policy *policy)
 {
-    taken->is_in_range = false;
+    taken->was_base = false;
     policy->ops->visit(policy, &(gml_visitor){taken, see_span, pass_range, NULL});
 }
 
