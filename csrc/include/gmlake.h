@@ -283,30 +283,67 @@ GML_API gml_status gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes);
  * device cannot reach this one; GML_UNSUPPORTED if the driver has no peer access. */
 GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
 
-/* ---- graph capture: private pools ---------------------------------------------------------------
+/* ---- private pools ------------------------------------------------------------------------------
  *
- * A private pool serves the requests of streams that capture a graph. It shares no physical memory
- * with anything else, and its addresses stay valid until it is released, live blocks until they are
- * freed. While any pool is begun, no event is recorded, queried or waited for, and nothing is
- * released to the driver.
+ * A private pool serves graphs that are captured in it, and requests that name it. It shares no
+ * physical memory with anything else. Once a graph was captured in it, its addresses stay valid and
+ * keep their memory until its last use ends, live blocks until they are freed. While a capture is
+ * begun, no event is recorded, queried or waited for, and nothing is released to the driver.
  */
 
 typedef struct gml_pool_id {
     uint64_t first, second; /* PyTorch's MempoolId_t */
 } gml_pool_id;
 
-/* From here on until the matching end, the pool, created if necessary, serves requests of capturing
- * streams. Of several begun pools, the one that the same thread began last serves, else the one
- * begun last. Each begin is also a use of the pool, ended by gml_lake_release_pool(). Like the end,
- * it waits for the calls in progress on all lakes of the device. GML_NO_HOST_MEMORY. */
+typedef enum gml_pool_flag {
+    GML_POOL_IS_WHOLE = 1, /* blocks are not split; before the first request */
+    GML_POOL_HELPS = 2,    /* its idle memory serves other requests before they are refused */
+} gml_pool_flag;
+
+typedef struct gml_pool_info {
+    gml_pool_id id;
+    uint64_t reserved_bytes;
+    size_t use_count;
+    unsigned flags; /* of gml_pool_flag */
+    bool is_kept;   /* graphs were captured in it since it was last without uses */
+} gml_pool_info;
+
+/* One use more of the pool, which is created if necessary. GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_hold_pool(gml_lake *lake, gml_pool_id id);
+
+/* A hold, and a capture: from here on until the matching end the pool serves requests of capturing
+ * streams that name none. Of several begun captures, the one that the same thread began last
+ * serves, else the one begun last. Like the end, it waits for the calls in progress on all lakes of
+ * the device. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_begin_pool(gml_lake *lake, gml_pool_id id);
 
-/* GML_INVALID_ARGUMENT for a pool that is not begun. */
+/* A hold, and this thread is in the pool until the matching end: its idle memory is spared by
+ * gml_lake_trim(). GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_enter_pool(gml_lake *lake, gml_pool_id id);
+
+/* Ends the latest begin, or the latest entering, of the pool by this thread, else by any. The use
+ * goes on. GML_INVALID_ARGUMENT for a pool that is not begun. */
 GML_API gml_status gml_lake_end_pool(gml_lake *lake, gml_pool_id id);
+
+/* The same for a capture that failed, which ends its use too: no graph needs its memory. */
+GML_API gml_status gml_lake_abandon_pool(gml_lake *lake, gml_pool_id id);
 
 /* Ends one use. After the last, unused memory of the pool is released to the driver, at once or by
  * a later trim. GML_INVALID_ARGUMENT for a pool without uses. */
 GML_API gml_status gml_lake_release_pool(gml_lake *lake, gml_pool_id id);
+
+/* Sets the flags of a pool in use. GML_INVALID_ARGUMENT for any other, and for a change of
+ * GML_POOL_IS_WHOLE after the first request. */
+GML_API gml_status gml_lake_set_pool(gml_lake *lake, gml_pool_id id, unsigned flags);
+
+/* gml_lake_allocate() from a pool in use, whatever the stream. GML_INVALID_ARGUMENT for any other
+ * pool. */
+GML_API gml_status gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
+                                        gml_stream stream, gml_address *out);
+
+/* Calls `see` with each pool, the oldest first; it may call no lake. */
+GML_API void gml_lake_pools(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info),
+                            void *context);
 
 /* A counter with its history, as in torch.cuda.memory_stats(). */
 typedef struct gml_stat {
@@ -415,6 +452,8 @@ typedef struct gml_visitor {
     void (*span)(void *context, const gml_span_info *span);
     void (*range)(void *context, const gml_range_info *range); /* of the last span */
     void (*piece)(void *context, const gml_piece_info *piece); /* likewise; may be NULL */
+    void (*pool)(void *context, gml_pool_id id); /* whose spans follow, after those that are no
+                                                    private pool's; may be NULL */
 } gml_visitor;
 
 /* Walks everything held, under the lake's lock: a visitor must not call any lake of the device. */

@@ -159,10 +159,10 @@ move_to(gml_stat *stat, uint64_t value)
 }
 
 static void
-add_small(void *context, gml_pool_id id, gml_policy *policy)
+add_small(void *context, const gml_pool_info *info, gml_policy *policy)
 {
-    (void)id;
-    *(uint64_t *)context += policy->small_bytes;
+    (void)info;
+    *(uint64_t *)context += policy ? policy->small_bytes : 0;
 }
 
 void
@@ -407,7 +407,7 @@ gml_lake_look(gml_lake *lake, gml_situation *out)
     gml_driver *driver = lake->driver;
     gml_stats stats = gml_lake_complete_stats(lake);
     now.policy = lake->policy->ops->name;
-    now.has_pools = gml_pools_reserved(&lake->pools) > 0;
+    now.has_pools = lake->pools.reserved_bytes > 0;
     now.is_capturing = gml_driver_is_frozen(driver);
     now.is_arena = driver->arena_bytes > 0;
     now.can_sleep = lake->remapper != NULL;

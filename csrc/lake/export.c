@@ -25,6 +25,7 @@ typedef struct tour {
     uint64_t offset_bytes; /* of the block in the first chunk */
     uint64_t first_bytes;  /* of the first chunk */
     uint64_t found_bytes;  /* of the block */
+    gml_policy *owner;     /* of the block */
     gml_status status;
 } tour;
 
@@ -42,7 +43,7 @@ not_exportable(const tour *of)
 static void
 add_chunks(tour *of, gml_address range, uint64_t size_bytes)
 {
-    gml_policy *policy = of->lake->policy;
+    gml_policy *policy = of->owner;
     for (uint64_t done = 0; done < size_bytes && of->status == GML_OK;) {
         gml_chunk chunk = {0};
         int file = -1;
@@ -110,7 +111,8 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
                                "no live block begins at 0x%" PRIx64, address);
     }
     of->size_bytes = block->block_bytes;
-    const gml_visitor visitor = {of, pass_span, pass_range, see_piece};
+    of->owner = block->owner;
+    const gml_visitor visitor = {of, pass_span, pass_range, see_piece, NULL};
     of->status = GML_OK;
     gml_lake_visit_locked(lake, &visitor);
     if (of->status == GML_OK && of->found_bytes == 0) {

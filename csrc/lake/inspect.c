@@ -6,12 +6,16 @@
 /* ---- invariants ------------------------------------------------------------------------------ */
 
 static void
-check_pool(void *context, gml_pool_id id, gml_policy *policy)
+check_pool(void *context, const gml_pool_info *info, gml_policy *policy)
 {
     gml_status *status = context;
-    (void)id;
-    if (*status == GML_OK) {
+    if (*status == GML_OK && policy) {
         *status = policy->ops->check(policy);
+    }
+    if (*status == GML_OK && policy && policy->reserved_bytes != info->reserved_bytes) {
+        *status = gml_driver_fail(policy->driver, GML_CORRUPT,
+                                  "a private pool holds %" PRIu64 " bytes, %" PRIu64 " are counted",
+                                  policy->reserved_bytes, info->reserved_bytes);
     }
 }
 
@@ -57,10 +61,15 @@ gml_lake_check(gml_lake *lake)
 }
 
 static void
-visit_pool(void *context, gml_pool_id id, gml_policy *policy)
+visit_pool(void *context, const gml_pool_info *info, gml_policy *policy)
 {
-    (void)id;
-    policy->ops->visit(policy, context);
+    const gml_visitor *visitor = context;
+    if (policy && visitor->pool) {
+        visitor->pool(visitor->context, info->id);
+    }
+    if (policy) {
+        policy->ops->visit(policy, visitor);
+    }
 }
 
 const char *

@@ -150,6 +150,14 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
         return refuse(reason, reason_bytes, status, text);
     }
     pthread_mutex_init(&lake->lock, NULL);
+    lake->pools = (gml_pools){
+        .driver = lake->driver,
+        .ops = lake->policy->ops,
+        .knobs = &lake->knobs,
+        .capacity_bytes = lake->capacity_bytes,
+        .finish_frees = gml_lake_finish_pending,
+        .finish_context = lake,
+    };
     gml_pools_init(&lake->pools);
     gml_list_init(&lake->elastic_list);
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
@@ -189,7 +197,7 @@ gml_lake_close(gml_lake *lake)
     }
     gml_device *device = lake->driver->device;
     gml_device_halt(device);
-    gml_pools_end_all(&lake->pools, lake->driver);
+    gml_pools_end_all(&lake->pools);
     gml_device_go_on(device);
     pthread_mutex_lock(&lake->lock); /* no capture begins meanwhile */
     end_uses(lake);
@@ -211,21 +219,20 @@ gml_lake_close(gml_lake *lake)
     return status;
 }
 
-/* Who serves `stream` now. */
+/* The heap of the pool that serves `stream` now: the named one, or that of its capture. *out is
+ * NULL where none does. */
 static gml_status
-find_server(gml_lake *lake, gml_stream stream, gml_policy **out)
+find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream, gml_heap **out)
 {
-    gml_policy *pool = NULL;
-    /* Pools first: a graph is replayed with the addresses it was captured with, so its memory must
-     * come from its own pool only. */
-    if (!gml_list_is_empty(&lake->pools.begun)) {
-        gml_status status = gml_pools_find(&lake->pools, lake->driver, stream, &pool);
-        if (status != GML_OK) {
-            return status;
-        }
+    *out = NULL;
+    if (named) {
+        return gml_pools_find(&lake->pools, *named, stream, out);
     }
-    *out = pool ? pool : lake->policy;
-    return GML_OK;
+    /* A graph is replayed with the addresses it was captured with, so its memory must come from its
+     * own pool only. */
+    return gml_list_is_empty(&lake->pools.begun)
+               ? GML_OK
+               : gml_pools_find_capture(&lake->pools, stream, out);
 }
 
 /* Makes room for `server`, which has refused a request; whether it is worth asking again. A policy
@@ -251,12 +258,47 @@ begin_use(gml_lake *lake, gml_block *block)
     return status;
 }
 
+/* Asks `heap`, or the lake's policy where that is NULL. */
+static gml_status
+ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream, gml_block **out)
+{
+    gml_policy *server = heap ? heap->policy : lake->policy;
+    gml_status status = server->ops->allocate(server, size_bytes, stream, out);
+    if (heap) {
+        gml_pools_count(&lake->pools, heap);
+    }
+    return status;
+}
+
+/* Asks again after a refusal, where pools help out or there is more room now; *heap is the one that
+ * serves. */
+static gml_status
+ask_again(gml_lake *lake, gml_heap **heap, size_t pending_before, uint64_t size_bytes,
+          gml_stream stream, gml_block **out)
+{
+    gml_status status = GML_OK;
+    if (!*heap) {
+        status = gml_pools_help(&lake->pools, size_bytes, stream, heap, out);
+        *heap = *out ? *heap : NULL;
+    }
+    if (status != GML_OK || *out) {
+        return status;
+    }
+    const gml_policy *server = *heap ? (*heap)->policy : lake->policy;
+    if (!may_ask_again(lake, server, pending_before)) {
+        return GML_OUT_OF_MEMORY;
+    }
+    lake->torch.num_alloc_retries++;
+    return ask(lake, *heap, size_bytes, stream, out);
+}
+
 /* A block belongs to its owner from here on. */
 static gml_status
-serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
+serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
+      gml_block **out)
 {
-    gml_policy *server;
-    gml_status status = find_server(lake, stream, &server);
+    gml_heap *heap;
+    gml_status status = find_heap(lake, pool, stream, &heap);
     if (status != GML_OK) {
         return status;
     }
@@ -264,14 +306,13 @@ serve(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_block **out)
     size_t pending_before = lake->uses.pending_count;
     const uint64_t *divisions = GML_DEVICE_READ(lake->driver->device, divisions);
     uint64_t wanted_bytes = divisions ? gml_torch_round(divisions, size_bytes) : size_bytes;
-    status = server->ops->allocate(server, wanted_bytes, stream, &block);
-    if (status == GML_OUT_OF_MEMORY && may_ask_again(lake, server, pending_before)) {
-        lake->torch.num_alloc_retries++;
-        status = server->ops->allocate(server, wanted_bytes, stream, &block);
+    status = ask(lake, heap, wanted_bytes, stream, &block);
+    if (status == GML_OUT_OF_MEMORY) {
+        status = ask_again(lake, &heap, pending_before, wanted_bytes, stream, &block);
     }
     if (status == GML_OK) {
         block->requested_bytes = size_bytes;
-        block->owner = server;
+        block->owner = heap ? heap->policy : lake->policy;
         block->uses = NULL;
         status = begin_use(lake, block);
     }
@@ -328,9 +369,10 @@ refuse_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
 }
 
-gml_status
-gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
-                 gml_address *out)
+/* Of a pool, or of none where that is NULL. */
+static gml_status
+request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
+        bool is_last, gml_address *out)
 {
     if (size_bytes == 0) {
         *out = 0;
@@ -340,7 +382,7 @@ gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is
     pthread_mutex_lock(&lake->lock);
     gml_status status = admit(lake, size_bytes, stream);
     if (status == GML_OK) {
-        status = serve(lake, size_bytes, stream, &block);
+        status = serve(lake, pool, size_bytes, stream, &block);
         gml_lake_note_reserved(lake);
         if (status == GML_OK) {
             enter(lake, block);
@@ -352,6 +394,27 @@ gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
+}
+
+gml_status
+gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
+                 gml_address *out)
+{
+    return request(lake, NULL, size_bytes, stream, is_last, out);
+}
+
+gml_status
+gml_lake_request_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
+                    bool is_last, gml_address *out)
+{
+    return request(lake, &id, size_bytes, stream, is_last, out);
+}
+
+gml_status
+gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
+                     gml_address *out)
+{
+    return request(lake, &id, size_bytes, stream, true, out);
 }
 
 gml_status
@@ -521,36 +584,6 @@ gml_lake_grant(gml_lake *lake, int peer)
 {
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_driver_grant(lake->driver, peer);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
-gml_status
-gml_lake_begin_pool(gml_lake *lake, gml_pool_id id)
-{
-    gml_device_halt(lake->driver->device);
-    gml_status status =
-        gml_pools_begin(&lake->pools, lake->driver, lake->capacity_bytes, &lake->knobs, id);
-    gml_device_go_on(lake->driver->device);
-    return status;
-}
-
-gml_status
-gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
-{
-    gml_device_halt(lake->driver->device);
-    gml_status status = gml_pools_end(&lake->pools, lake->driver, id);
-    gml_device_go_on(lake->driver->device);
-    return status;
-}
-
-gml_status
-gml_lake_release_pool(gml_lake *lake, gml_pool_id id)
-{
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = gml_pools_release(&lake->pools, lake->driver, id);
-    gml_lake_note_reserved(lake);
-    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -5,10 +5,8 @@
  * under it but the functions of a gml_visitor. Under Python the GIL is released before it is taken.
  * Where captures change, those of all lakes of a device are held: see driver/device.h.
  *
- * Two kinds of policies may serve on one lake, with the same driver below them:
- *
- *   policy   the configured one, for every request at first
- *   pools    PyTorch's caching algorithm in memory of its own, one per graph pool (pools.h)
+ * The configured policy serves every request that no private pool serves; those have policies of
+ * their own, on the same driver (pools.h).
  */
 #ifndef GML_LAKE_LAKE_H
 #define GML_LAKE_LAKE_H
@@ -149,6 +147,10 @@ void gml_backup_end(gml_lake *lake);
 gml_status gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
                             gml_address *out);
 
+/* The same for gml_lake_allocate_in(). */
+gml_status gml_lake_request_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
+                               gml_stream stream, bool is_last, gml_address *out);
+
 /* gml_lake_free() for a caller that holds the lock. */
 gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 
@@ -159,8 +161,7 @@ void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 static inline uint64_t
 gml_lake_reserved(const gml_lake *lake)
 {
-    bool has_pools = !gml_list_is_empty(&lake->pools.all);
-    return lake->policy->reserved_bytes + (has_pools ? gml_pools_reserved(&lake->pools) : 0);
+    return lake->policy->reserved_bytes + lake->pools.reserved_bytes;
 }
 
 /* Passes a status of the checker on, with its reason. */

@@ -13,9 +13,11 @@ typedef struct pool {
     gml_link link; /* must be first; in gml_pools.all */
     gml_pool_id id;
     struct pool *next_alike; /* another pool whose id has the same key; or NULL */
-    gml_policy *policy;
-    gml_link begins;  /* begins of it that have not ended, the latest last */
-    size_t use_count; /* begins not yet released; 0: idle memory may be released */
+    gml_heap heap;
+    gml_link begins;    /* begins of it that have not ended, the latest last */
+    size_t use_count;   /* 0: idle memory may be released, and the pool goes when it is empty */
+    size_t graph_count; /* captures begun since it was last without uses, less failed ones */
+    unsigned flags;     /* of gml_pool_flag */
 } pool;
 
 typedef struct begin {
@@ -23,12 +25,12 @@ typedef struct begin {
     gml_link of_pool; /* in pool->begins */
     pool *pool;
     pthread_t thread;
+    bool is_capture;
 } begin;
 
 void
 gml_pools_init(gml_pools *pools)
 {
-    *pools = (gml_pools){0};
     gml_list_init(&pools->all);
     gml_list_init(&pools->begun);
 }
@@ -97,21 +99,15 @@ remove_by_id(gml_pools *pools, pool *removed)
 
 /* ---- making and forgetting ------------------------------------------------------------------- */
 
-/* A new pool, or NULL with the reason in *status and the driver. */
+/* A new pool, or NULL with the reason in the driver. */
 static pool *
-add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-         gml_pool_id id, gml_status *status)
+add_pool(gml_pools *pools, gml_pool_id id)
 {
     pool *added = calloc(1, sizeof *added);
     if (!added || gml_map_reserve(&pools->by_id, 1) != GML_OK) {
         free(added);
-        *status = gml_driver_fail(driver, GML_NO_HOST_MEMORY,
-                                  "the host has no memory for a private pool");
-        return NULL;
-    }
-    *status = gml_caching_policy.create(driver, capacity_bytes, knobs, &added->policy);
-    if (*status != GML_OK) {
-        free(added);
+        (void)gml_driver_fail(pools->driver, GML_NO_HOST_MEMORY,
+                              "the host has no memory for a private pool");
         return NULL;
     }
     added->id = id;
@@ -125,19 +121,32 @@ add_pool(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes, const gm
 static gml_status
 forget(gml_pools *pools, pool *forgotten)
 {
-    gml_status status = forgotten->policy->ops->destroy(forgotten->policy);
+    gml_policy *policy = forgotten->heap.policy;
+    gml_status status = policy ? policy->ops->destroy(policy) : GML_OK;
+    pools->reserved_bytes -= forgotten->heap.counted_bytes;
     remove_by_id(pools, forgotten);
     gml_list_remove(&forgotten->link);
     free(forgotten);
     return status;
 }
 
+/* The same if it holds nothing and nobody uses it. pre: its heap gives no memory back. */
+static void
+forget_unused(gml_pools *pools, pool *unused)
+{
+    if (unused->use_count == 0 && !is_begun(unused) && !unused->heap.policy) {
+        (void)forget(pools, unused);
+    }
+}
+
 void
-gml_pools_end_all(gml_pools *pools, gml_driver *driver)
+gml_pools_end_all(gml_pools *pools)
 {
     for (gml_link *link = pools->begun.next, *next; link != &pools->begun; link = next) {
         next = link->next;
-        (void)__atomic_sub_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
+        const begin *ended = (const begin *)link;
+        (void)__atomic_sub_fetch(&pools->driver->device->captures, ended->is_capture,
+                                 __ATOMIC_RELAXED);
         free(link);
     }
     gml_list_init(&pools->begun);
@@ -156,35 +165,91 @@ gml_pools_close(gml_pools *pools)
     return first;
 }
 
-/* ---- begin, end, release --------------------------------------------------------------------- */
+/* ---- heaps ----------------------------------------------------------------------------------- */
+
+/* Tells the heap whether graphs use it. */
+static void
+follow_graphs(pool *of)
+{
+    gml_policy *policy = of->heap.policy;
+    if (policy) {
+        policy->awaits_device |= policy->is_kept;
+        policy->is_kept = of->graph_count > 0;
+    }
+}
+
+/* Blocks of a pool that are served whole are those of PyTorch, which never split them either. One
+ * allocation in place of virtual memory has no room for a second range of addresses. */
+static gml_status
+make_heap(gml_pools *pools, pool *of)
+{
+    bool is_whole = of->flags & GML_POOL_IS_WHOLE;
+    gml_knobs knobs = *pools->knobs;
+    knobs.is_whole = is_whole;
+    const gml_policy_ops *ops =
+        is_whole || pools->driver->arena_bytes ? &gml_caching_policy : pools->ops;
+    gml_status (*create)(gml_driver *, uint64_t, const gml_knobs *, gml_policy **) =
+        ops->create_private ? ops->create_private : ops->create;
+    gml_status status = create(pools->driver, pools->capacity_bytes, &knobs, &of->heap.policy);
+    if (status == GML_OK) {
+        of->heap.policy->finish_frees = pools->finish_frees;
+        of->heap.policy->finish_context = pools->finish_context;
+        follow_graphs(of);
+    }
+    return status;
+}
+
+static gml_status
+use_heap(gml_pools *pools, pool *of, gml_heap **out)
+{
+    gml_status status = of->heap.policy ? GML_OK : make_heap(pools, of);
+    if (status == GML_OK) {
+        *out = &of->heap;
+    }
+    return status;
+}
+
+/* ---- uses ------------------------------------------------------------------------------------ */
+
+/* The pool, made if need be, with one use more; NULL with a reason in the driver. */
+static pool *
+hold(gml_pools *pools, gml_pool_id id)
+{
+    pool *held = find_pool(pools, id);
+    held = held ? held : add_pool(pools, id);
+    if (held) {
+        held->use_count++;
+    }
+    return held;
+}
 
 gml_status
-gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
-                const gml_knobs *knobs, gml_pool_id id)
+gml_pools_hold(gml_pools *pools, gml_pool_id id)
+{
+    return hold(pools, id) ? GML_OK : GML_NO_HOST_MEMORY;
+}
+
+gml_status
+gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture)
 {
     begin *added = calloc(1, sizeof *added);
     if (!added) {
-        return gml_driver_fail(driver, GML_NO_HOST_MEMORY,
+        return gml_driver_fail(pools->driver, GML_NO_HOST_MEMORY,
                                "the host has no memory to begin a private pool");
     }
-    gml_status status = GML_OK;
-    pool *begun = find_pool(pools, id);
-    if (!begun) {
-        begun = add_pool(pools, driver, capacity_bytes, knobs, id, &status);
-    }
+    pool *begun = hold(pools, id);
     if (!begun) {
         free(added);
-        return status;
+        return GML_NO_HOST_MEMORY;
     }
-    if (!is_begun(begun)) {
-        pools->closed_bytes -= begun->policy->reserved_bytes;
-    }
-    begun->use_count++;
-    added->pool = begun;
-    added->thread = pthread_self();
+    *added = (begin){.pool = begun, .thread = pthread_self(), .is_capture = is_capture};
     gml_list_append(&pools->begun, &added->link);
     gml_list_append(&begun->begins, &added->of_pool);
-    (void)__atomic_add_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
+    if (is_capture) {
+        begun->graph_count++;
+        follow_graphs(begun);
+        (void)__atomic_add_fetch(&pools->driver->device->captures, 1, __ATOMIC_RELAXED);
+    }
     return GML_OK;
 }
 
@@ -204,51 +269,80 @@ latest_of_pool(pool *wanted)
     return latest;
 }
 
+/* Ends a use of the pool. The memory of a pool without uses is released, now or by a later trim. */
+static void
+end_use(gml_pools *pools, pool *used)
+{
+    if (--used->use_count == 0) {
+        used->graph_count = 0;
+        follow_graphs(used);
+        forget_unused(pools, used);
+    }
+}
+
 gml_status
-gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id)
+gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
 {
     pool *ended = find_pool(pools, id);
     begin *latest = ended ? latest_of_pool(ended) : NULL;
     if (!latest) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+        return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
                                "the private pool (%" PRIu64 ", %" PRIu64 ") is not begun", id.first,
                                id.second);
     }
+    bool is_capture = latest->is_capture;
     gml_list_remove(&latest->link);
     gml_list_remove(&latest->of_pool);
     free(latest);
-    if (!is_begun(ended)) {
-        pools->closed_bytes += ended->policy->reserved_bytes;
+    if (is_capture) {
+        (void)__atomic_sub_fetch(&pools->driver->device->captures, 1, __ATOMIC_RELAXED);
     }
-    (void)__atomic_sub_fetch(&driver->device->captures, 1, __ATOMIC_RELAXED);
+    if (has_failed && ended->use_count) {
+        ended->graph_count -= is_capture && ended->graph_count;
+        follow_graphs(ended);
+        end_use(pools, ended);
+    } else {
+        forget_unused(pools, ended);
+    }
     return GML_OK;
 }
 
-/* Releases the idle memory of a released pool, and frees the pool once it is empty. */
+static gml_status
+refuse_unused(const gml_pools *pools, gml_pool_id id, const char *text)
+{
+    return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
+                           "the private pool (%" PRIu64 ", %" PRIu64 ") %s", id.first, id.second,
+                           text);
+}
+
+/* ---- giving memory back ---------------------------------------------------------------------- */
+
+/* Releases the idle memory of a pool, and frees the pool once it is empty and unused. */
 static gml_status
 trim_pool(gml_pools *pools, pool *trimmed)
 {
-    gml_policy *policy = trimmed->policy;
+    gml_policy *policy = trimmed->heap.policy;
     uint64_t released_bytes = 0;
     gml_status status = GML_OK;
     if (policy->reserved_bytes) {
         status = policy->ops->trim(policy, &released_bytes);
+        gml_pools_count(pools, &trimmed->heap);
     }
-    pools->closed_bytes -= released_bytes;
-    if (policy->reserved_bytes == 0) {
+    if (policy->reserved_bytes == 0 && trimmed->use_count == 0 && !is_begun(trimmed)) {
         status = gml_first_failure(status, forget(pools, trimmed));
     }
     return status;
 }
 
 gml_status
-gml_pools_trim(gml_pools *pools)
+gml_pools_trim(gml_pools *pools, bool is_urgent)
 {
     gml_status first = GML_OK;
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
         pool *candidate = (pool *)link;
-        if (candidate->use_count == 0 && !is_begun(candidate)) {
+        const gml_policy *policy = candidate->heap.policy;
+        if (policy && !policy->is_kept && (is_urgent || !is_begun(candidate))) {
             first = gml_first_failure(first, trim_pool(pools, candidate));
         }
     }
@@ -256,70 +350,138 @@ gml_pools_trim(gml_pools *pools)
 }
 
 gml_status
-gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id)
+gml_pools_release(gml_pools *pools, gml_pool_id id)
 {
     pool *released = find_pool(pools, id);
     if (!released || released->use_count == 0) {
-        return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "the private pool (%" PRIu64 ", %" PRIu64 ") has no use to release",
-                               id.first, id.second);
+        return refuse_unused(pools, id, "has no use to release");
     }
+    end_use(pools, released);
     /* The use has ended whether or not the device takes its memory back now: a later trim will. */
-    if (--released->use_count == 0 && !gml_driver_is_frozen(driver)) {
+    released = find_pool(pools, id);
+    if (released && released->use_count == 0 && !gml_driver_is_frozen(pools->driver)) {
         (void)trim_pool(pools, released);
     }
     return GML_OK;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-/* The latest begin of this thread, else of any. pre: a pool is begun. */
-static const begin *
-latest_begin(const gml_pools *pools)
+gml_status
+gml_pools_set(gml_pools *pools, gml_pool_id id, unsigned flags)
 {
-    pthread_t thread = pthread_self();
-    for (const gml_link *link = pools->begun.previous; link != &pools->begun;
-         link = link->previous) {
-        const begin *candidate = (const begin *)link;
-        if (pthread_equal(candidate->thread, thread)) {
-            return candidate;
-        }
+    pool *changed = find_pool(pools, id);
+    if (!changed || changed->use_count == 0) {
+        return refuse_unused(pools, id, "is not in use");
     }
-    return (const begin *)pools->begun.previous;
+    if (changed->heap.policy && (flags ^ changed->flags) & GML_POOL_IS_WHOLE) {
+        return refuse_unused(pools, id,
+                             "has served requests; whether blocks are split is set before");
+    }
+    changed->flags = flags;
+    return GML_OK;
+}
+
+/* ---- who serves ------------------------------------------------------------------------------ */
+
+/* While graphs are captured: whether one of them is on `stream`. */
+static gml_status
+is_captured(const gml_pools *pools, gml_stream stream, bool *out)
+{
+    *out = false;
+    return gml_driver_is_frozen(pools->driver)
+               ? gml_driver_stream_capturing(pools->driver, stream, out)
+               : GML_OK;
 }
 
 gml_status
-gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream, gml_policy **out)
+gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out)
 {
-    bool is_capturing = false;
-    gml_status status = GML_OK;
-    if (!gml_list_is_empty(&pools->begun)) {
-        status = gml_driver_stream_capturing(driver, stream, &is_capturing);
+    pool *wanted = find_pool(pools, id);
+    if (!wanted || (wanted->use_count == 0 && !is_begun(wanted))) {
+        return refuse_unused(pools, id, "is not in use");
     }
-    if (status == GML_OK) {
-        *out = is_capturing ? latest_begin(pools)->pool->policy : NULL;
+    gml_status status = GML_OK;
+    bool is_of_graph = false;
+    if (!wanted->graph_count) { /* a thread may enter a pool while its stream captures */
+        status = is_captured(pools, stream, &is_of_graph);
+    }
+    if (status == GML_OK && is_of_graph) {
+        wanted->graph_count++;
+        follow_graphs(wanted);
+    }
+    return status == GML_OK ? use_heap(pools, wanted, out) : status;
+}
+
+/* The latest capture begun by this thread, else by any; NULL: none is begun. */
+static const begin *
+latest_capture(const gml_pools *pools)
+{
+    pthread_t thread = pthread_self();
+    const begin *latest = NULL;
+    for (const gml_link *link = pools->begun.previous; link != &pools->begun;
+         link = link->previous) {
+        const begin *candidate = (const begin *)link;
+        if (candidate->is_capture && pthread_equal(candidate->thread, thread)) {
+            return candidate;
+        }
+        latest = candidate->is_capture && !latest ? candidate : latest;
+    }
+    return latest;
+}
+
+gml_status
+gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out)
+{
+    *out = NULL;
+    const begin *latest = latest_capture(pools);
+    bool is_of_graph = false;
+    gml_status status = latest ? is_captured(pools, stream, &is_of_graph) : GML_OK;
+    return is_of_graph ? use_heap(pools, latest->pool, out) : status;
+}
+
+gml_status
+gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_heap **heap,
+               gml_block **out)
+{
+    gml_status status = GML_OK;
+    for (gml_link *link = pools->all.next; link != &pools->all && status == GML_OK && !*out;
+         link = link->next) {
+        pool *helper = (pool *)link;
+        gml_policy *policy = helper->heap.policy;
+        if (policy && helper->flags & GML_POOL_HELPS && !policy->is_kept) {
+            policy->is_closed = true;
+            status = policy->ops->allocate(policy, size_bytes, stream, out);
+            policy->is_closed = false;
+            gml_pools_count(pools, &helper->heap);
+            *heap = &helper->heap;
+            status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
+        }
     }
     return status;
 }
 
-uint64_t
-gml_pools_reserved(const gml_pools *pools)
-{
-    uint64_t reserved_bytes = pools->closed_bytes;
-    for (const gml_link *link = pools->begun.next; link != &pools->begun; link = link->next) {
-        const begin *seen = (const begin *)link;
-        bool is_first = seen->pool->begins.next == &seen->of_pool; /* each pool counts once */
-        reserved_bytes += is_first ? seen->pool->policy->reserved_bytes : 0;
-    }
-    return reserved_bytes;
-}
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 void
 gml_pools_each(const gml_pools *pools,
-               void (*see)(void *context, gml_pool_id id, gml_policy *policy), void *context)
+               void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
+               void *context)
 {
     for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         const pool *seen = (const pool *)link;
-        see(context, seen->id, seen->policy);
+        const gml_pool_info info = {
+            .id = seen->id,
+            .reserved_bytes = seen->heap.counted_bytes,
+            .use_count = seen->use_count,
+            .flags = seen->flags,
+            .is_kept = seen->graph_count > 0,
+        };
+        see(context, &info, seen->heap.policy);
     }
+}
+
+gml_policy *
+gml_pools_policy(const gml_pools *pools, gml_pool_id id)
+{
+    const pool *wanted = find_pool(pools, id);
+    return wanted ? wanted->heap.policy : NULL;
 }

@@ -1,7 +1,10 @@
-/* Private pools: they serve the streams that capture a graph.
+/* Private pools: memory that serves only who names the pool, or captures a graph in it.
  *
- * Each pool is a policy `caching` of its own on the lake's driver, so nothing else touches its
- * segments. While any is begun the device is frozen: see gml_device.captures.
+ * Each pool has a heap: a policy of the lake's own kind on the lake's driver, made with the pool's
+ * first request, so nothing else touches its memory. Once a graph was captured in a pool, its heap
+ * is kept (gml_policy.is_kept) until its last use ends.
+ *
+ * While a capture is begun the device is frozen: see gml_device.captures.
  */
 #ifndef GML_LAKE_POOLS_H
 #define GML_LAKE_POOLS_H
@@ -10,40 +13,74 @@
 #include "base/map.h"
 #include "policy/policy.h"
 
+/* The memory of a pool. */
+typedef struct gml_heap {
+    gml_policy *policy;     /* NULL before the first request */
+    uint64_t counted_bytes; /* of it in gml_pools.reserved_bytes */
+} gml_heap;
+
+/* The fields before `all` are fixed when the lake opens. */
 typedef struct gml_pools {
-    gml_link all;          /* of pools, the oldest first */
-    gml_map by_id;         /* the same */
-    gml_link begun;        /* of begins that have not ended, the latest last */
-    uint64_t closed_bytes; /* held by pools that are not begun: only trimming changes it */
+    gml_driver *driver; /* the lake's */
+    const gml_policy_ops *ops;
+    const gml_knobs *knobs;
+    uint64_t capacity_bytes;
+    void (*finish_frees)(void *context); /* of each heap, see gml_policy */
+    void *finish_context;
+    gml_link all;            /* of pools, the oldest first */
+    gml_map by_id;           /* the same */
+    gml_link begun;          /* of begins that have not ended, the latest last */
+    uint64_t reserved_bytes; /* by all heaps */
 } gml_pools;
 
+/* pre: the fields before `all` are set. */
 void gml_pools_init(gml_pools *pools);
 
 /* Ends every open begin, before the lake closes. */
-void gml_pools_end_all(gml_pools *pools, gml_driver *driver);
+void gml_pools_end_all(gml_pools *pools);
 
 /* Gives everything back, live blocks included, and returns the first failure. */
 gml_status gml_pools_close(gml_pools *pools);
 
-/* See gml_lake_begin_pool(), gml_lake_end_pool() and gml_lake_release_pool(). */
-gml_status gml_pools_begin(gml_pools *pools, gml_driver *driver, uint64_t capacity_bytes,
-                           const gml_knobs *knobs, gml_pool_id id);
-gml_status gml_pools_end(gml_pools *pools, gml_driver *driver, gml_pool_id id);
-gml_status gml_pools_release(gml_pools *pools, gml_driver *driver, gml_pool_id id);
+/* See the functions of gmlake.h: gml_lake_hold_pool() and those that follow it there. */
+gml_status gml_pools_hold(gml_pools *pools, gml_pool_id id);
+gml_status gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture);
+gml_status gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed);
+gml_status gml_pools_release(gml_pools *pools, gml_pool_id id);
+gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, unsigned flags);
 
-/* The pool that serves `stream` now, or NULL: none is begun, or the stream does not capture. */
-gml_status gml_pools_find(gml_pools *pools, gml_driver *driver, gml_stream stream,
-                          gml_policy **out);
+/* The heap of the pool, made if need be, for a request of `stream`. GML_INVALID_ARGUMENT for a pool
+ * that is not in use. */
+gml_status gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out);
 
-/* Releases the idle memory of released pools, and frees those that are empty. Continues after a
- * failure and returns the first. pre: the driver is not frozen. */
-gml_status gml_pools_trim(gml_pools *pools);
+/* The heap that serves `stream` unasked, or NULL: no capture is begun, or the stream does not
+ * capture. */
+gml_status gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out);
 
-/* The memory that all pools hold from the device. */
-uint64_t gml_pools_reserved(const gml_pools *pools);
+/* A block out of the idle memory of a pool that helps out, the oldest pool first; *out is NULL
+ * where none has it. */
+gml_status gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_heap **heap,
+                          gml_block **out);
 
-/* Calls `see` with the policy of each pool, the oldest first. */
+/* Counts the memory of a heap after a call on its policy. */
+static inline void
+gml_pools_count(gml_pools *pools, gml_heap *heap)
+{
+    pools->reserved_bytes += heap->policy->reserved_bytes - heap->counted_bytes;
+    heap->counted_bytes = heap->policy->reserved_bytes;
+}
+
+/* Releases the idle memory of released pools, and frees those that are empty. Living pools that no
+ * graph uses give up theirs too: those that nobody is in now, or all of them where `is_urgent`.
+ * Continues after a failure and returns the first. pre: the driver is not frozen. */
+gml_status gml_pools_trim(gml_pools *pools, bool is_urgent);
+
+/* Calls `see` with each pool, the oldest first; the policy is NULL before the first request. */
 void gml_pools_each(const gml_pools *pools,
-                    void (*see)(void *context, gml_pool_id id, gml_policy *policy), void *context);
+                    void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
+                    void *context);
+
+/* The policy of one; NULL: unknown, or no request yet. */
+gml_policy *gml_pools_policy(const gml_pools *pools, gml_pool_id id);
 
 #endif

@@ -37,7 +37,7 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     }
     uint64_t before_bytes = lake->driver->held_bytes;
     gml_status first = wait_for_uses(lake);
-    first = gml_first_failure(first, gml_pools_trim(&lake->pools));
+    first = gml_first_failure(first, gml_pools_trim(&lake->pools, false));
     first = gml_first_failure(first, trim_policy(lake));
     if (first == GML_OK && lake->backup && lake->blocks.count == 0) {
         first = gml_backup_give_memory(lake); /* no copy into it is in progress */
@@ -51,7 +51,7 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
 static gml_status
 trim_others(gml_lake *lake, const gml_policy *policy)
 {
-    gml_status status = gml_pools_trim(&lake->pools);
+    gml_status status = gml_pools_trim(&lake->pools, true);
     return status == GML_OK && policy != lake->policy ? trim_policy(lake) : status;
 }
 

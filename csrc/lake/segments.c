@@ -72,14 +72,16 @@ static void
 see_policy(look *taken, gml_policy *policy)
 {
     taken->was_base = false;
-    policy->ops->visit(policy, &(gml_visitor){taken, see_span, pass_range, NULL});
+    policy->ops->visit(policy, &(gml_visitor){taken, see_span, pass_range, NULL, NULL});
 }
 
 static void
-see_pool(void *context, gml_pool_id id, gml_policy *policy)
+see_pool(void *context, const gml_pool_info *info, gml_policy *policy)
 {
-    (void)id;
-    see_policy(context, policy);
+    (void)info;
+    if (policy) {
+        see_policy(context, policy);
+    }
 }
 
 static int

@@ -12,7 +12,28 @@ check_handle(gml_lake *lake, gml_stream stream)
                                                   "2^64 - 1 is not a stream handle");
 }
 
-/* The streams that use blocks first: the policy's call is the last on the stream. */
+typedef struct ending {
+    gml_stream stream;
+    gml_status status; /* the first failure */
+} ending;
+
+static void
+release_in(ending *of, gml_policy *policy)
+{
+    if (policy && policy->ops->release_stream) {
+        gml_status status = policy->ops->release_stream(policy, of->stream);
+        of->status = gml_first_failure(of->status, status);
+    }
+}
+
+static void
+release_in_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+{
+    (void)info;
+    release_in(context, policy);
+}
+
+/* The streams that use blocks first: the policies' calls are the last on the stream. */
 static gml_status
 forget_locked(gml_lake *lake, gml_stream stream)
 {
@@ -20,12 +41,14 @@ forget_locked(gml_lake *lake, gml_stream stream)
     if (status != GML_OK) {
         return status;
     }
-    const gml_policy_ops *ops = lake->policy->ops;
     if (lake->checker) {
         lake->checker->forget(lake->checker, stream);
     }
     gml_uses_forget(&lake->uses, stream);
-    return ops->release_stream ? ops->release_stream(lake->policy, stream) : GML_OK;
+    ending end = {stream, GML_OK};
+    gml_pools_each(&lake->pools, release_in_pool, &end);
+    release_in(&end, lake->policy);
+    return end.status;
 }
 
 gml_status

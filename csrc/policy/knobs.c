@@ -132,6 +132,7 @@ set_all(gml_knobs *knobs, const knob_entry *knob, uint64_t value)
 void
 gml_knobs_init(gml_knobs *knobs)
 {
+    *knobs = (gml_knobs){0};
     for (size_t i = 0; i < KNOB_COUNT; i++) {
         set_all(knobs, &knobs_table[i], knobs_table[i].info.default_value);
     }

@@ -30,6 +30,7 @@ typedef struct gml_knobs {
     uint64_t garbage_collection_percent;                      /* of that or capacity; 0: off */
     uint64_t oldest_segment_first;                            /* 0 or 1; of blocks alike */
     uint64_t roundup_power2_divisions[GML_ROUNDUP_INTERVALS]; /* 0: off */
+    bool is_whole; /* no setting: see GML_POOL_IS_WHOLE */
 } gml_knobs;
 
 /* All defaults. */

@@ -61,6 +61,11 @@ typedef struct gml_policy_ops {
     gml_status (*create)(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
                          gml_policy **out);
 
+    /* The same for a private pool, whose addresses depend on its own requests alone and whose
+     * memory streams do not lend each other. NULL: create() makes such ones. */
+    gml_status (*create_private)(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out);
+
     /* Gives everything back to the driver, live blocks included; makes no call where it holds
      * nothing. Goes on after a failure and returns the first. */
     gml_status (*destroy)(gml_policy *self);
@@ -123,6 +128,14 @@ struct gml_policy {
     uint64_t chunk_bytes;    /* that take_chunk() serves; fixed; 0: serves none */
     uint64_t reserved_bytes; /* always current */
     uint64_t small_bytes;    /* of those, held for requests up to 1 MiB; always current too */
+
+    /* Set by the owner of a private pool. A graph may write to any byte that such a policy holds
+     * whenever it is replayed, on a stream that nobody knows. */
+    bool is_kept;       /* graphs use it: nothing is unmapped or released, and no memory changes
+                           streams */
+    bool awaits_device; /* graphs did: before the first unmap the device is waited for, and this is
+                           cleared */
+    bool is_closed;     /* serves from idle memory only */
 
     /* Waits for the streams that still use blocks freed by the program, and frees those blocks
      * through ops->free. NULL: not needed. */

@@ -354,10 +354,19 @@ paper_destroy(gml_policy *base)
     return first;
 }
 
+/* The paper knows no graphs. */
+static gml_status
+create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+               gml_policy **out)
+{
+    return gml_caching_policy.create(driver, capacity_bytes, knobs, out);
+}
+
 const gml_policy_ops gml_paper_policy = {
     .name = "gmlake-paper",
     .help = "GMLake as published: best fit, and free blocks stitched where none is large enough",
     .create = paper_create,
+    .create_private = create_private,
     .destroy = paper_destroy,
     .allocate = paper_allocate,
     .free = paper_free,

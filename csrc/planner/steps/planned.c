@@ -81,6 +81,14 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     return GML_OK;
 }
 
+/* Steps are not planned there: a graph is captured once. */
+static gml_status
+create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+               gml_policy **out)
+{
+    return gml_policy_find("stitch")->create_private(driver, capacity_bytes, knobs, out);
+}
+
 static gml_status
 destroy(gml_policy *self)
 {
@@ -261,6 +269,7 @@ const gml_policy_ops gml_plan_policy = {
     .help = "stitch, with steps that repeat served as they were before, without a search",
     .settings_of = "stitch",
     .create = create,
+    .create_private = create_private,
     .destroy = destroy,
     .can_serve_arena = true,
     .allocate = allocate,

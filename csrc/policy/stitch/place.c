@@ -50,12 +50,14 @@ fit(gml_ascent *request)
     return placement;
 }
 
-/* Grows the base range; false if the device has no more memory (not a failure) or if the status
- * says why. */
+/* Grows the base range; false if the device has no more memory or the policy is closed (not a
+ * failure), or if the status says why. */
 static bool
 take_more(gml_ascent *request, uint64_t missing_bytes)
 {
-    gml_status status = gml_stitch_grow(request->stitch, request->cache, missing_bytes);
+    bool is_closed = request->stitch->policy.is_closed;
+    gml_status status = is_closed ? GML_OUT_OF_MEMORY
+                                  : gml_stitch_grow(request->stitch, request->cache, missing_bytes);
     request->status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
     return status == GML_OK;
 }

@@ -201,6 +201,9 @@ gml_status
 gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 {
     *is_any = false;
+    if (gml_stitch_has_graphs(stitch)) {
+        return GML_OK;
+    }
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *other = gml_stream_cache_of_link(link);
         gml_stream_cache_flush(stitch, other);
@@ -241,6 +244,7 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool 
         status = gml_driver_device_synchronize(driver);
     }
     *is_done = status == GML_OK && !is_capturing;
+    stitch->policy.awaits_device &= !*is_done;
     for (gml_link *link = stitch->caches.next; link != &stitch->caches && *is_done;
          link = link->next) {
         gml_fence_complete(&stitch->fences, &gml_stream_cache_of_link(link)->timeline);
@@ -296,13 +300,17 @@ gml_status
 gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
     gml_stitch_poll(stitch);
+    if (stitch->policy.awaits_device) {
+        return gml_stitch_synchronize(stitch, asking, is_done);
+    }
     *is_done = is_complete(stitch);
     if (*is_done) {
         return GML_OK;
     }
-    /* One stream alone is not worth an event. */
-    if (stitch->cache_count > 1 && !gml_driver_is_frozen(stitch->policy.driver) &&
-        are_all_callable(stitch)) {
+    /* One stream alone is not worth an event; and which streams of a private pool still exist,
+     * nobody says. */
+    if (stitch->cache_count > 1 && !stitch->is_private &&
+        !gml_driver_is_frozen(stitch->policy.driver) && are_all_callable(stitch)) {
         *is_done = true;
         wait_for_each(stitch, is_done);
     }

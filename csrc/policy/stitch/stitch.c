@@ -95,6 +95,32 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
     return GML_OK;
 }
 
+enum { MOST_HALVINGS = 6 }; /* of a private pool's range of addresses */
+
+/* Before addresses run out, those that many pools reserve do: each is content with less then. */
+static gml_status
+create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+               gml_policy **out)
+{
+    gml_knobs own = *knobs;
+    own.optimize_for = GML_OPTIMIZE_FOR_MEMORY;
+    own.reuse_follow_event_dependencies = 0;
+    own.reuse_allow_opportunistic = 0;
+    own.reuse_allow_internal_dependencies = 0;
+    uint64_t limit_bytes = driver->info.total_bytes;
+    if (capacity_bytes && capacity_bytes < limit_bytes) {
+        limit_bytes = capacity_bytes;
+    }
+    gml_status status = create(driver, capacity_bytes, &own, out);
+    for (int i = 1; i <= MOST_HALVINGS && status == GML_OUT_OF_MEMORY; i++) {
+        status = create(driver, limit_bytes >> i, &own, out);
+    }
+    if (status == GML_OK) {
+        gml_stitch_of(*out)->is_private = true;
+    }
+    return status;
+}
+
 /* Frees every block, so that only idle views are left. */
 static void
 flush_all(gml_stitch *stitch)
@@ -199,6 +225,7 @@ const gml_policy_ops gml_stitch_policy = {
     .name = "stitch",
     .help = "gmlake's own: splits and merges, and stitches free chunks where no free range fits",
     .create = create,
+    .create_private = create_private,
     .destroy = destroy,
     .can_serve_arena = true,
     .allocate = allocate,

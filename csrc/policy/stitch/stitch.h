@@ -89,6 +89,7 @@ typedef struct gml_stitch {
     gml_policy policy;
     gml_base_range range;
     gml_cost_model costs;
+    bool is_private; /* see gml_policy_ops.create_private */
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
@@ -111,6 +112,13 @@ static inline bool
 gml_stitch_has_views(const gml_stitch *stitch)
 {
     return !stitch->policy.driver->arena_bytes;
+}
+
+/* Whether graphs use its memory, or may still be running: timelines know nothing of them. */
+static inline bool
+gml_stitch_has_graphs(const gml_stitch *stitch)
+{
+    return stitch->policy.is_kept || stitch->policy.awaits_device;
 }
 
 static inline gml_stitch *

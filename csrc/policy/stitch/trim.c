@@ -169,11 +169,14 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t free_bytes = 0;
+    *released_bytes = 0;
+    if (self->is_kept) {
+        return GML_OK;
+    }
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
         free_bytes += gml_stream_cache_of_link(link)->set.free_bytes;
     }
-    *released_bytes = 0;
     if (!has_surplus(stitch, free_bytes)) {
         return GML_OK;
     }

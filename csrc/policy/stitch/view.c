@@ -40,12 +40,13 @@ without(uint64_t bytes, uint64_t part_bytes)
 }
 
 /* Makes room for one more view of `cache` by forgetting those that were idle longest, an eighth of
- * all at a time so that waiting for their streams is rare. During a capture the limits give way. */
+ * all at a time so that waiting for their streams is rare. During a capture the limits give way,
+ * and where graphs use the memory, or did until lately. */
 static gml_status
 make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes)
 {
     uint64_t most_bytes = without(stitch->max_view_bytes, view_bytes);
-    if (gml_driver_is_frozen(stitch->policy.driver) ||
+    if (gml_driver_is_frozen(stitch->policy.driver) || gml_stitch_has_graphs(stitch) ||
         !is_over(stitch, stitch->max_views - 1, most_bytes)) {
         return GML_OK;
     }

@@ -48,11 +48,15 @@ find_free(gml_torch_heap *heap, const gml_torch_request *request)
     return gml_torch_block_of(node);
 }
 
-/* Small blocks may be cut down to 512 bytes; a large one keeps up to 1 MiB behind its request. */
+/* Small blocks may be cut down to 512 bytes; a large one keeps up to 1 MiB behind its request.
+ * Those of a pool that is served whole stay so. */
 static bool
 must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
 {
     uint64_t remaining_bytes = block->base.block_bytes - size_bytes;
+    if (heap->knobs.is_whole) {
+        return false;
+    }
     if (block->lane->is_small) {
         return remaining_bytes >= GML_ALIGNMENT;
     }
@@ -69,7 +73,7 @@ add_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_bl
 static gml_status
 obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
-    bool may_free = !gml_driver_is_frozen(heap->base.driver);
+    bool may_free = !gml_driver_is_frozen(heap->base.driver) && !heap->base.is_kept;
     gml_status status = may_free && has_garbage_limit(heap) ? gml_caching_collect(heap) : GML_OK;
     if (status == GML_OK) {
         status = add_segment(heap, request, out);

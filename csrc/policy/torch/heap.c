@@ -318,13 +318,27 @@ serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *req
     return GML_OK;
 }
 
+/* Nothing of what graphs use is released. */
+static gml_status
+release_all(gml_torch_heap *heap)
+{
+    gml_policy *policy = &heap->base;
+    gml_status status = GML_OK;
+    if (policy->awaits_device && !policy->is_kept && !gml_driver_is_frozen(policy->driver)) {
+        status = gml_driver_device_synchronize(policy->driver);
+        policy->awaits_device = status != GML_OK;
+    }
+    return status == GML_OK && !policy->is_kept ? heap->rules->release_all(heap) : status;
+}
+
 /* New memory, in PyTorch's order. While the driver is frozen nothing is released. */
 static gml_status
 obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
 {
-    gml_status status = heap->rules->obtain(heap, request, out);
-    if (status == GML_OUT_OF_MEMORY && !gml_driver_is_frozen(heap->base.driver)) {
-        status = heap->rules->release_all(heap);
+    bool is_closed = heap->base.is_closed;
+    gml_status status = is_closed ? GML_OUT_OF_MEMORY : heap->rules->obtain(heap, request, out);
+    if (status == GML_OUT_OF_MEMORY && !is_closed && !gml_driver_is_frozen(heap->base.driver)) {
+        status = release_all(heap);
         if (status != GML_OK) {
             return status;
         }
@@ -368,7 +382,7 @@ gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
 {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     uint64_t before_bytes = self->reserved_bytes;
-    gml_status status = heap->rules->release_all(heap);
+    gml_status status = release_all(heap);
     if (released_bytes) {
         *released_bytes = before_bytes - self->reserved_bytes;
     }

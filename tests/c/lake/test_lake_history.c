@@ -444,7 +444,7 @@ static places
 places_of(gml_lake *lake)
 {
     places held = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_span, pass_range, NULL}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_span, pass_range, NULL, NULL}));
     return held;
 }
 

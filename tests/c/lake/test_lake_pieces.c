@@ -76,7 +76,7 @@ static atlas
 atlas_of(gml_lake *lake)
 {
     atlas seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, see_piece}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, see_piece, NULL}));
     close_span(&seen);
     for (size_t i = 0; i < seen.piece_count; i++) {
         CHECK(is_at_base(&seen, &seen.pieces[i]));
@@ -278,7 +278,7 @@ TEST(pieces_may_be_left_out)
     gml_address kept[4];
     gml_address address = stitch(lake, kept);
     atlas seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL, NULL}));
     CHECK_EQ(seen.piece_count, 0);
     CHECK_OK(gml_lake_free(lake, address));
     CHECK_OK(gml_lake_close(lake));

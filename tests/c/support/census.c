@@ -39,7 +39,7 @@ census
 census_of(gml_lake *lake)
 {
     census seen = {0};
-    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL}));
+    CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, NULL, NULL}));
     close_span(&seen);
     return seen;
 }

@@ -196,7 +196,7 @@ sight
 fixture_visit(fixture *f)
 {
     sight seen = {0};
-    gml_visitor visitor = {&seen, see_span, see_range, NULL};
+    gml_visitor visitor = {&seen, see_span, see_range, NULL, NULL};
     f->policy->ops->visit(f->policy, &visitor);
     return seen;
 }

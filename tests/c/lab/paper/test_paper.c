@@ -443,7 +443,7 @@ TEST(visit_shows_memory_once_and_requests_once)
     (void)take(&harness, 14 * MIB, 0, GML_STATE_EXACT);
     uint64_t bytes[3] = {0};
     harness.policy->ops->visit(harness.policy,
-                               &(gml_visitor){bytes, count_span, count_range, NULL});
+                               &(gml_visitor){bytes, count_span, count_range, NULL, NULL});
     CHECK_EQ(bytes[0], harness.policy->reserved_bytes);
     CHECK_EQ(bytes[1], 20 * MIB + 1024);
     CHECK_EQ(bytes[2], 19 * MIB + 700);

@@ -1,0 +1,89 @@
+/* Private pools by the lake: the functions of gmlake.h, under its lock. */
+#include "lake/lake.h"
+
+gml_status
+gml_lake_hold_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_hold(&lake->pools, id);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_begin_pool(gml_lake *lake, gml_pool_id id)
+{
+    gml_device_halt(lake->driver->device);
+    gml_status status = gml_pools_begin(&lake->pools, id, true);
+    gml_device_go_on(lake->driver->device);
+    return status;
+}
+
+gml_status
+gml_lake_enter_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_begin(&lake->pools, id, false);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
+{
+    gml_device_halt(lake->driver->device);
+    gml_status status = gml_pools_end(&lake->pools, id, false);
+    gml_device_go_on(lake->driver->device);
+    return status;
+}
+
+gml_status
+gml_lake_abandon_pool(gml_lake *lake, gml_pool_id id)
+{
+    gml_device_halt(lake->driver->device);
+    gml_status status = gml_pools_end(&lake->pools, id, true);
+    gml_device_go_on(lake->driver->device);
+    return status;
+}
+
+gml_status
+gml_lake_release_pool(gml_lake *lake, gml_pool_id id)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_release(&lake->pools, id);
+    gml_lake_note_reserved(lake);
+    gml_lake_show(lake);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+gml_status
+gml_lake_set_pool(gml_lake *lake, gml_pool_id id, unsigned flags)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_set(&lake->pools, id, flags);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+typedef struct listener {
+    void (*see)(void *context, const gml_pool_info *info);
+    void *context;
+} listener;
+
+static void
+pass_on(void *context, const gml_pool_info *info, gml_policy *policy)
+{
+    const listener *to = context;
+    (void)policy;
+    to->see(to->context, info);
+}
+
+void
+gml_lake_pools(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info), void *context)
+{
+    listener to = {see, context};
+    pthread_mutex_lock(&lake->lock);
+    gml_pools_each(&lake->pools, pass_on, &to);
+    pthread_mutex_unlock(&lake->lock);
+}
