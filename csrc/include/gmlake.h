@@ -210,12 +210,18 @@ GML_API gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes);
  * no-op on any other policy. */
 GML_API gml_status gml_lake_mark(gml_lake *lake);
 
+/* A private pool; (0, 0) is none. */
+typedef struct gml_pool_id {
+    uint64_t first, second; /* PyTorch's MempoolId_t */
+} gml_pool_id;
+
 typedef struct gml_block_info {
     gml_address address;
     uint64_t requested_bytes; /* as asked for */
     uint64_t block_bytes;     /* as held for it: rounded, plus slack that could not be split off */
     gml_stream stream;
     gml_state state; /* how it was served */
+    gml_pool_id pool;
 } gml_block_info;
 
 /* Work queued on `stream` by now may use the live block at `address` until it has run
@@ -291,10 +297,6 @@ GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
  * begun, no event is recorded, queried or waited for, and nothing is released to the driver.
  */
 
-typedef struct gml_pool_id {
-    uint64_t first, second; /* PyTorch's MempoolId_t */
-} gml_pool_id;
-
 typedef enum gml_pool_flag {
     GML_POOL_IS_WHOLE = 1, /* blocks are not split; before the first request */
     GML_POOL_HELPS = 2,    /* its idle memory serves other requests before they are refused */
@@ -332,9 +334,10 @@ GML_API gml_status gml_lake_abandon_pool(gml_lake *lake, gml_pool_id id);
  * a later trim. GML_INVALID_ARGUMENT for a pool without uses. */
 GML_API gml_status gml_lake_release_pool(gml_lake *lake, gml_pool_id id);
 
-/* Sets the flags of a pool in use. GML_INVALID_ARGUMENT for any other, and for a change of
+/* Sets or clears a flag of a pool in use. GML_INVALID_ARGUMENT for any other, and for a change of
  * GML_POOL_IS_WHOLE after the first request. */
-GML_API gml_status gml_lake_set_pool(gml_lake *lake, gml_pool_id id, unsigned flags);
+GML_API gml_status gml_lake_set_pool(gml_lake *lake, gml_pool_id id, gml_pool_flag flag,
+                                     bool is_set);
 
 /* gml_lake_allocate() from a pool in use, whatever the stream. GML_INVALID_ARGUMENT for any other
  * pool. */

@@ -151,6 +151,10 @@ gml_status gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stre
 gml_status gml_lake_request_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
                                gml_stream stream, bool is_last, gml_address *out);
 
+/* Whether the policy makes heaps of its own kind for private pools, which can be put back into an
+ * earlier state; pools have PyTorch's caching algorithm otherwise. */
+bool gml_lake_has_private_heaps(gml_lake *lake);
+
 /* gml_lake_free() for a caller that holds the lock. */
 gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 

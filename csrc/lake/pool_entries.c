@@ -58,12 +58,18 @@ gml_lake_release_pool(gml_lake *lake, gml_pool_id id)
 }
 
 gml_status
-gml_lake_set_pool(gml_lake *lake, gml_pool_id id, unsigned flags)
+gml_lake_set_pool(gml_lake *lake, gml_pool_id id, gml_pool_flag flag, bool is_set)
 {
     pthread_mutex_lock(&lake->lock);
-    gml_status status = gml_pools_set(&lake->pools, id, flags);
+    gml_status status = gml_pools_set(&lake->pools, id, flag, is_set);
     pthread_mutex_unlock(&lake->lock);
     return status;
+}
+
+bool
+gml_lake_has_private_heaps(gml_lake *lake)
+{
+    return lake->pools.ops->create_private && !lake->driver->arena_bytes; /* both are fixed */
 }
 
 typedef struct listener {

@@ -366,12 +366,13 @@ gml_pools_release(gml_pools *pools, gml_pool_id id)
 }
 
 gml_status
-gml_pools_set(gml_pools *pools, gml_pool_id id, unsigned flags)
+gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set)
 {
     pool *changed = find_pool(pools, id);
     if (!changed || changed->use_count == 0) {
         return refuse_unused(pools, id, "is not in use");
     }
+    unsigned flags = is_set ? changed->flags | flag : changed->flags & ~(unsigned)flag;
     if (changed->heap.policy && (flags ^ changed->flags) & GML_POOL_IS_WHOLE) {
         return refuse_unused(pools, id,
                              "has served requests; whether blocks are split is set before");
@@ -479,9 +480,14 @@ gml_pools_each(const gml_pools *pools,
     }
 }
 
-gml_policy *
-gml_pools_policy(const gml_pools *pools, gml_pool_id id)
+gml_pool_id
+gml_pools_of(const gml_pools *pools, const gml_policy *policy)
 {
-    const pool *wanted = find_pool(pools, id);
-    return wanted ? wanted->heap.policy : NULL;
+    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        const pool *candidate = (const pool *)link;
+        if (candidate->heap.policy == policy) {
+            return candidate->id;
+        }
+    }
+    return (gml_pool_id){0, 0};
 }

@@ -47,7 +47,7 @@ gml_status gml_pools_hold(gml_pools *pools, gml_pool_id id);
 gml_status gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture);
 gml_status gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed);
 gml_status gml_pools_release(gml_pools *pools, gml_pool_id id);
-gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, unsigned flags);
+gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set);
 
 /* The heap of the pool, made if need be, for a request of `stream`. GML_INVALID_ARGUMENT for a pool
  * that is not in use. */
@@ -80,7 +80,7 @@ void gml_pools_each(const gml_pools *pools,
                     void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
                     void *context);
 
-/* The policy of one; NULL: unknown, or no request yet. */
-gml_policy *gml_pools_policy(const gml_pools *pools, gml_pool_id id);
+/* The pool that a policy is of; (0, 0): none. Linear in the number of pools. */
+gml_pool_id gml_pools_of(const gml_pools *pools, const gml_policy *policy);
 
 #endif

@@ -1,10 +1,11 @@
 /* PyTorch's C++ allocator interface over gmlake.
  *
  * The adapter stands in front of PyTorch's own allocator, called `native` here, for the rest of the
- * process. While gmlake serves, tensors come from lakes. Everything else is native's: earlier and
- * foreign allocations, private pools (graphs, torch.cuda.MemPool), and the calls that are not about
- * memory. Each of them frees its own blocks, identified by the deleter in the tensor or by address.
- * Statistics and snapshots report the sum of both.
+ * process. While gmlake serves, tensors come from lakes, and so do the private pools (graphs,
+ * torch.cuda.MemPool) that are first seen then. Everything else is native's: earlier and foreign
+ * allocations, pools with an allocator of their own, and the calls that are not about memory. Each
+ * of them frees its own blocks, identified by address. Statistics and snapshots report the sum of
+ * both.
  *
  * lakes.hpp     owners of addresses; memory of other processes
  * routes.hpp    private pools and captures
@@ -44,20 +45,26 @@ class Adapter final : public CUDAAllocator
 
     c10::DataPtr allocate(size_t size_bytes) override
     {
-        bool is_refused = false;
-        if (is_serving.load(std::memory_order_relaxed) && size_bytes != 0) {
+        Asked asked = Asked::AT_ONCE;
+        if (may_take(size_bytes)) {
             c10::DeviceIndex device = c10::cuda::current_device();
             cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
-            if (void *pointer = take(size_bytes, device, stream, &is_refused)) {
+            if (void *pointer = take(size_bytes, device, stream, &asked)) {
                 return {pointer, pointer, release, c10::Device(c10::DeviceType::CUDA, device)};
             }
         }
-        return ask_native(size_bytes, is_refused, [&] { return native->allocate(size_bytes); });
+        c10::DataPtr served =
+            ask_native(size_bytes, asked, [&] { return native->allocate(size_bytes); });
+        if (asked == Asked::IN_POOL) {
+            (void)served.compare_exchange_deleter(native->raw_deleter(), release);
+        }
+        return served;
     }
 
+    /* PyTorch compares the tensors of private pools with it. */
     c10::DeleterFnPtr raw_deleter() const override
     {
-        return native->raw_deleter(); /* private pools are compared with it */
+        return release;
     }
 
     void *raw_alloc(size_t size_bytes) override
@@ -68,14 +75,13 @@ class Adapter final : public CUDAAllocator
 
     void *raw_alloc_with_stream(size_t size_bytes, cudaStream_t stream) override
     {
-        bool is_refused = false;
-        if (is_serving.load(std::memory_order_relaxed) && size_bytes != 0) {
-            if (void *pointer =
-                    take(size_bytes, c10::cuda::current_device(), stream, &is_refused)) {
+        Asked asked = Asked::AT_ONCE;
+        if (may_take(size_bytes)) {
+            if (void *pointer = take(size_bytes, c10::cuda::current_device(), stream, &asked)) {
                 return pointer;
             }
         }
-        return ask_native(size_bytes, is_refused,
+        return ask_native(size_bytes, asked,
                           [&] { return native->raw_alloc_with_stream(size_bytes, stream); });
     }
 
@@ -107,40 +113,58 @@ class Adapter final : public CUDAAllocator
         TORCH_CHECK(
             status == GML_OK || status == GML_UNKNOWN_ADDRESS,
             "gmlake cannot remember that a stream uses a tensor: the host is out of memory");
+        if (status == GML_UNKNOWN_ADDRESS) {
+            record_in_native(pointer, stream);
+        }
+    }
+
+    /* The tensor lies in a pool of native's, or is memory of a parent process, which native does
+     * not know either. */
+    static void record_in_native(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream)
+    {
+        c10::DataPtr natives = as_natives(pointer);
+        try {
+            native->recordStream(natives, stream);
+        } catch (const c10::Error &) { /* unknown */
+        }
+        (void)natives.release_context();
     }
 
     void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id,
                              std::function<bool(cudaStream_t)> filter) override
     {
-        native->beginAllocateToPool(device, id, filter);
         routes.begin(device, id, std::move(filter));
     }
 
     void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override
     {
-        native->endAllocateToPool(device, id);
         routes.end(device, id);
     }
 
     void releasePool(c10::DeviceIndex device, MempoolId_t id) override
     {
-        native->releasePool(device, id);
-        each_lake(device, [&](gml_lake *lake, int number) {
-            if (number != device) {
-                (void)core->release_pool(lake, {id.first, id.second});
+        if (owners.are_lakes(device, id)) {
+            release_in_lakes(device, id);
+        } else if (!owners.was_over(device, id) || uses_of_native(device, id) > 0) {
+            native->releasePool(device, id);
+            if (uses_of_native(device, id) == 0) {
+                owners.forget(device, id);
             }
-        });
+        }
     }
 
     int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override
     {
-        return native->getPoolUseCount(device, id);
+        return owners.are_lakes(device, id) ? uses_of(device, id)
+                                            : native->getPoolUseCount(device, id);
     }
 
     bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
                                   const std::unordered_set<void *> &expected) override
     {
-        return native->checkPoolLiveAllocations(device, id, expected);
+        return owners.are_lakes(device, id)
+                   ? live_in_pool(device, id) == expected
+                   : native->checkPoolLiveAllocations(device, id, expected);
     }
 
     std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(c10::DeviceIndex device,
@@ -206,7 +230,9 @@ class Adapter final : public CUDAAllocator
                 trim(number, core->find(number), context);
             }
         }
-        native->emptyCache(id);
+        if (!owners.are_lakes_of_any(id)) {
+            native->emptyCache(id); /* a pool of lakes gave its memory back with its last use */
+        }
     }
 
     void enable(bool is_enabled) override
@@ -264,19 +290,27 @@ class Adapter final : public CUDAAllocator
         each_lake(device, [](gml_lake *lake, int) { (void)core->reset_peaks(lake); });
     }
 
-    torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
-                                        bool has_traces)
+    template <typename... With> static torch_cuda::SnapshotInfo without_segments(With... with)
     {
-        if (id == MempoolId_t{0, 0}) {
-            std::vector<SegmentInfo> ours = segments_of_lakes();
-            std::move(ours.begin(), ours.end(), std::back_inserter(info.segments));
-            std::sort(info.segments.begin(), info.segments.end(),
-                      [](const SegmentInfo &left, const SegmentInfo &right) {
-                          return left.address < right.address;
-                      });
-            if (has_traces) {
-                add_events(info.device_traces);
-            }
+        torch_cuda::SnapshotInfo info = native->snapshot({0, 0}, with...);
+        info.segments.clear();
+        return info;
+    }
+
+    static torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
+                                               bool has_traces)
+    {
+        std::vector<SegmentInfo> ours = segments_of_lakes();
+        std::copy_if(ours.begin(), ours.end(), std::back_inserter(info.segments),
+                     [&](const SegmentInfo &segment) {
+                         return id == MempoolId_t{0, 0} || segment.owner_private_pool_id == id;
+                     });
+        std::sort(info.segments.begin(), info.segments.end(),
+                  [](const SegmentInfo &left, const SegmentInfo &right) {
+                      return left.address < right.address;
+                  });
+        if (has_traces) {
+            add_events(info.device_traces);
         }
         return info;
     }
@@ -387,7 +421,11 @@ class Adapter final : public CUDAAllocator
 
     void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override
     {
-        native->setNoSplit(device, id);
+        if (owners.are_lakes(device, id)) {
+            set_in_lakes(device, id, GML_POOL_IS_WHOLE, true);
+        } else {
+            native->setNoSplit(device, id);
+        }
     }
 
     void setUserMetadata(const std::string &text) override
@@ -403,17 +441,28 @@ class Adapter final : public CUDAAllocator
     void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
                             std::shared_ptr<CUDAAllocator> allocator) override
     {
-        native->createOrIncrefPool(device, id, std::move(allocator));
+        if (owners.decide(device, id, allocator != nullptr)) {
+            hold_in_lake(device, id);
+        } else {
+            native->createOrIncrefPool(device, id, std::move(allocator));
+        }
     }
 
     void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_used) override
     {
-        native->setUseOnOOM(device, id, is_used);
+        if (owners.are_lakes(device, id)) {
+            set_in_lakes(device, id, GML_POOL_HELPS, is_used);
+        } else {
+            native->setUseOnOOM(device, id, is_used);
+        }
     }
 
     torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override
     {
-        return with_lakes(native->snapshot(id, has_traces), id, has_traces);
+        /* Native knows nothing of a pool of lakes. */
+        return with_lakes(owners.are_lakes_of_any(id) ? without_segments(has_traces)
+                                                      : native->snapshot(id, has_traces),
+                          id, has_traces);
     }
 
     void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
@@ -430,17 +479,26 @@ class Adapter final : public CUDAAllocator
     void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
                             CUDAAllocator *allocator) override
     {
-        native->createOrIncrefPool(device, id, allocator);
+        if (owners.decide(device, id, allocator != nullptr)) {
+            hold_in_lake(device, id);
+        } else {
+            native->createOrIncrefPool(device, id, allocator);
+        }
     }
 
     void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override
     {
-        native->setUseOnOOM(device, id);
+        if (owners.are_lakes(device, id)) {
+            set_in_lakes(device, id, GML_POOL_HELPS, true);
+        } else {
+            native->setUseOnOOM(device, id);
+        }
     }
 
     torch_cuda::SnapshotInfo snapshot(MempoolId_t id) override
     {
-        return with_lakes(native->snapshot(id), id, true);
+        return with_lakes(owners.are_lakes_of_any(id) ? without_segments() : native->snapshot(id),
+                          id, true);
     }
 
     void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,

@@ -3,6 +3,9 @@
 #define GML_TORCH_NATIVE_FIGURES_HPP
 
 #include "history.hpp"
+#include "routes.hpp"
+
+#include <unordered_set>
 
 namespace
 {
@@ -131,6 +134,24 @@ struct Forgotten {
 
 Forgotten &forgotten = *new Forgotten;
 
+#if TORCH_VERSION_MINOR >= 13
+/* What private pools hold in lakes, now: peaks are those that were seen. */
+void
+add_pools(c10::DeviceIndex device, DeviceStats &stats)
+{
+    each_lake(device, [&](gml_lake *lake, int) {
+        auto add = [](void *to, const gml_pool_info *info) {
+            auto &held = *static_cast<decltype(stats.reserved_bytes_by_private_pools) *>(to);
+            Stat &stat = held[{info->id.first, info->id.second}][GML_POOL_ALL];
+            stat.current += static_cast<int64_t>(info->reserved_bytes);
+            stat.allocated += static_cast<int64_t>(info->reserved_bytes);
+            stat.peak = std::max(stat.peak, stat.current);
+        };
+        core->pools(lake, add, &stats.reserved_bytes_by_private_pools);
+    });
+}
+#endif
+
 /* Of both allocators together. Native counts the waits and refusals of both, for it is asked after
  * each of a lake's. */
 DeviceStats
@@ -144,6 +165,9 @@ device_stats(c10::DeviceIndex device)
         stats.num_device_alloc += static_cast<int64_t>(ours.num_device_alloc);
         stats.num_device_free += static_cast<int64_t>(ours.num_device_free);
     }
+#if TORCH_VERSION_MINOR >= 13
+    add_pools(device, stats);
+#endif
     return stats;
 }
 
@@ -155,6 +179,7 @@ struct Walk {
     c10::DeviceIndex device;
     std::vector<SegmentInfo> segments;
     gml_span_info span{};
+    MempoolId_t id{0, 0}; /* of the spans that follow */
     bool is_open = false; /* the last segment continues with the next range */
 
     static void enter(void *self, const gml_span_info *span)
@@ -167,6 +192,11 @@ struct Walk {
     static void range(void *self, const gml_range_info *range)
     {
         static_cast<Walk *>(self)->add(*range);
+    }
+
+    static void pool(void *self, gml_pool_id id)
+    {
+        static_cast<Walk *>(self)->id = {id.first, id.second};
     }
 
     void add(const gml_range_info &range)
@@ -184,6 +214,7 @@ struct Walk {
             segment.stream = stream_of(span.stream);
             segment.is_large = !span.is_small;
             segment.is_expandable = span.kind != GML_SPAN_SEGMENT;
+            segment.owner_private_pool_id = id;
             segments.push_back(std::move(segment));
             is_open = true;
         }
@@ -221,6 +252,33 @@ finish(SegmentInfo &segment, gml_lake *lake)
     }
 }
 
+/* The tensors that live in a pool of lakes. */
+std::unordered_set<void *>
+live_in_pool(c10::DeviceIndex device, MempoolId_t id)
+{
+    std::unordered_set<void *> live;
+    bool is_known = false;
+    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &) {
+        is_known = true;
+        Walk walk{device, {}};
+        gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr, Walk::pool};
+        (void)core->visit(lake, &visitor);
+        for (SegmentInfo &segment : walk.segments) {
+            size_t address = segment.address;
+            for (const BlockInfo &block : segment.blocks) {
+                gml_block_info seen{};
+                if (segment.owner_private_pool_id == id && block.allocated &&
+                    core->block(lake, address, &seen) == GML_OK) { /* else it was freed, in use */
+                    live.insert(pointer_to(address));
+                }
+                address += block.size;
+            }
+        }
+    });
+    TORCH_CHECK(is_known, "Could not find pool of id");
+    return live;
+}
+
 std::vector<SegmentInfo>
 segments_of_lakes()
 {
@@ -228,7 +286,7 @@ segments_of_lakes()
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         gml_lake *lake = core->find(number);
         Walk walk{static_cast<c10::DeviceIndex>(core->device_of(number)), {}};
-        gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr};
+        gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr, Walk::pool};
         (void)core->visit(lake, &visitor);
         for (SegmentInfo &segment : walk.segments) {
             finish(segment, lake);

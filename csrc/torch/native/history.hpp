@@ -142,12 +142,26 @@ struct History {
         }
     }
 
-    TraceEntry entry_of(TraceEntry::Action action, c10::DeviceIndex device, size_t address,
-                        size_t size_bytes, cudaStream_t stream, const Context &context,
+    /* What an event is about. */
+    struct Place {
+        c10::DeviceIndex device;
+        gml_address address;
+        size_t size_bytes;
+        cudaStream_t stream;
+        MempoolId_t id; /* of its private pool */
+    };
+
+    static Place place_of(c10::DeviceIndex device, const gml_block_info &block)
+    {
+        return {device, block.address, block.block_bytes, stream_of(block.stream),
+                MempoolId_t{block.pool.first, block.pool.second}};
+    }
+
+    TraceEntry entry_of(TraceEntry::Action action, const Place &place, const Context &context,
                         [[maybe_unused]] const std::string &metadata)
     {
-        TraceEntry entry(action, device, address, size_bytes, stream, MempoolId_t{0, 0},
-                         c10::getApproximateTime(),
+        TraceEntry entry(action, place.device, place.address, place.size_bytes, place.stream,
+                         place.id, c10::getApproximateTime(),
                          when >= RecordContext::ALLOC ? context : nullptr,
                          compile_contexts.empty() ? "N/A" : compile_contexts.back());
 #if TORCH_VERSION_MINOR >= 10
@@ -204,19 +218,17 @@ struct History {
         std::string metadata = user_metadata();
         std::lock_guard<std::mutex> lock(mutex);
         for (const Change &change : found) {
-            note(entry_of(change.action, device, change.address, change.size_bytes, nullptr,
-                          context, metadata));
+            Place place{device, change.address, change.size_bytes, nullptr, {0, 0}};
+            note(entry_of(change.action, place, context, metadata));
         }
     }
 
-    void allocated(c10::DeviceIndex device, const void *pointer, size_t size_bytes,
-                   cudaStream_t stream, Context context, const std::string &metadata)
+    void allocated(const Place &place, Context context, const std::string &metadata)
     {
         std::lock_guard<std::mutex> lock(mutex);
-        note(entry_of(TraceEntry::Action::ALLOC, device, address_of(pointer), size_bytes, stream,
-                      context, metadata));
+        note(entry_of(TraceEntry::Action::ALLOC, place, context, metadata));
         if (is_kept && context) {
-            contexts[pointer] = std::move(context);
+            contexts[pointer_to(place.address)] = std::move(context);
             known = contexts.size();
         }
     }
@@ -235,8 +247,7 @@ struct History {
         }
         for (auto action :
              {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
-            note(entry_of(action, device, block.address, block.block_bytes, stream_of(block.stream),
-                          context, metadata));
+            note(entry_of(action, place_of(device, block), context, metadata));
         }
     }
 
@@ -245,8 +256,7 @@ struct History {
     {
         if (is_wanted) {
             std::lock_guard<std::mutex> lock(mutex);
-            note(entry_of(TraceEntry::Action::ANNOTATE, device, block.address, block.block_bytes,
-                          stream_of(block.stream), nullptr, text));
+            note(entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
         }
     }
 #endif

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 9,
+    GML_NATIVE_VERSION = 10,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -53,9 +53,19 @@ typedef struct gml_native_core {
     gml_status (*record_stream)(gml_lake *lake, gml_address address, gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
     gml_status (*grant)(gml_lake *lake, int peer);
+    /* Private pools. Whether those of the lake are of its own kind: else PyTorch's are better. */
+    bool (*has_private_heaps)(gml_lake *lake);
+    gml_status (*hold_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*begin_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*enter_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*end_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*abandon_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*release_pool)(gml_lake *lake, gml_pool_id id);
+    gml_status (*set_pool)(gml_lake *lake, gml_pool_id id, gml_pool_flag flag, bool is_set);
+    gml_status (*allocate_in)(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
+                              gml_stream stream, bool is_last, gml_address *out);
+    void (*pools)(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info),
+                  void *context);
     gml_status (*stats)(gml_lake *lake, gml_stats *out);
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);
@@ -65,7 +75,7 @@ typedef struct gml_native_core {
     void (*changes)(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context);
     /* State shared by the lakes of a device, whether or not any is open. */
     gml_device *(*device)(int device);
-    /* A capture there begins (1) or ends (-1) that no pool of its lakes serves. */
+    /* A capture there begins (1) or ends (-1) that is native's. */
     void (*freeze)(gml_device *device, int change);
     /* The most that they may hold together, of the device's memory; also before any is opened. */
     void (*limit)(int device, double fraction);

@@ -1,11 +1,16 @@
-/* Private pools: graphs and torch.cuda.MemPool.
+/* Private pools: whose they are, and which requests go to them.
  *
- * Native serves requests to a pool, as it owns the pools. A capture freezes the device: its lakes
- * make no call that would break one. A capture in a region that takes graphs is served by the
- * region's lake, from a pool there.
+ * A pool is native's or the lakes' for all its life. It is the lakes' if it is seen first while
+ * gmlake serves, unless it has an allocator of its own or the device's lake makes no private heaps.
+ * Which lake serves is decided each time that the pool is begun: a region that takes graphs serves
+ * those captured in it.
+ *
+ * A capture freezes the device: its lakes make no call that would break one. Native is told of each
+ * capture and of its end; of those that are the lakes' by a pool that matches nothing.
  *
  * A capture begins its pool before it begins itself, so that pool's filter matches nothing yet. The
- * filter of any other pool matches requests of the thread that begins it.
+ * filter of any other pool matches requests of the thread that begins it. The body of a conditional
+ * node ends and begins the pool of its graph again, while the graph is captured.
  *
  * PyTorch does not report a capture that fails at its end. Its thread detects it: if it calls again
  * and its stream does not capture, the capture has failed. Other threads cannot tell that from an
@@ -19,7 +24,9 @@
 #include <algorithm>
 #include <c10/cuda/CUDAStream.h>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -36,17 +43,214 @@ is_capturing(cudaStream_t stream)
     return status != cudaStreamCaptureStatus::cudaStreamCaptureStatusNone;
 }
 
-struct Routes {
-    struct Route {
-        c10::DeviceIndex device;
-        MempoolId_t id;
-        std::function<bool(cudaStream_t)> filter;
-        bool is_capture;
-        gml_lake *regions; /* that serves the capture in place of native; NULL: none */
-        cudaStream_t stream;
-        std::thread::id thread;
-    };
+gml_pool_id
+pool_id(MempoolId_t id)
+{
+    return {id.first, id.second};
+}
 
+/* Calls `tell` with the lakes of a device that know the pool, and how it stands. */
+template <typename Tell>
+void
+each_pool(c10::DeviceIndex device, MempoolId_t id, Tell tell)
+{
+    struct Search {
+        MempoolId_t id;
+        bool is_found;
+        gml_pool_info info;
+    };
+    each_lake(device, [&](gml_lake *lake, int number) {
+        Search search{id, false, {}};
+        core->pools(
+            lake,
+            [](void *to, const gml_pool_info *info) {
+                auto *found = static_cast<Search *>(to);
+                if (MempoolId_t{info->id.first, info->id.second} == found->id) {
+                    found->is_found = true;
+                    found->info = *info;
+                }
+            },
+            &search);
+        if (search.is_found) {
+            tell(lake, number, search.info);
+        }
+    });
+}
+
+/* A lake and its number. */
+struct Server {
+    gml_lake *lake = nullptr;
+    int number = 0;
+};
+
+/* How often native uses a pool; it throws for one that it does not know. */
+int
+uses_of_native(c10::DeviceIndex device, MempoolId_t id)
+{
+    try {
+        return native->getPoolUseCount(device, id);
+    } catch (const c10::Error &) {
+        return 0;
+    }
+}
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+using PoolKey = std::pair<c10::DeviceIndex, MempoolId_t>;
+
+struct Owners {
+    std::mutex mutex;                 /* guards the rest */
+    std::map<PoolKey, bool> is_lakes; /* of pools in use */
+    std::set<PoolKey> is_over;        /* captures that were found to have failed */
+
+    static bool may_be_lakes(c10::DeviceIndex device, MempoolId_t id)
+    {
+        if (!is_serving.load(std::memory_order_relaxed) ||
+            uses_of_native(device, id) > 0) {
+            return false;
+        }
+        char reason[reason_bytes] = "";
+        gml_lake *lake = open_to_all(core->open_of_device, device, reason, sizeof reason);
+        return core->takes_graphs() || (lake && core->has_private_heaps(lake));
+    }
+
+    /* Decides if it has not been decided. */
+    bool decide(c10::DeviceIndex device, MempoolId_t id, bool has_allocator = false)
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            is_over.erase({device, id});
+            auto known = is_lakes.find({device, id});
+            if (known != is_lakes.end()) {
+                return known->second;
+            }
+        }
+        bool decided = !has_allocator && may_be_lakes(device, id);
+        std::lock_guard<std::mutex> lock(mutex);
+        return is_lakes.emplace(PoolKey{device, id}, decided).first->second;
+    }
+
+    /* Whether it is the lakes'; false of what is not known. */
+    bool are_lakes(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        auto known = is_lakes.find({device, id});
+        return known != is_lakes.end() && known->second;
+    }
+
+    /* The same on any device. */
+    bool are_lakes_of_any(MempoolId_t id)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        return std::any_of(is_lakes.begin(), is_lakes.end(), [&](const auto &known) {
+            return known.first.second == id && known.second;
+        });
+    }
+
+    void forget(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        is_lakes.erase({device, id});
+    }
+
+    void capture_is_over(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        is_over.insert({device, id});
+    }
+
+    /* Whether PyTorch ends what has been ended here. */
+    bool was_over(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        return is_over.count({device, id}) > 0;
+    }
+};
+
+Owners &owners = *new Owners;
+
+/* How often a pool of lakes is used. */
+int
+uses_of(c10::DeviceIndex device, MempoolId_t id)
+{
+    int uses = 0;
+    each_pool(device, id, [&](gml_lake *, int, const gml_pool_info &info) {
+        uses += static_cast<int>(info.use_count);
+    });
+    return uses;
+}
+
+/* The lake that a pool is begun or held in: that of this thread's region, if it takes graphs, else
+ * the device's. */
+Server
+open_for_pool(c10::DeviceIndex device)
+{
+    char reason[reason_bytes] = "";
+    bool is_region = core->takes_graphs();
+    gml_lake *lake =
+        open_to_all(is_region ? core->open : core->open_of_device, device, reason, sizeof reason);
+    TORCH_CHECK(lake, "memory for a graph or a pool cannot be had: ", reason);
+    return {lake, is_region ? core->serving(device) : device};
+}
+
+void
+check_pool(gml_status status, const char *what)
+{
+    TORCH_CHECK(status == GML_OK, what, ": ",
+                status == GML_NO_HOST_MEMORY ? "the host is out of memory"
+                                             : "the pool is not in use, or was used before");
+}
+
+/* One use more, of a pool that is the lakes'. */
+void
+hold_in_lake(c10::DeviceIndex device, MempoolId_t id)
+{
+    check_pool(core->hold_pool(open_for_pool(device).lake, pool_id(id)), "a pool cannot be made");
+}
+
+void
+set_in_lakes(c10::DeviceIndex device, MempoolId_t id, gml_pool_flag flag, bool is_set)
+{
+    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &) {
+        check_pool(core->set_pool(lake, pool_id(id), flag, is_set), "a pool cannot be changed");
+    });
+}
+
+/* Ends one use, of a region's lake first: what is captured there is the first to go. */
+void
+release_in_lakes(c10::DeviceIndex device, MempoolId_t id)
+{
+    gml_lake *last = nullptr;
+    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &info) {
+        last = info.use_count > 0 ? lake : last;
+    });
+    if (last) {
+        (void)core->release_pool(last, pool_id(id));
+    }
+    if (uses_of(device, id) == 0) {
+        owners.forget(device, id);
+    }
+}
+
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+enum class Taker {
+    NONE, /* no pool: whoever serves this thread */
+    NATIVE,
+    LAKE,
+};
+
+struct Route {
+    c10::DeviceIndex device;
+    MempoolId_t id;
+    std::function<bool(cudaStream_t)> filter;
+    bool is_capture;
+    Server server; /* no lake: native */
+    cudaStream_t stream;
+    std::thread::id thread;
+};
+
+struct Routes {
     std::atomic<size_t> count{0};
     std::mutex mutex; /* guards the rest */
     std::vector<Route> list;
@@ -66,36 +270,62 @@ struct Routes {
         thread_local Leaving leaving{this};
         end_failed_captures();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
-        bool is_capture = !filter(stream);
-        gml_lake *regions = is_capture ? begin_in_region(device, id) : nullptr;
-        if (is_capture && !regions) {
-            core->freeze(core->device(device), 1);
+        bool is_capture = !filter(stream) || is_capturing(stream);
+        Server server;
+        if (owners.decide(device, id)) {
+            TORCH_CHECK(!is_begun(device, id),
+                        "beginAllocateToPool: already recording to mempool_id");
+            server = open_for_pool(device);
+            begin_in_lake(device, id, server.lake, is_capture);
+        } else {
+            native->beginAllocateToPool(device, id, filter);
+            if (is_capture) {
+                core->freeze(core->device(device), 1);
+            }
         }
         std::lock_guard<std::mutex> lock(mutex);
-        list.push_back({device, id, std::move(filter), is_capture, regions, stream,
+        list.push_back({device, id, std::move(filter), is_capture, server, stream,
                         std::this_thread::get_id()});
         count.store(list.size(), std::memory_order_release);
     }
 
-    /* The lake of this thread's region, where that serves the capture in place of native; or NULL.
-     */
-    static gml_lake *begin_in_region(c10::DeviceIndex device, MempoolId_t id)
+    bool is_begun(c10::DeviceIndex device, MempoolId_t id)
     {
-        if (!is_serving.load(std::memory_order_relaxed) || !core->takes_graphs()) {
-            return nullptr;
+        std::lock_guard<std::mutex> lock(mutex);
+        return std::any_of(list.begin(), list.end(), [&](const Route &route) {
+            return route.device == device && route.id == id;
+        });
+    }
+
+    static void begin_in_lake(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake,
+                              bool is_capture)
+    {
+        if (is_capture) {
+            native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
         }
-        char reason[reason_bytes] = "";
-        gml_lake *lake = open_to_all(core->open, device, reason, sizeof reason);
-        TORCH_CHECK(lake, "a graph cannot be captured in this region: ", reason);
-        TORCH_CHECK(core->begin_pool(lake, {id.first, id.second}) == GML_OK,
-                    "the host has no memory for a graph's pool");
-        return lake;
+        gml_status status =
+            is_capture ? core->begin_pool(lake, pool_id(id)) : core->enter_pool(lake, pool_id(id));
+        if (status != GML_OK && is_capture) {
+            end_in_native(device, id);
+        }
+        check_pool(status, "a pool cannot be begun");
+    }
+
+    /* What begin() told native of. */
+    static void end_in_native(c10::DeviceIndex device, MempoolId_t id)
+    {
+        native->endAllocateToPool(device, id);
+        native->releasePool(device, id);
     }
 
     void end(c10::DeviceIndex device, MempoolId_t id)
     {
-        end_where([&](const Route &route) { return route.device == device && route.id == id; },
-                  false);
+        auto is_meant = [&](const Route &route) {
+            return route.device == device && route.id == id;
+        };
+        if (!end_where(is_meant, false) && !owners.was_over(device, id)) {
+            native->endAllocateToPool(device, id); /* it was begun before the adapter came */
+        }
     }
 
     /* Ends the captures of this thread that failed; see gml_device. */
@@ -104,54 +334,75 @@ struct Routes {
         auto has_failed = [thread = std::this_thread::get_id()](const Route &route) {
             return route.is_capture && route.thread == thread && !is_capturing(route.stream);
         };
-        while (end_where(has_failed, true)) {
+        while (count.load(std::memory_order_acquire) > 0 && end_where(has_failed, true)) {
         }
     }
 
-    /* Ends the first route that satisfies `is_meant`; false: none does. The memory of a graph in a
-     * region is held until the graph is destroyed, see releasePool; a failed capture has no
-     * graph. */
+    /* Ends the last route that satisfies `is_meant`; false: none does. The memory of a graph is
+     * held until the graph is destroyed, see releasePool; a failed capture has no graph. */
     template <typename Meant> bool end_where(Meant is_meant, bool has_failed)
     {
         Route ended{};
         {
             std::lock_guard<std::mutex> lock(mutex);
-            auto found = std::find_if(list.begin(), list.end(), is_meant);
-            if (found == list.end()) {
+            auto found = std::find_if(list.rbegin(), list.rend(), is_meant);
+            if (found == list.rend()) {
                 return false;
             }
             ended = std::move(*found);
-            list.erase(found);
+            list.erase(std::next(found).base());
             count.store(list.size(), std::memory_order_release);
         }
-        gml_pool_id id{ended.id.first, ended.id.second};
-        if (ended.regions) {
-            (void)core->end_pool(ended.regions, id);
-        } else if (ended.is_capture) {
-            core->freeze(core->device(ended.device), -1);
+        if (ended.server.lake) {
+            end_in_lake(ended, has_failed);
+        } else {
+            native->endAllocateToPool(ended.device, ended.id);
+            if (ended.is_capture) {
+                core->freeze(core->device(ended.device), -1);
+            }
+            if (has_failed) {
+                native->releasePool(ended.device, ended.id);
+            }
         }
-        if (ended.regions && has_failed) {
-            (void)core->release_pool(ended.regions, id);
+        if (has_failed) {
+            owners.capture_is_over(ended.device, ended.id);
         }
         return true;
     }
 
-    /* Whether native takes the request; *regions: the lake that does in its place. */
-    bool takes(c10::DeviceIndex device, cudaStream_t stream, gml_lake **regions)
+    static void end_in_lake(const Route &ended, bool has_failed)
+    {
+        gml_pool_id id = pool_id(ended.id);
+        if (has_failed) {
+            (void)core->abandon_pool(ended.server.lake, id);
+            if (uses_of(ended.device, ended.id) == 0) {
+                owners.forget(ended.device, ended.id);
+            }
+        } else {
+            (void)core->end_pool(ended.server.lake, id);
+        }
+        if (ended.is_capture) {
+            end_in_native(ended.device, ended.id);
+        }
+    }
+
+    /* Who takes the request of a stream: the pool begun last whose filter matches. */
+    Taker find(c10::DeviceIndex device, cudaStream_t stream, Server *server, MempoolId_t *id)
     {
         if (count.load(std::memory_order_acquire) == 0) {
-            return false;
+            return Taker::NONE;
         }
         end_failed_captures();
         std::lock_guard<std::mutex> lock(mutex);
-        auto found = std::find_if(list.begin(), list.end(), [&](const Route &route) {
+        auto found = std::find_if(list.rbegin(), list.rend(), [&](const Route &route) {
             return route.device == device && route.filter(stream);
         });
-        if (found == list.end()) {
-            return false;
+        if (found == list.rend()) {
+            return Taker::NONE;
         }
-        *regions = found->regions;
-        return !found->regions;
+        *server = found->server;
+        *id = found->id;
+        return found->server.lake ? Taker::LAKE : Taker::NATIVE;
     }
 };
 

@@ -10,7 +10,6 @@
 #define GML_TORCH_NATIVE_SERVING_HPP
 
 #include "figures.hpp"
-#include "routes.hpp"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -180,13 +179,14 @@ report(c10::DeviceIndex device, void *pointer, int64_t change)
 }
 
 void
-tell_of(c10::DeviceIndex device, void *pointer, size_t size_bytes, cudaStream_t stream)
+tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer, size_t size_bytes,
+        cudaStream_t stream)
 {
     if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
         Context context = history.gather(RecordContext::STATE);
-        int number = core->serving(device);
         history.look(number, core->find(number), context);
-        history.allocated(device, pointer, size_bytes, stream, std::move(context), user_metadata());
+        history.allocated({device, address_of(pointer), size_bytes, stream, id}, std::move(context),
+                          user_metadata());
     }
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
         report(device, pointer, rounded(size_bytes));
@@ -218,18 +218,37 @@ tell_of_end(void *pointer)
 
 /* ---- requests and frees ---------------------------------------------------------------------- */
 
+struct Request {
+    size_t size_bytes;
+    c10::DeviceIndex device;
+    cudaStream_t stream;
+    MempoolId_t id; /* the pool that is to serve it; (0, 0): none */
+
+    [[nodiscard]] bool is_pooled() const
+    {
+        return id != MempoolId_t{0, 0};
+    }
+
+    gml_status ask(gml_lake *lake, bool is_last, gml_address *out) const
+    {
+        return C10_UNLIKELY(is_pooled())
+                   ? core->allocate_in(lake, pool_id(id), size_bytes, handle_of(stream), is_last,
+                                       out)
+                   : core->allocate(lake, size_bytes, handle_of(stream), is_last, out);
+    }
+};
+
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
  * if there is no memory; throws c10::Error for any other failure. */
 C10_NOINLINE gml_address
-take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceIndex device,
-            cudaStream_t stream)
+take_slowly(gml_lake *lake, gml_status status, const Request &request)
 {
+    c10::DeviceIndex device = request.device;
     char reason[reason_bytes] = "";
     gml_address address = 0;
     if (!lake) {
         lake = open_to_all(core->open, device, reason, sizeof reason);
-        status = lake ? core->allocate(lake, size_bytes, handle_of(stream), false, &address)
-                      : GML_DRIVER_FAILED;
+        status = lake ? request.ask(lake, false, &address) : GML_DRIVER_FAILED;
     }
     if (status == GML_OUT_OF_MEMORY) {
         if (!is_frozen(device)) {
@@ -239,41 +258,66 @@ take_slowly(gml_lake *lake, gml_status status, size_t size_bytes, c10::DeviceInd
         if (limits.is_limited(device)) {
             share_limit(device, 0);
         }
-        status = core->allocate(lake, size_bytes, handle_of(stream), true, &address);
+        status = request.ask(lake, true, &address);
     }
-    if (status != GML_OK && core->refusal(size_bytes, status) != GML_OUT_OF_MEMORY) {
+    if (status != GML_OK && core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {
         char text[refusal_bytes];
-        core->explain(lake, device, size_bytes, status, 0, reason, text, sizeof text);
+        core->explain(lake, device, request.size_bytes, status, 0, reason, text, sizeof text);
         TORCH_CHECK(false, text);
     }
     return address;
 }
 
-/* NULL: native is to be asked; *is_refused where a lake has no memory. */
+/* Why native is asked. */
+enum class Asked {
+    AT_ONCE,        /* it serves */
+    AFTER_REFUSAL,  /* a lake has no memory; native may have some */
+    FOR_THE_RECORD, /* the same, but its memory could not serve: of a region or a pool */
+    IN_POOL,        /* its own private pool serves */
+};
+
+/* NULL: native is to be asked. */
 void *
-take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, bool *is_refused)
+take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *asked)
 {
-    gml_lake *lake = nullptr;
-    if (routes.takes(device, stream, &lake)) {
+    Request request{size_bytes, device, stream, {0, 0}};
+    Server server;
+    Taker taker = routes.find(device, stream, &server, &request.id);
+    if (taker == Taker::NATIVE) {
+        *asked = Asked::IN_POOL;
         return nullptr;
     }
-    int number = core->serving(device);
-    lake = C10_LIKELY(!lake) ? core->find(number) : lake;
+    if (C10_LIKELY(taker == Taker::NONE)) {
+        if (!is_serving.load(std::memory_order_relaxed)) {
+            return nullptr;
+        }
+        server.number = core->serving(device);
+        server.lake = core->find(server.number);
+    }
     gml_address address = 0;
     gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
-    if (C10_LIKELY(lake)) {
-        status = core->allocate(lake, size_bytes, handle_of(stream), false, &address);
+    if (C10_LIKELY(server.lake)) {
+        status = request.ask(server.lake, false, &address);
     }
     if (C10_UNLIKELY(status != GML_OK)) {
-        address = take_slowly(lake, status, size_bytes, device, stream);
+        address = take_slowly(server.lake, status, request);
         if (!address) {
-            *is_refused = true;
+            bool is_apart = request.is_pooled() || server.number != device;
+            *asked = is_apart ? Asked::FOR_THE_RECORD : Asked::AFTER_REFUSAL;
             return nullptr;
         }
     }
-    last_number = number;
-    tell_of(device, pointer_to(address), size_bytes, stream);
+    last_number = server.number;
+    tell_of(device, server.number, request.id, pointer_to(address), size_bytes, stream);
     return pointer_to(address);
+}
+
+/* Whether a request may be for a lake at all. */
+bool
+may_take(size_t size_bytes)
+{
+    return size_bytes != 0 && (is_serving.load(std::memory_order_relaxed) ||
+                               routes.count.load(std::memory_order_relaxed) > 0);
 }
 
 /* How much this thread asks native for now; see IdleLakes. */
@@ -293,11 +337,12 @@ return_to_native(void *pointer)
 
 /* Native is tried last: it may hold a block that fits. If not, it notifies the observers and
  * counts, but the error text is ours, which covers both. Its memory cannot serve a region: it would
- * not sleep with the rest. */
+ * not sleep with the rest. Nor a pool. */
 template <typename Ask>
 auto
-ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
+ask_native(size_t size_bytes, Asked asked, Ask ask) -> decltype(ask())
 {
+    bool is_refused = asked == Asked::AFTER_REFUSAL || asked == Asked::FOR_THE_RECORD;
     asked_of_native = size_bytes;
     if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
         return ask();
@@ -307,10 +352,9 @@ ask_native(size_t size_bytes, bool is_refused, Ask ask) -> decltype(ask())
     if (!is_refused) {
         return ask();
     }
-    bool is_region = core->serving(device) != device;
     try {
         auto pointer = ask();
-        if (!is_region) {
+        if (asked == Asked::AFTER_REFUSAL) {
             return pointer;
         }
         return_to_native(std::move(pointer));
@@ -338,11 +382,24 @@ give_back(void *pointer)
            GML_UNKNOWN_ADDRESS;
 }
 
-/* The deleter of tensors in lakes. An address that no lake knows is memory of a parent process. */
+/* The deleter of tensors in lakes, and in pools of either: PyTorch compares those with the one
+ * deleter of the allocator. An address that neither knows is memory of a parent process. */
 void
 release(void *pointer)
 {
-    (void)give_back(pointer);
+    if (!give_back(pointer)) {
+        try {
+            native->raw_delete(pointer);
+        } catch (const c10::Error &) { /* unknown */
+        }
+    }
+}
+
+/* A tensor of native's, as native knows it. */
+c10::DataPtr
+as_natives(const c10::DataPtr &pointer)
+{
+    return {pointer.get(), pointer.get(), native->raw_deleter(), pointer.device()};
 }
 
 /* Native calls this where it needs more of the device's memory, with its lock held. */

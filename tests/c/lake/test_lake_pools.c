@@ -674,17 +674,18 @@ TEST(a_failed_capture_keeps_nothing)
 TEST(blocks_of_a_pool_may_be_whole)
 {
     gml_lake *lake = lake_open(0);
-    CHECK_STATUS(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE, true), GML_INVALID_ARGUMENT);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE));
+    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE, true));
     gml_address first = take_in(lake, GRAPH, 24 * MIB, EAGER);
     lake_give(lake, first);
     CHECK_EQ(take_in(lake, GRAPH, 12 * MIB, EAGER), first);
     gml_block_info block;
     CHECK_OK(gml_lake_block(lake, first, &block));
     CHECK_EQ(block.block_bytes, 24 * MIB);
-    CHECK_STATUS(gml_lake_set_pool(lake, GRAPH, 0), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE | GML_POOL_HELPS));
+    CHECK_EQ(block.pool.second, GRAPH.second);
+    CHECK_STATUS(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE, false), GML_INVALID_ARGUMENT);
+    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS, true));
     lake_give(lake, first);
     CHECK_OK(gml_lake_release_pool(lake, GRAPH));
     lake_finish(lake);
@@ -695,7 +696,7 @@ TEST(a_pool_helps_out_with_idle_memory_only)
     gml_lake *lake = lake_open(96 * MIB);
     gml_address none = 0;
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS));
+    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS, true));
     gml_address kept = take_in(lake, GRAPH, MIB, EAGER);
     gml_policy *pool = owner_of(lake, kept);
     lake_give(lake, take_in(lake, GRAPH, 40 * MIB, EAGER));
