@@ -334,6 +334,20 @@ trim_pool(gml_pools *pools, pool *trimmed)
     return status;
 }
 
+/* A pool that lives will be asked for small blocks again. */
+#define SPARED_BYTES (UINT64_C(2) << 20)
+
+static bool
+may_trim(const pool *candidate, bool is_urgent)
+{
+    const gml_policy *policy = candidate->heap.policy;
+    if (!policy || policy->is_kept) {
+        return false;
+    }
+    bool is_spared = candidate->use_count > 0 && policy->reserved_bytes <= SPARED_BYTES;
+    return is_urgent || !(is_spared || is_begun(candidate));
+}
+
 gml_status
 gml_pools_trim(gml_pools *pools, bool is_urgent)
 {
@@ -341,8 +355,7 @@ gml_pools_trim(gml_pools *pools, bool is_urgent)
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
         pool *candidate = (pool *)link;
-        const gml_policy *policy = candidate->heap.policy;
-        if (policy && !policy->is_kept && (is_urgent || !is_begun(candidate))) {
+        if (may_trim(candidate, is_urgent)) {
             first = gml_first_failure(first, trim_pool(pools, candidate));
         }
     }

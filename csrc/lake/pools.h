@@ -71,8 +71,9 @@ gml_pools_count(gml_pools *pools, gml_heap *heap)
 }
 
 /* Releases the idle memory of released pools, and frees those that are empty. Living pools that no
- * graph uses give up theirs too: those that nobody is in now, or all of them where `is_urgent`.
- * Continues after a failure and returns the first. pre: the driver is not frozen. */
+ * graph uses give up theirs too: all of them where `is_urgent`, else those that nobody is in now
+ * and that hold more than a slab. Continues after a failure and returns the first. pre: the driver
+ * is not frozen. */
 gml_status gml_pools_trim(gml_pools *pools, bool is_urgent);
 
 /* Calls `see` with each pool, the oldest first; the policy is NULL before the first request. */

@@ -105,7 +105,6 @@ def test_a_pool_that_ends_gives_its_memory_back() -> None:
     with torch.cuda.use_mem_pool(pool):
         block(30)
     assert torch.cuda.memory_reserved() == reserved + 30 * MIB
-    assert lives_in_gmlake() == served
     del pool
     assert torch.cuda.memory_reserved() == reserved
     assert lives_in_gmlake() == served
@@ -121,7 +120,6 @@ def test_a_tensor_outlives_its_pool() -> None:
     tensor = make()
     gc.collect()
     torch.cuda.empty_cache()
-    assert lives_in_gmlake() == served
     assert any(segment["address"] == tensor.data_ptr() for segment in segments())
     reserved = torch.cuda.memory_reserved()
     del tensor

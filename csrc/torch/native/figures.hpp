@@ -139,15 +139,19 @@ Forgotten &forgotten = *new Forgotten;
 void
 add_pools(c10::DeviceIndex device, DeviceStats &stats)
 {
+    auto &held = stats.reserved_bytes_by_private_pools;
+    for (auto found = held.begin(); found != held.end();) {
+        found = Shadows::is_one(found->first) ? held.erase(found) : std::next(found);
+    }
     each_lake(device, [&](gml_lake *lake, int) {
         auto add = [](void *to, const gml_pool_info *info) {
-            auto &held = *static_cast<decltype(stats.reserved_bytes_by_private_pools) *>(to);
-            Stat &stat = held[{info->id.first, info->id.second}][GML_POOL_ALL];
+            auto &pools = *static_cast<decltype(stats.reserved_bytes_by_private_pools) *>(to);
+            Stat &stat = pools[{info->id.first, info->id.second}][GML_POOL_ALL];
             stat.current += static_cast<int64_t>(info->reserved_bytes);
             stat.allocated += static_cast<int64_t>(info->reserved_bytes);
             stat.peak = std::max(stat.peak, stat.current);
         };
-        core->pools(lake, add, &stats.reserved_bytes_by_private_pools);
+        core->pools(lake, add, &held);
     });
 }
 #endif

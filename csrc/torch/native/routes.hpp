@@ -105,8 +105,7 @@ struct Owners {
 
     static bool may_be_lakes(c10::DeviceIndex device, MempoolId_t id)
     {
-        if (!is_serving.load(std::memory_order_relaxed) ||
-            uses_of_native(device, id) > 0) {
+        if (!is_serving.load(std::memory_order_relaxed) || uses_of_native(device, id) > 0) {
             return false;
         }
         char reason[reason_bytes] = "";
@@ -245,10 +244,45 @@ struct Route {
     MempoolId_t id;
     std::function<bool(cudaStream_t)> filter;
     bool is_capture;
-    Server server; /* no lake: native */
+    Server server;      /* no lake: native */
+    MempoolId_t stands; /* for a capture in a lake: in native, see Shadows */
     cudaStream_t stream;
     std::thread::id thread;
 };
+
+/* Pools of native that stand for captures in lakes: they match nothing. Native takes no id again
+ * whose uses have ended until it empties its cache, so these are never released. */
+struct Shadows {
+    std::mutex mutex;      /* guards the rest */
+    std::set<PoolKey> all; /* in use */
+
+    static bool is_one(MempoolId_t id)
+    {
+        return id.first == UINT64_MAX;
+    }
+
+    MempoolId_t begin(c10::DeviceIndex device)
+    {
+        MempoolId_t id{UINT64_MAX, 1};
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            while (!all.insert({device, id}).second) {
+                id.second++;
+            }
+        }
+        native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
+        return id;
+    }
+
+    void end(c10::DeviceIndex device, MempoolId_t id)
+    {
+        native->endAllocateToPool(device, id);
+        std::lock_guard<std::mutex> lock(mutex);
+        all.erase({device, id});
+    }
+};
+
+Shadows &shadows = *new Shadows;
 
 struct Routes {
     std::atomic<size_t> count{0};
@@ -272,11 +306,11 @@ struct Routes {
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
         bool is_capture = !filter(stream) || is_capturing(stream);
         Server server;
+        MempoolId_t stands{0, 0};
         if (owners.decide(device, id)) {
-            TORCH_CHECK(!is_begun(device, id),
-                        "beginAllocateToPool: already recording to mempool_id");
             server = open_for_pool(device);
-            begin_in_lake(device, id, server.lake, is_capture);
+            refuse_second_begin(device, id, server.lake);
+            stands = begin_in_lake(device, id, server.lake, is_capture);
         } else {
             native->beginAllocateToPool(device, id, filter);
             if (is_capture) {
@@ -284,38 +318,39 @@ struct Routes {
             }
         }
         std::lock_guard<std::mutex> lock(mutex);
-        list.push_back({device, id, std::move(filter), is_capture, server, stream,
+        list.push_back({device, id, std::move(filter), is_capture, server, stands, stream,
                         std::this_thread::get_id()});
         count.store(list.size(), std::memory_order_release);
     }
 
-    bool is_begun(c10::DeviceIndex device, MempoolId_t id)
+    /* PyTorch counts the use that it refuses, and programs release it. */
+    void refuse_second_begin(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake)
     {
-        std::lock_guard<std::mutex> lock(mutex);
-        return std::any_of(list.begin(), list.end(), [&](const Route &route) {
-            return route.device == device && route.id == id;
-        });
+        bool is_begun = false;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            is_begun = std::any_of(list.begin(), list.end(), [&](const Route &route) {
+                return route.device == device && route.id == id;
+            });
+        }
+        if (is_begun) {
+            (void)core->hold_pool(lake, pool_id(id));
+            TORCH_CHECK(false, "beginAllocateToPool: already recording to mempool_id");
+        }
     }
 
-    static void begin_in_lake(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake,
-                              bool is_capture)
+    /* What stands for it in native. */
+    static MempoolId_t begin_in_lake(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake,
+                                     bool is_capture)
     {
-        if (is_capture) {
-            native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
-        }
+        MempoolId_t stands = is_capture ? shadows.begin(device) : MempoolId_t{0, 0};
         gml_status status =
             is_capture ? core->begin_pool(lake, pool_id(id)) : core->enter_pool(lake, pool_id(id));
         if (status != GML_OK && is_capture) {
-            end_in_native(device, id);
+            shadows.end(device, stands);
         }
         check_pool(status, "a pool cannot be begun");
-    }
-
-    /* What begin() told native of. */
-    static void end_in_native(c10::DeviceIndex device, MempoolId_t id)
-    {
-        native->endAllocateToPool(device, id);
-        native->releasePool(device, id);
+        return stands;
     }
 
     void end(c10::DeviceIndex device, MempoolId_t id)
@@ -382,7 +417,7 @@ struct Routes {
             (void)core->end_pool(ended.server.lake, id);
         }
         if (ended.is_capture) {
-            end_in_native(ended.device, ended.id);
+            shadows.end(ended.device, ended.stands);
         }
     }
 

@@ -196,9 +196,10 @@ tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer, size
     }
 }
 
+/* Never throws: tensors are freed until the very end of the process, when CUDA answers no more. */
 C10_NOINLINE void
 tell_of_end(void *pointer)
-{
+try {
     gml_block_info block{};
     int number = 0;
     if (!find_block(pointer, &block, &number)) {
@@ -214,6 +215,8 @@ tell_of_end(void *pointer)
     if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
         (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(pointer));
     }
+} catch (const c10::Error &) {
+    /* nobody is told */
 }
 
 /* ---- requests and frees ---------------------------------------------------------------------- */
