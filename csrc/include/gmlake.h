@@ -307,7 +307,8 @@ typedef struct gml_pool_info {
     uint64_t reserved_bytes;
     size_t use_count;
     unsigned flags; /* of gml_pool_flag */
-    bool is_kept;   /* graphs were captured in it since it was last without uses */
+    bool is_kept;   /* graphs were captured in it, or states of it were saved, since it was last
+                       without uses */
 } gml_pool_info;
 
 /* One use more of the pool, which is created if necessary. GML_NO_HOST_MEMORY. */
@@ -347,6 +348,36 @@ GML_API gml_status gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t
 /* Calls `see` with each pool, the oldest first; it may call no lake. */
 GML_API void gml_lake_pools(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info),
                             void *context);
+
+/* The live blocks of a private pool at one moment. Belongs to the caller, and outlives pool and
+ * lake. */
+typedef struct gml_pool_state gml_pool_state;
+
+/* Saves the live blocks of a pool in use. Waits for blocks of it that were freed and that other
+ * streams may still use; GML_NOT_READY where a capture forbids that. From here on the pool is as if
+ * a graph had been captured in it. GML_INVALID_ARGUMENT for a pool that is not in use;
+ * GML_UNSUPPORTED where the policy does not stitch; GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_save_pool(gml_lake *lake, gml_pool_id id, gml_pool_state **out);
+
+/* Puts the pool back: every live block of it is freed, and exactly those of the state live, at the
+ * same addresses, with the same sizes. What such a block holds is what its memory holds; blocks
+ * that live before and after keep their contents. Calls `see` with each block that is freed, then,
+ * with `is_new`, with each block that lives; blocks of which both is true are told twice. It may
+ * call no lake. Events and counters are those of frees and allocations.
+ *
+ * Waits for other streams that may still use the memory of blocks that are freed, before or here,
+ * and for streams of saved blocks that were destroyed; GML_NOT_READY where a capture forbids that.
+ * GML_INVALID_ARGUMENT if the last use of the pool has ended since; GML_UNSUPPORTED while the lake
+ * sleeps; GML_NO_HOST_MEMORY; GML_DRIVER_FAILED. Nothing changes then, and `see` is not called. One
+ * exception: should the driver refuse to tell that other streams are done, after it has waited for
+ * the whole device, the blocks told to `see` are freed, and the others live. */
+GML_API gml_status gml_lake_restore_pool(gml_lake *lake, const gml_pool_state *state,
+                                         void (*see)(void *context, bool is_new,
+                                                     gml_address address),
+                                         void *context);
+
+/* NULL is allowed. */
+GML_API void gml_pool_state_free(gml_pool_state *state);
 
 /* A counter with its history, as in torch.cuda.memory_stats(). */
 typedef struct gml_stat {

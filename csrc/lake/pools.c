@@ -16,7 +16,9 @@ typedef struct pool {
     gml_heap heap;
     gml_link begins;    /* begins of it that have not ended, the latest last */
     size_t use_count;   /* 0: idle memory may be released, and the pool goes when it is empty */
-    size_t graph_count; /* captures begun since it was last without uses, less failed ones */
+    uint64_t life;      /* see gml_pools_look_up() */
+    size_t graph_count; /* captures begun, and states saved, since it was last without uses, less
+                           failed captures */
     unsigned flags;     /* of gml_pool_flag */
 } pool;
 
@@ -99,6 +101,13 @@ remove_by_id(gml_pools *pools, pool *removed)
 
 /* ---- making and forgetting ------------------------------------------------------------------- */
 
+static uint64_t
+next_life(void)
+{
+    static uint64_t lives;
+    return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+}
+
 /* A new pool, or NULL with the reason in the driver. */
 static pool *
 add_pool(gml_pools *pools, gml_pool_id id)
@@ -111,6 +120,7 @@ add_pool(gml_pools *pools, gml_pool_id id)
         return NULL;
     }
     added->id = id;
+    added->life = next_life();
     gml_list_init(&added->begins);
     gml_list_append(&pools->all, &added->link);
     add_by_id(pools, added);
@@ -274,6 +284,7 @@ static void
 end_use(gml_pools *pools, pool *used)
 {
     if (--used->use_count == 0) {
+        used->life = next_life();
         used->graph_count = 0;
         follow_graphs(used);
         forget_unused(pools, used);
@@ -423,6 +434,35 @@ gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **o
         follow_graphs(wanted);
     }
     return status == GML_OK ? use_heap(pools, wanted, out) : status;
+}
+
+gml_status
+gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *life)
+{
+    pool *wanted = find_pool(pools, id);
+    if (!wanted || wanted->use_count == 0) {
+        return refuse_unused(pools, id, "is not in use");
+    }
+    *life = wanted->life;
+    return use_heap(pools, wanted, out);
+}
+
+gml_status
+gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_heap **out)
+{
+    pool *wanted = find_pool(pools, id);
+    if (!wanted || wanted->life != life) {
+        return refuse_unused(pools, id, "was released since its state was saved");
+    }
+    return use_heap(pools, wanted, out);
+}
+
+void
+gml_pools_keep(gml_pools *pools, gml_pool_id id)
+{
+    pool *kept = find_pool(pools, id);
+    kept->graph_count++;
+    follow_graphs(kept);
 }
 
 /* The latest capture begun by this thread, else by any; NULL: none is begun. */

@@ -1,8 +1,8 @@
 /* Private pools: memory that serves only who names the pool, or captures a graph in it.
  *
  * Each pool has a heap: a policy of the lake's own kind on the lake's driver, made with the pool's
- * first request, so nothing else touches its memory. Once a graph was captured in a pool, its heap
- * is kept (gml_policy.is_kept) until its last use ends.
+ * first request, so nothing else touches its memory. Once a graph was captured in a pool, or its
+ * state was saved, its heap is kept (gml_policy.is_kept) until its last use ends.
  *
  * While a capture is begun the device is frozen: see gml_device.captures.
  */
@@ -52,6 +52,16 @@ gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, b
 /* The heap of the pool, made if need be, for a request of `stream`. GML_INVALID_ARGUMENT for a pool
  * that is not in use. */
 gml_status gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out);
+
+/* The heap of a pool in use, made if need be, and the number of its life, which lasts from its
+ * first use to the end of the last one; no other pool of the process has the same. */
+gml_status gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *life);
+
+/* The heap of the pool in that life; GML_INVALID_ARGUMENT where it is over. */
+gml_status gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_heap **out);
+
+/* As if a graph were captured in the pool, until its last use ends. pre: it is in use. */
+void gml_pools_keep(gml_pools *pools, gml_pool_id id);
 
 /* The heap that serves `stream` unasked, or NULL: no capture is begun, or the stream does not
  * capture. */

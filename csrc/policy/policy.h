@@ -52,6 +52,20 @@ typedef struct gml_chunk {
     gml_handle handle;
 } gml_chunk;
 
+/* The live blocks of a policy at one moment, in one piece of host memory: the policy's own struct
+ * begins with this. */
+typedef struct gml_checkpoint {
+    size_t block_count;
+} gml_checkpoint;
+
+/* What going back to saved blocks changes. Each block that lives now is in one of the lists. */
+typedef struct gml_restoration {
+    gml_block **ended; /* not saved; the memory of both lists is freed with this one */
+    size_t ended_count;
+    gml_block **kept; /* saved, at the same place: stays as it is */
+    size_t kept_count;
+} gml_restoration;
+
 typedef struct gml_policy_ops {
     const char *name;
     const char *help; /* one-line description */
@@ -120,6 +134,18 @@ typedef struct gml_policy_ops {
     gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
                           size_t segment_count, const gml_recorded_block *blocks,
                           size_t block_count, gml_block **blocks_out);
+
+    /* Private pools: all three, or none. save() takes what restore_to() goes back to, as long as
+     * the policy is_kept without a break from then on. *out is freed with free(). */
+    gml_status (*save)(gml_policy *self, gml_checkpoint **out);
+    /* Takes all host memory that restore_to() needs, and waits for streams that were destroyed;
+     * GML_NOT_READY where a capture forbids that. Makes no other change. */
+    gml_status (*prepare_restore)(gml_policy *self, const gml_checkpoint *saved,
+                                  gml_restoration *out);
+    /* Exactly the saved blocks live, at their addresses. `blocks_out` receives them all; their
+     * state is GML_STATE_EXACT. Makes no driver call. pre: prepared; those to be ended were freed,
+     * and nothing else has happened since. */
+    void (*restore_to)(gml_policy *self, const gml_checkpoint *saved, gml_block **blocks_out);
 } gml_policy_ops;
 
 struct gml_policy {

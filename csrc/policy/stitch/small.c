@@ -117,6 +117,25 @@ state_of(bool is_whole, const gml_slab_piece *fresh)
     return is_whole ? GML_STATE_EXACT : GML_STATE_SPLIT;
 }
 
+/* Serves the first bytes of a piece that is in no tree. pre: a piece for the rest. */
+static gml_block *
+serve(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *served, uint64_t size_bytes,
+      gml_state state)
+{
+    if (served->size_bytes > size_bytes) {
+        split(stitch, cache, served, size_bytes);
+    }
+    served->is_used = true;
+    served->block = (gml_block){
+        .address = served->address,
+        .block_bytes = size_bytes,
+        .stream = cache->stream,
+        .state = state,
+        .is_small = true,
+    };
+    return &served->block;
+}
+
 gml_status
 gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                    gml_block **out)
@@ -134,20 +153,54 @@ gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_by
     gml_slab_piece *taken = node ? of_fit(node) : fresh;
     bool is_whole = taken->size_bytes == size_bytes;
     gml_tree_remove(&cache->small_free, &taken->fit);
-    if (!is_whole) {
-        split(stitch, cache, taken, size_bytes);
-    }
-    taken->is_used = true;
-    taken->block = (gml_block){
-        .address = taken->address,
-        .block_bytes = size_bytes,
-        .stream = cache->stream,
-        .state = state_of(is_whole, fresh),
-        .is_small = true,
-    };
-    *out = &taken->block;
+    *out = serve(stitch, cache, taken, size_bytes, state_of(is_whole, fresh));
     return GML_OK;
 }
+
+/* ---- pieces by address ----------------------------------------------------------------------- */
+
+gml_status
+gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count)
+{
+    /* A slab begins as one piece, and each claim cuts at most two off. */
+    bool has_room = gml_pool_reserve(&stitch->slabs, slab_count) &&
+                    gml_pool_reserve(&stitch->pieces, slab_count + 2 * piece_count);
+    return has_room ? GML_OK : fail_for_host(stitch);
+}
+
+gml_block *
+gml_slab_next(const gml_slab *slab, gml_block *previous)
+{
+    gml_slab_piece *next = previous ? ((gml_slab_piece *)(void *)previous)->next : slab->first;
+    while (next && !next->is_used) {
+        next = next->next;
+    }
+    return next ? &next->block : NULL;
+}
+
+gml_block *
+gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous, gml_address address,
+               uint64_t size_bytes)
+{
+    gml_stream_cache *cache = slab->placement->cache;
+    gml_slab_piece *covering = previous ? (gml_slab_piece *)(void *)previous : slab->first;
+    while (covering->address + covering->size_bytes <= address) {
+        covering = covering->next;
+    }
+    if (covering->is_used) {
+        return &covering->block;
+    }
+    gml_tree_remove(&cache->small_free, &covering->fit);
+    if (covering->address < address) {
+        split(stitch, cache, covering, address - covering->address);
+        add_free(cache, covering);
+        covering = covering->next;
+        gml_tree_remove(&cache->small_free, &covering->fit);
+    }
+    return serve(stitch, cache, covering, size_bytes, GML_STATE_EXACT);
+}
+
+/* ---- freeing and looking --------------------------------------------------------------------- */
 
 /* Merges `left` with its next neighbour; neither is in the tree. */
 static void

@@ -240,4 +240,7 @@ const gml_policy_ops gml_stitch_policy = {
     .mark_external_stream = gml_stream_cache_mark_external,
     .order_streams = gml_share_order,
     .stream_pairs = gml_share_pairs,
+    .save = gml_stitch_save,
+    .prepare_restore = gml_stitch_prepare_restore,
+    .restore_to = gml_stitch_restore_to,
 };

@@ -270,6 +270,10 @@ GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement
 gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 const gml_choice *choice, gml_placement **out);
 
+/* An idle view is live again, in that stream cache. pre: its runs are free there, and two extents
+ * are prepared for each. */
+void gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement);
+
 /* Unmaps and forgets an idle view. The caller has made sure that no work uses it. On failure it is
  * pending unmap: out of every list but stitch->pending_unmaps. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
@@ -380,6 +384,17 @@ GML_SEAM gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
 /* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY: it stays a plain placement. */
 GML_SEAM gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
 
+/* Room for so many slabs, and for so many pieces in them that gml_slab_claim() serves. */
+gml_status gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count);
+
+/* The block of a slab behind `previous`, or the first if that is NULL; NULL: there is none. */
+gml_block *gml_slab_next(const gml_slab *slab, gml_block *previous);
+
+/* The block of just these bytes of a slab, served now unless it lives. pre: nothing else in them
+ * lives, `previous` lies before them, or is NULL, and there is room for it. */
+gml_block *gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous,
+                          gml_address address, uint64_t size_bytes);
+
 /* The placement of the slab that a small block lies in. */
 GML_SEAM gml_placement *gml_small_placement(const gml_block *block);
 
@@ -391,6 +406,13 @@ bool gml_slab_is_valid(const gml_slab *slab);
 /* ---- trim.c ---------------------------------------------------------------------------------- */
 
 gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
+
+/* ---- checkpoint.c: see gml_policy_ops -------------------------------------------------------- */
+
+gml_status gml_stitch_save(gml_policy *self, gml_checkpoint **out);
+gml_status gml_stitch_prepare_restore(gml_policy *self, const gml_checkpoint *saved,
+                                      gml_restoration *out);
+void gml_stitch_restore_to(gml_policy *self, const gml_checkpoint *saved, gml_block **blocks_out);
 
 /* ---- stitch_inspect.c: the whole structure, read only ---------------------------------------- */
 

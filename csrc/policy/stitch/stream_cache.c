@@ -134,7 +134,7 @@ close_cache(gml_stitch *stitch, gml_stream_cache *cache)
 void
 gml_stream_cache_sweep(gml_stitch *stitch)
 {
-    if (gml_driver_is_frozen(stitch->policy.driver)) {
+    if (gml_driver_is_frozen(stitch->policy.driver) || gml_stitch_has_graphs(stitch)) {
         return;
     }
     gml_stitch_poll(stitch);

@@ -171,9 +171,8 @@ gml_view_abandon_pending(gml_stitch *stitch)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* An idle view is live again, in that stream cache. pre: two extents are prepared for each run. */
-static void
-revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement)
+void
+gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement)
 {
     gml_idle_view_remove(stitch, placement);
     placement->cache->user_count--;
@@ -229,7 +228,7 @@ create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
     }
     gml_placement *again = gml_idle_view_find(stitch, size_bytes, choice);
     if (again) {
-        revive(stitch, cache, again);
+        gml_view_revive(stitch, cache, again);
         *out = again;
         return GML_OK;
     }
