@@ -2,6 +2,7 @@
 #include "driver/streams.h"
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
+#include "policy/stitch/stitch.h"
 #include "support/breaking.h"
 #include "support/contract.h"
 
@@ -179,14 +180,23 @@ restore(gml_lake *lake, const gml_pool_state *state, const live_set *now, const 
     }
 }
 
+static uint64_t
+held_bytes(gml_lake *lake, const live_set *live)
+{
+    const gml_block *block = gml_map_find(&lake->blocks, live->blocks[0].address);
+    return gml_stitch_of(block->owner)->held_bytes;
+}
+
 /* From a state on; the result lies in `places`. */
 static void
 work_and_restore(gml_lake *lake, const gml_pool_state *state, const live_set *saved, uint64_t seed,
                  gml_address *places)
 {
     live_set now = *saved;
+    uint64_t before_bytes = held_bytes(lake, saved);
     work(lake, &now, STEPS, seed, places);
     restore(lake, state, &now, saved);
+    CHECK_EQ(held_bytes(lake, saved), before_bytes);
 }
 
 /* Until the pool holds all that this work needs. */
@@ -252,47 +262,94 @@ views_of(gml_lake *lake, gml_address address)
     return usage.views;
 }
 
-/* A view over two pieces, whose bytes then serve others. */
-TEST(a_view_has_its_address_and_its_memory_back)
+enum { BLOCKS = 5, VIEW = 5, SPARE = 6, VIEW_TEST_BLOCKS };
+
+/* Five blocks of 4 MiB side by side, a view over the second and the fourth, which are free, and 8
+ * MiB behind them. False where the policy has no such pools. */
+static bool
+open_view_test(gml_lake **lake, live_block *blocks)
 {
-    gml_lake *lake = open_pool(0);
-    if (!lake) {
-        return;
+    *lake = open_pool(0);
+    for (uint64_t i = 0; i < VIEW_TEST_BLOCKS && *lake; i++) {
+        uint64_t size_bytes = i < BLOCKS ? 4 * MIB : 8 * MIB;
+        blocks[i] = (live_block){.size_bytes = size_bytes, .seed = i, .stream = 1};
+        if (i == VIEW) {
+            lake_give(*lake, blocks[1].address);
+            lake_give(*lake, blocks[3].address);
+        }
+        blocks[i].address = take_in(*lake, size_bytes, 1);
+        lake_fill(*lake, &blocks[i]);
     }
-    live_block blocks[6];
-    for (uint64_t i = 0; i < 5; i++) {
-        blocks[i] = (live_block){.size_bytes = 4 * MIB, .seed = i, .stream = 1};
-        blocks[i].address = take_in(lake, blocks[i].size_bytes, 1);
-        lake_fill(lake, &blocks[i]);
+    if (*lake) {
+        CHECK_EQ(views_of(*lake, blocks[VIEW].address), 1);
     }
-    lake_give(lake, blocks[1].address);
-    lake_give(lake, blocks[3].address);
-    blocks[5] = (live_block){.size_bytes = 8 * MIB, .seed = 9, .stream = 1};
-    blocks[5].address = take_in(lake, 8 * MIB, 1);
-    lake_fill(lake, &blocks[5]);
-    CHECK_EQ(views_of(lake, blocks[5].address), 1);
-    gml_pool_state *state = save(lake);
-    lake_give(lake, blocks[5].address);
-    live_block others[2];
-    for (uint64_t i = 0; i < 2; i++) {
-        others[i] = (live_block){.size_bytes = 4 * MIB, .seed = 20 + i, .stream = 1};
-        others[i].address = take_in(lake, 4 * MIB, 1);
-        lake_fill(lake, &others[i]);
-    }
-    told to = {.ended_count = 0};
-    CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_EQ(views_of(lake, blocks[5].address), 1);
-    CHECK_EQ(times_in(to.begun, to.begun_count, blocks[5].address), 1);
-    lake_fill(lake, &blocks[5]);
-    for (size_t i = 0; i < 6; i++) {
+    return *lake != NULL;
+}
+
+static void
+finish_view_test(gml_lake *lake, const live_block *blocks)
+{
+    for (size_t i = 0; i < VIEW_TEST_BLOCKS; i++) {
         if (i != 1 && i != 3) {
             lake_check_filled(lake, &blocks[i]);
             lake_give(lake, blocks[i].address);
         }
     }
-    gml_pool_state_free(state);
     finish(lake);
+}
+
+/* Its bytes serve others meanwhile: two blocks; one that begins where it does and has its size. */
+TEST(a_view_has_its_address_and_its_memory_back)
+{
+    gml_lake *lake;
+    live_block blocks[VIEW_TEST_BLOCKS];
+    for (int round = 0; round < 2 && open_view_test(&lake, blocks); round++) {
+        gml_pool_state *state = save(lake);
+        lake_give(lake, blocks[VIEW].address);
+        gml_address at_first = take_in(lake, 4 * MIB, 1), at_second;
+        if (round == 0) {
+            at_second = take_in(lake, 4 * MIB, 1);
+            CHECK_EQ(at_second, blocks[3].address);
+        } else {
+            lake_give(lake, blocks[4].address);
+            at_second = take_in(lake, 8 * MIB, 1);
+            CHECK_EQ(at_second, blocks[3].address);
+        }
+        CHECK_EQ(at_first, blocks[1].address);
+        told to = {.ended_count = 0};
+        CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
+        CHECK_OK(gml_lake_check(lake));
+        CHECK_EQ(views_of(lake, blocks[VIEW].address), 1);
+        CHECK_EQ(times_in(to.begun, to.begun_count, blocks[VIEW].address), 1);
+        CHECK_EQ(times_in(to.begun, to.begun_count, at_second), 0);
+        lake_fill(lake, &blocks[VIEW]);
+        lake_fill(lake, &blocks[4]);
+        gml_pool_state_free(state);
+        finish_view_test(lake, blocks);
+    }
+}
+
+/* A view that was just freed serves its size again, whatever else fits: not behind a state. */
+TEST(views_freed_before_a_state_change_no_place_after_it)
+{
+    gml_lake *lake;
+    live_block blocks[VIEW_TEST_BLOCKS];
+    if (!open_view_test(&lake, blocks)) {
+        return;
+    }
+    lake_give(lake, blocks[SPARE].address);
+    lake_give(lake, blocks[VIEW].address);
+    gml_pool_state *state = save(lake);
+    gml_address first = take_in(lake, 8 * MIB, 1);
+    told to = {.ended_count = 0};
+    CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
+    CHECK_EQ(take_in(lake, 8 * MIB, 1), first);
+    CHECK_EQ(first, blocks[SPARE].address);
+    blocks[VIEW].address = take_in(lake, 8 * MIB, 1);
+    lake_fill(lake, &blocks[SPARE]);
+    lake_fill(lake, &blocks[VIEW]);
+    gml_pool_state_free(state);
+    finish_view_test(lake, blocks);
 }
 
 /* ---- other streams --------------------------------------------------------------------------- */
