@@ -12,6 +12,7 @@
  * history.hpp   events, stack traces, trackers
  * figures.hpp   statistics, snapshots
  * serving.hpp   requests, frees, and the limits that both share
+ * states.hpp    private pools that are put back into an earlier state
  *
  * Locks: each mutex guards the members declared after it; no lock of PyTorch or of a lake is taken
  * while one is held, except a lake's under that of Opened. Native may hold its own when it calls.
@@ -20,7 +21,7 @@
  * it is called with no lock held. These objects are never destroyed: tensors are freed until the
  * very end of the process.
  */
-#include "serving.hpp"
+#include "states.hpp"
 
 #include <cstdio>
 
@@ -170,14 +171,23 @@ class Adapter final : public CUDAAllocator
     std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(c10::DeviceIndex device,
                                                                    MempoolId_t id) override
     {
-        return native->getCheckpointState(device, id);
+        return owners.are_lakes(device, id) ? state_of(device, id)
+                                            : native->getCheckpointState(device, id);
     }
 
     torch_cuda::CheckpointDelta
     setCheckpointPoolState(c10::DeviceIndex device,
                            std::shared_ptr<torch_cuda::AllocatorState> state) override
     {
-        return native->setCheckpointPoolState(device, std::move(state));
+        if (const auto *ours = dynamic_cast<const PoolState *>(state.get())) {
+            return put_back(device, *ours);
+        }
+        torch_cuda::CheckpointDelta delta =
+            native->setCheckpointPoolState(device, std::move(state));
+        for (c10::DataPtr &served : delta.dataptrs_allocd) {
+            (void)served.compare_exchange_deleter(native->raw_deleter(), release);
+        }
+        return delta;
     }
 
     /* ---- limits and idle memory */

@@ -66,6 +66,11 @@ typedef struct gml_native_core {
                               gml_stream stream, bool is_last, gml_address *out);
     void (*pools)(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info),
                   void *context);
+    gml_status (*save_pool)(gml_lake *lake, gml_pool_id id, gml_pool_state **out);
+    gml_status (*restore_pool)(gml_lake *lake, const gml_pool_state *state,
+                               void (*see)(void *context, bool is_new, gml_address address),
+                               void *context);
+    void (*free_state)(gml_pool_state *state);
     gml_status (*stats)(gml_lake *lake, gml_stats *out);
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);

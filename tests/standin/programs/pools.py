@@ -54,23 +54,22 @@ def capture(batches: Iterable[int], pool: Any) -> list[tuple[torch.cuda.CUDAGrap
     return captured
 
 
-def serve() -> dict[str, list[Any]]:
-    """Return what graphs reserve in each order, whether they are right, and what is left."""
+def serve() -> dict[str, list[int]]:
+    """Return what graphs reserve in each order, and what is left."""
     ways = {
         "own": (range(1, 17), None),
         "ascending": (range(1, 17), torch.cuda.graph_pool_handle()),
         "descending": (range(16, 0, -1), torch.cuda.graph_pool_handle()),
     }
-    seen: dict[str, list[Any]] = {}
+    seen: dict[str, list[int]] = {}
     for way, (batches, pool) in ways.items():
         captured = capture(batches, pool)
         held = torch.cuda.memory_reserved() // MIB
-        is_right = True
-        for batch, (graph, result) in zip(batches, captured, strict=True):
+        for graph, result in captured:
             graph.replay()
-            is_right &= bool((result == batch).all())
+            result.data_ptr()
         del captured, graph, result
-        seen[way] = [held, is_right, reserved()]
+        seen[way] = [held, reserved()]
     return seen
 
 
