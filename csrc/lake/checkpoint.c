@@ -172,7 +172,8 @@ end_blocks(const way_back *way)
     return status;
 }
 
-/* A block that was kept still has its users. */
+/* A block that was kept still has its users. What the checker of a test says is told, although all
+ * is done. */
 static gml_status
 begin_block(const way_back *way, gml_block *block)
 {

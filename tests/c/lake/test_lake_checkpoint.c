@@ -453,11 +453,14 @@ TEST(blocks_that_stay_keep_their_users)
     for (uint64_t size_bytes = 4096; size_bytes <= 4 * MIB; size_bytes *= 1024) {
         gml_address kept = take_in(lake, size_bytes, 1);
         gml_pool_state *state = save(lake);
+        gml_block *block = gml_map_find(&lake->blocks, kept);
+        block->is_exported = true;
         CHECK_OK(gml_lake_record_stream(lake, kept, SIDE));
         uint64_t calls = lake_calls(lake);
         told to = {.ended_count = 0};
         CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
         CHECK_EQ(lake_calls(lake), calls);
+        CHECK(gml_map_find(&lake->blocks, kept) == block && block->is_exported);
         queue_work(lake, SIDE);
         lake_give(lake, kept);
         CHECK_EQ(pending(lake), 1);
