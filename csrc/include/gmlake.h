@@ -562,7 +562,7 @@ typedef enum gml_request_kind {
     GML_REQUEST_FREE_REQUESTED = 3, /* freed by the program; counts in gml_torch_stats only */
     GML_REQUEST_SEGMENT_ALLOC = 4,  /* from PyTorch or a lake's history; not replayed */
     GML_REQUEST_SEGMENT_FREE = 5,
-    GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache() */
+    GML_REQUEST_TRIM = 6, /* torch.cuda.empty_cache(); with a pool: its last use has ended */
     GML_REQUEST_OOM = 7,  /* PyTorch refused `size_bytes`; kept, not replayed */
     GML_REQUEST_MARK = 8, /* a step boundary */
     GML_REQUEST_KIND_COUNT
@@ -575,11 +575,12 @@ typedef struct gml_request {
     uint64_t address;    /* as recorded; 0 if unknown */
     uint64_t time_ns;    /* as recorded; 0 if unknown */
     uint64_t stream;
-    uint32_t kind;     /* gml_request_kind */
-    uint32_t reserved; /* 0, or GML_REQUEST_LATE */
+    uint32_t kind; /* gml_request_kind */
+    uint32_t pool; /* of ALLOC, OOM, SEGMENT_* and TRIM: the number of the private pool, from 1 on,
+                      or 0 for none. Of FREE: 0, or GML_REQUEST_LATE */
 } gml_request;
 
-/* In `reserved` of a FREE: other streams used the memory until the next allocation ran out of
+/* In `pool` of a FREE: other streams used the memory until the next allocation ran out of
  * memory and waited for them. Policies without such a wait free it after that allocation. */
 enum { GML_REQUEST_LATE = 1 };
 

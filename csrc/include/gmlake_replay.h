@@ -25,10 +25,11 @@ typedef struct gml_replay gml_replay;
 GML_API gml_status gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out);
 
 /* Replays `count` requests, which may be a part of a trace. An allocation that is refused is
- * counted and its free ignored. `addresses`, if not NULL, receives the address served for each
- * request (0 where none). Errors: GML_CORRUPT for an id out of range, an id allocated while live,
- * a free of an id that is not live, or an unknown kind, with `result->events` as the index of the
- * request within this call; any status of the lake but GML_OUT_OF_MEMORY. */
+ * counted and its free ignored. One that names a private pool is served by a pool of the lake that
+ * is used as those of graphs are, until a TRIM names it. `addresses`, if not NULL, receives the
+ * address served for each request (0 where none). Errors: GML_CORRUPT for an id out of range, an id
+ * allocated while live, a free of an id that is not live, or an unknown kind, with `result->events`
+ * as the index of the request within this call; any status of the lake but GML_OUT_OF_MEMORY. */
 GML_API gml_status gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
                                   gml_address *addresses, gml_replay_result *result);
 
@@ -47,13 +48,14 @@ typedef struct gml_recorded_block {
     uint64_t requested_bytes;
 } gml_recorded_block;
 
-/* Puts an untouched lake into a recorded state: segments and blocks in ascending address order,
- * every block inside one segment. A gap of at most 1 MiB behind a block of a large segment is that
+/* Puts what nothing touched, a lake or a private pool in it (by number; 0: the lake apart from its
+ * pools), into a recorded state: segments and blocks in ascending address order, every block inside
+ * one segment. A gap of at most 1 MiB behind a block of a large segment is that
  * block's slack, since PyTorch never leaves one free. GML_UNSUPPORTED unless the policy is
  * `caching` and the driver `sim`; GML_CORRUPT if blocks overlap or lie outside. */
-GML_API gml_status gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments,
-                                      size_t segment_count, const gml_recorded_block *blocks,
-                                      size_t block_count);
+GML_API gml_status gml_replay_restore(gml_replay *replay, uint32_t pool,
+                                      const gml_recorded_segment *segments, size_t segment_count,
+                                      const gml_recorded_block *blocks, size_t block_count);
 
 /* From now on each SEGMENT_ALLOC request tells the `sim` driver where the next malloc of that size
  * will lie, so that addresses can be compared with the recorded ones. GML_UNSUPPORTED elsewhere. */

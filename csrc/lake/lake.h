@@ -101,10 +101,12 @@ typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *kno
                                          gml_policy **policy);
 GML_SEAM gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
 
-/* See gml_replay_restore(). `addresses` receives the address of each block, by its id. */
-gml_status gml_lake_restore(gml_lake *lake, const gml_recorded_segment *segments,
-                            size_t segment_count, const gml_recorded_block *blocks,
-                            size_t block_count, gml_address *addresses);
+/* See gml_replay_restore(). The pool is one in use; NULL: none. `addresses` receives the address of
+ * each block, by its id. */
+gml_status gml_lake_restore(gml_lake *lake, const gml_pool_id *pool,
+                            const gml_recorded_segment *segments, size_t segment_count,
+                            const gml_recorded_block *blocks, size_t block_count,
+                            gml_address *addresses);
 
 /* Keeps a printf-style reason for gml_lake_reason() and returns `status`. */
 gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)

@@ -378,10 +378,11 @@ PyDoc_STRVAR(
     spans_doc,
     "spans($self, /)\n--\n\n"
     "Return the memory held as a list of dicts, one per contiguous span.\n\n"
-    "Each has address, size, used, stream, is_small, is_view; kind: \"segment\", \"base\" or\n"
-    "\"view\"; ranges: a list of (address, size, requested_size, is_used) that tile the\n"
-    "span; pieces: where the bytes of a view lie in the base range, a list of (address,\n"
-    "base_address, size) that tile it, else empty.");
+    "Each has address, size, used, stream, is_small, is_view; pool: the private pool, as two\n"
+    "numbers, (0, 0) for none; kind: \"segment\", \"base\" or \"view\"; ranges: a list of\n"
+    "(address, size, requested_size, is_used) that tile the span; pieces: where the bytes of\n"
+    "a view lie in the base range, a list of (address, base_address, size) that tile it, else\n"
+    "empty.");
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
              "Return everything to the driver; live blocks become invalid. A second call does\n"

@@ -251,7 +251,7 @@ make_room(table *to)
     return true;
 }
 
-/* Adds a row. `reserved` is 1 if its id names the whole item, not only the shared part. */
+/* Adds a row. `pool` is 1 if its id names the whole item, not only the shared part. */
 static taken
 add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
 {
@@ -264,7 +264,7 @@ add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
     if (take_apart(self, item, &row)) {
         now = share(self, to, item, &row.id);
     } else {
-        row = (gml_request){.reserved = 1};
+        row = (gml_request){.pool = 1};
         now = add_shared(self, to, item, &row.id);
     }
     if (kept == self->shared_count) {

@@ -229,12 +229,17 @@ replay_run(PyObject *object, PyObject *args, PyObject *keywords)
 static PyObject *
 replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"segments", "blocks", NULL};
+    static char *names[] = {"segments", "blocks", "pool", NULL};
     replay_object *self = as_replay(object);
     PyObject *segment_records = NULL;
     PyObject *block_records = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO:restore", names, &segment_records,
-                                     &block_records)) {
+    number_argument pool = {"pool", 0};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O&:restore", names, &segment_records,
+                                     &block_records, convert_number, &pool)) {
+        return NULL;
+    }
+    if (pool.value > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "pool is the number of a pool, below 2^32");
         return NULL;
     }
     size_t segment_count = 0;
@@ -247,7 +252,8 @@ replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
     if (lake) {
         gml_status status;
         Py_BEGIN_ALLOW_THREADS
-        status = gml_replay_restore(self->replay, segments, segment_count, blocks, block_count);
+        status = gml_replay_restore(self->replay, (uint32_t)pool.value, segments, segment_count,
+                                    blocks, block_count);
         Py_END_ALLOW_THREADS
         result = status == GML_OK ? Py_NewRef(Py_None)
                                   : raise_from_lake(self->owner->state, status, lake);
@@ -298,8 +304,8 @@ PyDoc_STRVAR(
     "The dict has events, allocations, refused, peak_live_bytes, peak_reserved_bytes and\n"
     "seconds_ns (inside the loop). Raises Error for a request that makes no sense.");
 PyDoc_STRVAR(restore_doc,
-             "restore($self, /, segments, blocks)\n--\n\n"
-             "Put an untouched lake (sim, caching) into a recorded state.\n\n"
+             "restore($self, /, segments, blocks, pool=0)\n--\n\n"
+             "Put an untouched lake (sim, caching), or a pool in it, into a recorded state.\n\n"
              "segments: records of four uint64: address, size, stream, is_small.\n"
              "blocks: records of four uint64: id, address, size as held, size as requested.");
 PyDoc_STRVAR(follow_segments_doc,

@@ -156,6 +156,7 @@ typedef enum row_kind { ROW_SPAN, ROW_RANGE, ROW_PIECE } row_kind;
 /* One row of the copy: a span, or a range or piece of the span before it. */
 typedef struct span_row {
     row_kind kind;
+    gml_pool_id pool; /* of a span; (0, 0): no private pool */
     union {
         gml_span_info span;
         gml_range_info range;
@@ -166,6 +167,7 @@ typedef struct span_row {
 typedef struct span_copy {
     span_row *rows;
     size_t count, capacity;
+    gml_pool_id pool; /* whose spans come now */
     bool failed;
 } span_copy;
 
@@ -188,7 +190,14 @@ add_row(span_copy *copy, const span_row *row)
 static void
 copy_span(void *context, const gml_span_info *span)
 {
-    add_row(context, &(span_row){.kind = ROW_SPAN, .is.span = *span});
+    span_copy *copy = context;
+    add_row(copy, &(span_row){.kind = ROW_SPAN, .pool = copy->pool, .is.span = *span});
+}
+
+static void
+begin_pool(void *context, gml_pool_id id)
+{
+    ((span_copy *)context)->pool = id;
 }
 
 static void
@@ -204,8 +213,9 @@ copy_piece(void *context, const gml_piece_info *piece)
 }
 
 static PyObject *
-span_dict(const gml_span_info *span, PyObject *ranges, PyObject *pieces)
+span_dict(const span_row *row, PyObject *ranges, PyObject *pieces)
 {
+    const gml_span_info *span = &row->is.span;
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "address", span->address) < 0 ||
                  put_number(dict, "size", span->size_bytes) < 0 ||
@@ -213,6 +223,9 @@ span_dict(const gml_span_info *span, PyObject *ranges, PyObject *pieces)
                  put_number(dict, "stream", span->stream) < 0 ||
                  put(dict, "is_small", PyBool_FromLong(span->is_small)) < 0 ||
                  put(dict, "is_view", PyBool_FromLong(span->is_view)) < 0 ||
+                 put(dict, "pool",
+                     Py_BuildValue("(KK)", (unsigned long long)row->pool.first,
+                                   (unsigned long long)row->pool.second)) < 0 ||
                  put(dict, "kind", PyUnicode_FromString(gml_span_kind_name(span->kind))) < 0 ||
                  put(dict, "ranges", Py_NewRef(ranges)) < 0 ||
                  put(dict, "pieces", Py_NewRef(pieces)) < 0)) {
@@ -255,12 +268,12 @@ typedef struct span_lists {
 } span_lists;
 
 static int
-append_span(PyObject *list, const gml_span_info *span, span_lists *lists)
+append_span(PyObject *list, const span_row *row, span_lists *lists)
 {
     *lists = (span_lists){PyList_New(0), PyList_New(0)};
     int result = -1;
     if (lists->ranges && lists->pieces) {
-        result = append(list, span_dict(span, lists->ranges, lists->pieces));
+        result = append(list, span_dict(row, lists->ranges, lists->pieces));
     }
     Py_XDECREF(lists->ranges); /* held by the dict in the list, if that worked */
     Py_XDECREF(lists->pieces);
@@ -277,7 +290,7 @@ append_row(PyObject *list, const span_row *row, span_lists *lists)
     case ROW_PIECE:
         return append(lists->pieces, piece_tuple(&row->is.piece));
     default:
-        return append_span(list, &row->is.span, lists);
+        return append_span(list, row, lists);
     }
 }
 
@@ -298,8 +311,11 @@ PyObject *
 report_spans(const core_state *state, gml_lake *lake)
 {
     span_copy copy = {0};
-    gml_visitor visitor = {
-        .context = &copy, .span = copy_span, .range = copy_range, .piece = copy_piece};
+    gml_visitor visitor = {.context = &copy,
+                           .span = copy_span,
+                           .range = copy_range,
+                           .piece = copy_piece,
+                           .pool = begin_pool};
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_visit(lake, &visitor);

@@ -1,5 +1,6 @@
 /* A recorded trace run through a lake: ids become addresses. */
 #include "base/clock.h"
+#include "base/map.h"
 #include "gmlake_replay.h"
 #include "lake/lake.h"
 
@@ -16,6 +17,7 @@ struct gml_replay {
     uint64_t id_count;
     gml_address *late; /* to be freed when memory runs out, or else after the next allocation */
     size_t late_count, late_room;
+    gml_map pools; /* in use, by number; the values mean nothing */
     bool follows_segments;
     void (*lake_finish)(void *); /* the lake's own gml_policy.finish_frees, while ours is set */
     void *lake_context;
@@ -45,6 +47,7 @@ void
 gml_replay_close(gml_replay *replay)
 {
     if (replay) {
+        gml_map_clear(&replay->pools);
         free(replay->late);
         free(replay->addresses);
         free(replay);
@@ -117,7 +120,55 @@ end_late(gml_policy *policy, void *context)
     return GML_OK;
 }
 
+/* ---- private pools --------------------------------------------------------------------------- */
+
+static gml_pool_id
+pool_of(uint32_t number)
+{
+    return (gml_pool_id){.second = number};
+}
+
+/* PyTorch keeps the memory of a pool until its last use ends, and so does a lake where a graph was
+ * captured in it. */
+static gml_status
+use_pool(gml_replay *replay, uint32_t number)
+{
+    if (gml_map_find(&replay->pools, number)) {
+        return GML_OK;
+    }
+    gml_status status = gml_map_reserve(&replay->pools, 1);
+    if (status == GML_OK) {
+        status = gml_lake_begin_pool(replay->lake, pool_of(number));
+    }
+    if (status == GML_OK) {
+        (void)gml_map_insert(&replay->pools, number, replay);
+        status = gml_lake_end_pool(replay->lake, pool_of(number));
+    }
+    return status;
+}
+
+/* Memory that is live stays, and the next request of the pool uses it anew. */
+static gml_status
+end_pool(gml_replay *replay, uint32_t number)
+{
+    return gml_map_take(&replay->pools, number)
+               ? gml_lake_release_pool(replay->lake, pool_of(number))
+               : GML_OK;
+}
+
 /* ---- one request ----------------------------------------------------------------------------- */
+
+static gml_status
+ask(gml_replay *replay, const gml_request *request, gml_address *out)
+{
+    if (!request->pool) {
+        return gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
+    }
+    gml_status status = use_pool(replay, request->pool);
+    return status == GML_OK ? gml_lake_allocate_in(replay->lake, pool_of(request->pool),
+                                                   request->size_bytes, request->stream, out)
+                            : status;
+}
 
 static gml_status
 allocate(gml_replay *replay, const gml_request *request, gml_address *out)
@@ -126,7 +177,7 @@ allocate(gml_replay *replay, const gml_request *request, gml_address *out)
     if (has_late) {
         (void)gml_lake_with_policy(replay->lake, begin_late, replay);
     }
-    gml_status status = gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
+    gml_status status = ask(replay, request, out);
     if (has_late) {
         (void)gml_lake_with_policy(replay->lake, end_late, replay);
     }
@@ -166,8 +217,8 @@ replay_free(gml_replay *replay, const gml_request *request)
     if (address <= ADDRESS_EMPTY) {
         return GML_OK;
     }
-    return request->reserved == GML_REQUEST_LATE ? free_late(replay, address)
-                                                 : gml_lake_free(replay->lake, address);
+    return request->pool == GML_REQUEST_LATE ? free_late(replay, address)
+                                             : gml_lake_free(replay->lake, address);
 }
 
 static gml_status
@@ -214,7 +265,7 @@ replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *re
     case GML_REQUEST_FREE:
         return replay_free(replay, request);
     case GML_REQUEST_TRIM:
-        return gml_lake_trim(replay->lake, NULL);
+        return request->pool ? end_pool(replay, request->pool) : gml_lake_trim(replay->lake, NULL);
     case GML_REQUEST_SEGMENT_ALLOC:
         return replay_segment(replay, request);
     case GML_REQUEST_FREE_REQUESTED:
@@ -279,13 +330,18 @@ check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
 }
 
 gml_status
-gml_replay_restore(gml_replay *replay, const gml_recorded_segment *segments, size_t segment_count,
-                   const gml_recorded_block *blocks, size_t block_count)
+gml_replay_restore(gml_replay *replay, uint32_t pool, const gml_recorded_segment *segments,
+                   size_t segment_count, const gml_recorded_block *blocks, size_t block_count)
 {
+    gml_pool_id id = pool_of(pool);
     gml_status status = check_ids(replay, blocks, block_count);
-    return status == GML_OK ? gml_lake_restore(replay->lake, segments, segment_count, blocks,
-                                               block_count, replay->addresses)
-                            : status;
+    if (status == GML_OK && pool) {
+        status = use_pool(replay, pool);
+    }
+    return status == GML_OK
+               ? gml_lake_restore(replay->lake, pool ? &id : NULL, segments, segment_count, blocks,
+                                  block_count, replay->addresses)
+               : status;
 }
 
 static gml_status

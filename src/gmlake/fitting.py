@@ -46,6 +46,7 @@ _WINDOW: Final = 64  # requests of either that may be passed over until then
 class Need:
     """What one policy needs for one recording. Sizes in bytes.
 
+    pooled_live_bytes: of those live at the peak, the bytes in private pools.
     smallest_bytes: a device of this size serves every request; a device smaller by GRANULE_BYTES
     does not. is_served: whether the device asked about does; None if none was.
     """
@@ -55,6 +56,7 @@ class Need:
     peak_live_bytes: int
     smallest_bytes: int
     is_served: bool | None = None
+    pooled_live_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,11 @@ class FitReport(Printed):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self._answers()
         for needs in self._recordings:
-            live = format_size(needs[0].peak_live_bytes)
-            yield Text(f"{printable(needs[0].trace)}: {live} live at the peak", "bold")
+            live, pooled = needs[0].peak_live_bytes, needs[0].pooled_live_bytes
+            said = f"{printable(needs[0].trace)}: {format_size(live)} live at the peak"
+            if pooled:
+                said += f", of these {format_size(pooled)} in private pools"
+            yield Text(said, "bold")
             yield self._table(needs)
         if self.refused:
             what = "a request" if self.refused == 1 else f"{self.refused:,} requests"
@@ -248,7 +253,7 @@ def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, A
         else:
             too_small = middle
     is_served = _is_served(requests, policy, memory_bytes, knobs) if memory_bytes else None
-    return Need(trace.name, policy, live_bytes, enough, is_served)
+    return Need(trace.name, policy, live_bytes, enough, is_served, trace.pooled_live_bytes)
 
 
 def _up(size_bytes: int) -> int:

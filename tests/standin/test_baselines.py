@@ -209,6 +209,6 @@ def test_some_retries_waited_for_another_stream(
     recorded = recording("storm", "default")
     trace, notes = recorded.trace, recorded.notes
     requests = requests_of(trace, notes, configuration_of(trace, notes))
-    late = np.flatnonzero(requests["reserved"] == LATE)
+    late = np.flatnonzero(requests["pool"] == LATE)
     is_just_let_go = requests["id"][late] == requests["id"][late - 1]
     assert np.count_nonzero(~is_just_let_go) > 0

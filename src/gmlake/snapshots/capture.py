@@ -17,6 +17,7 @@ from gmlake.snapshots.model import (
     SpanKind,
     name_ranges,
 )
+from gmlake.snapshots.pools import UNNAMED, PoolNumbers, name_pools
 from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind, Records
 from gmlake.trace.trace import Trace
@@ -127,7 +128,7 @@ def span_tables(spans: Sequence[_core.Span]) -> tuple[Records, Records, Records]
     pieces: list[tuple[int, int, int, int]] = []
     for number, span in enumerate(spans):
         table[number] = (
-            *(span["address"], span["size"], span["stream"], 0, 0),
+            *(span["address"], span["size"], span["stream"], *span["pool"]),
             *(_KINDS[span["kind"]], span["is_small"]),
         )
         ranges += [
@@ -169,7 +170,7 @@ def _trace_of(
     ids[~is_allocated] = np.arange(len(earlier))
     ids[is_allocated] = len(start) + np.arange(int(is_allocated.sum()))
     requests = events.copy()
-    requests["reserved"] = 0
+    pools = _name_pools(requests, spans)
     requests["id"] = 0
     requests["id"][rows] = ids[dense]
     sites[(kind == Kind.MARK) | (kind == Kind.TRIM)] = 0  # of memory not in the snapshot
@@ -182,9 +183,21 @@ def _trace_of(
         start_blocks=start[np.argsort(start["address"], kind="stable")],
         final_segments=segments,
         final_blocks=blocks,
+        pools=pools,
         labels=tuple(labels.get(number, f"mark {number}") for number in mark_numbers.tolist()),
     )
     return trace, sites, np.zeros(len(start), np.uint64)
+
+
+def _name_pools(requests: Records, spans: Records) -> tuple[tuple[int, int], ...]:
+    """Set the private pool of each event by the memory held at the end; return the pools."""
+    numbers = PoolNumbers()
+    spans = spans[np.argsort(spans["address"], kind="stable")]
+    ids = zip(spans["pool_owner"].tolist(), spans["pool_number"].tolist(), strict=True)
+    of_spans = np.array([numbers.number(pool) for pool in ids], np.uint32)
+    requests["pool"] = UNNAMED
+    name_pools(requests, spans, of_spans, is_expandable=True)
+    return numbers.pools
 
 
 def _final(spans: Records, ranges: Records) -> tuple[Records, Records]:

@@ -147,7 +147,7 @@ _ROWS_AT_ONCE: Final = 1 << 12
 class EventTable:
     """A compact list of events: a row for each, with the parts that many share stored once.
 
-    rows: of REQUEST. `id` is the place in `shared`, time_ns the file's time_us, and `reserved` 1 if
+    rows: of REQUEST. `id` is the place in `shared`, time_ns the file's time_us, and `pool` 1 if
     the event is exactly the entry that `id` names, 0 if it has the row's numbers, too.
     """
 
@@ -174,7 +174,7 @@ class EventTable:
     def is_whole(self) -> NDArray[np.bool_]:
         """For each of `shared`, whether it is a whole event."""
         result = np.zeros(len(self.shared), np.bool_)
-        result[self.rows["id"][self.rows["reserved"] == 1]] = True
+        result[self.rows["id"][self.rows["pool"] == 1]] = True
         return result
 
 

@@ -16,6 +16,13 @@ import numpy as np
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
 from gmlake.snapshots.entries import SEGMENT_KINDS, EventTable, Visits, is_row
+from gmlake.snapshots.pools import (
+    NO_POOL,
+    OF_POOLS,
+    PoolNumbers,
+    name_pools,
+    pool_id,
+)
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
     ALIGNMENT,
@@ -112,14 +119,7 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
 
 def _read_segment(entry: Entry, what: str, state: _State, budget: Visits) -> None:
     address, size = entries.extent(entry, ("address", "total_size"), what)
-    pool = entry.get("segment_pool_id", (0, 0))
-    if type(pool) not in (tuple, list) or len(pool) != 2:  # type: ignore[arg-type]  # noqa: PLR2004
-        reason = f"{what}: 'segment_pool_id' is not a pair of numbers"
-        raise TraceError(reason)
-    owner, number = (
-        entries.address({"segment_pool_id": part}, "segment_pool_id", what)
-        for part in pool  # type: ignore[attr-defined]
-    )
+    owner, number = pool_id(entry, "segment_pool_id", what)
     is_small = entry.get("segment_type", "large") == "small"
     state.segments.append((address, size, entries.stream(entry, what), owner, number, is_small))
     state.is_expandable = state.is_expandable or entry.get("is_expandable") is True
@@ -169,6 +169,7 @@ class _Events:
     """
 
     def __init__(self) -> None:
+        self.pools = PoolNumbers()
         self.requests: Records = np.zeros(0, _SIGNED_REQUEST)
         self.rows: list[tuple[int, int, int, int, int, int, int]] = []
         self.live: dict[int, int] = {}
@@ -194,11 +195,17 @@ class _Events:
         is_chosen = kind != _NO_ROW
         requests = table.rows.copy() if is_chosen.all() else table.rows[is_chosen]
         requests["kind"] = kind[is_chosen]
-        requests["id"] = requests["reserved"] = 0
+        requests["id"] = requests["pool"] = 0
         if not _has_usual_numbers(requests):
             return False
         requests["time_ns"] *= np.uint64(1000)
         requests = requests.view(_SIGNED_REQUEST)
+        try:
+            pools = self._pools_of_shared(table, of_shared)
+        except TraceError:
+            return False
+        of_pools = np.isin(requests["kind"], OF_POOLS)
+        requests["pool"][of_pools] = pools[table.rows["id"][is_chosen]][of_pools]
         for row, number in zip(
             np.flatnonzero(requests["kind"] == Kind.OOM).tolist(),
             table.rows["id"][kind == Kind.OOM].tolist(),
@@ -221,6 +228,13 @@ class _Events:
         )
         self.requests = requests
         return True
+
+    def _pools_of_shared(self, table: EventTable, of_shared: Records) -> Records:
+        """Return for each shared entry the pool that its events name."""
+        pools = np.zeros(len(of_shared), np.uint32)
+        for number in np.flatnonzero(np.isin(of_shared, OF_POOLS)).tolist():
+            pools[number] = self.pools.of_event(table.shared[number], "the event")
+        return pools
 
     def has_named(self, addresses: list[int]) -> list[bool]:
         """Return which addresses occur in events of blocks."""
@@ -247,13 +261,14 @@ class _Events:
         address, size = entries.extent(entry, ("addr", "size"), action, event)
         if action in SEGMENT_KINDS:
             self.has_mapped = self.has_mapped or action in _MAPPED
-            self.rows.append((0, size, address, time, stream, SEGMENT_KINDS[action], 0))
+            pool = self.pools.of_event(entry, action, event)
+            self.rows.append((0, size, address, time, stream, SEGMENT_KINDS[action], pool))
             return
         number, kind = self._match(event, action, address, size, stream)
-        self.rows.append((number, size, address, time, stream, kind, 0))
+        pool = self.pools.of_event(entry, action, event) if kind == Kind.ALLOC else 0
+        self.rows.append((number, size, address, time, stream, kind, pool))
 
-    @staticmethod
-    def _refusal(event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
+    def _refusal(self, event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
         stream = entries.stream(entry, "oom", event)
         time = entries.time_ns(entry, "oom", event)
         # The request was not served, so any size is possible.
@@ -261,7 +276,7 @@ class _Events:
         free = entries.integer(
             entry, "device_free", "oom", low=0, high=1 << 64, event=event, default=0
         )
-        return 0, size, free, time, stream, Kind.OOM, 0
+        return 0, size, free, time, stream, Kind.OOM, self.pools.of_event(entry, "oom", event)
 
     def _match(
         self, event: int, action: str, address: int, size: int, stream: int
@@ -367,8 +382,11 @@ def _build(
     final_blocks = np.array(state.blocks, FINAL_BLOCK)
     _add_survivors(events, state)
     requests = events.requests
+    is_expandable = state.is_expandable or events.has_mapped
+    numbers = [events.pools.number(segment[3:5]) for segment in state.segments]
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
-    start_segments = undo(state.segments, requests)
+    start_segments = undo(state.segments, requests, dict(enumerate(events.pools.pools, 1)))
+    name_pools(requests, final_segments, np.array(numbers, np.uint32), is_expandable=is_expandable)
     order, start_blocks = _place_start_blocks(events.before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
@@ -379,7 +397,8 @@ def _build(
         final_blocks=final_blocks,
         device=device,
         settings=settings,
-        is_expandable=state.is_expandable or events.has_mapped,
+        pools=events.pools.pools,
+        is_expandable=is_expandable,
     )
     if not trace.is_expandable:
         _deduce_block_sizes(trace)
@@ -415,26 +434,32 @@ def _add_survivors(events: _Events, state: _State) -> None:
 # ---- segments before the events
 
 
-def _undo_segment_events(final: list[Segment], requests: Records) -> Records:
+Pools = dict[int, tuple[int, int]]
+"""The ids of pools by their numbers."""
+
+
+def _undo_segment_events(final: list[Segment], requests: Records, pools: Pools) -> Records:
     held = {segment[0]: segment for segment in final}
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
-        _, size, address, _, stream, kind, _ = row
+        _, size, address, _, stream, kind, pool = row
         if kind == Kind.SEGMENT_ALLOC:
             held.pop(address, None)
         else:
-            held[address] = (address, size, stream, 0, 0, size == SMALL_SEGMENT)
+            owner = pools.get(pool, NO_POOL)
+            held[address] = (address, size, stream, *owner, size == SMALL_SEGMENT)
     return np.array(sorted(held.values()), SEGMENT)
 
 
-def _undo_mapping(final: list[Segment], requests: Records) -> Records:
+def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Records:
     """Undo events of expandable segments, any part of which may be mapped by itself."""
     held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
-        _, size, address, _, stream, kind, _ = row
+        _, size, address, _, stream, kind, pool = row
         if kind == Kind.SEGMENT_FREE:
-            held.put((address, address + size, stream, 0, 0, size == SMALL_SEGMENT))
+            owner = pools.get(pool, NO_POOL)
+            held.put((address, address + size, stream, *owner, size == SMALL_SEGMENT))
         else:
             held.take(address, address + size)
     return np.array([(begin, end - begin, *what) for begin, end, *what in held], SEGMENT)

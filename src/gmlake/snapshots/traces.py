@@ -9,6 +9,7 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots.model import PIECE, RANGE, SPAN, UNKNOWN, DeviceSnapshot, SpanKind
+from gmlake.snapshots.pools import NO_POOL
 from gmlake.trace.layout import (
     ALIGNMENT,
     FINAL_BLOCK,
@@ -122,6 +123,8 @@ def with_addresses(trace: Trace) -> Trace:
         live = np.flatnonzero(is_live)
         live = live[np.argsort(addresses[live], kind="stable")]
         segments, blocks = _segment_each(addresses[live], sizes[live], streams[live])
+        owners = np.array([NO_POOL, *trace.pools], np.uint64)[trace.block_pools[live]]
+        segments["pool_owner"], segments["pool_number"] = owners[:, 0], owners[:, 1]
     return replace(
         trace,
         requests=requests,

@@ -16,6 +16,7 @@ from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.entries import ADDED
 from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, SpanKind
 from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.pools import NO_POOL
 from gmlake.snapshots.sites import Site
 from gmlake.snapshots.spans import Spans
 from gmlake.snapshots.traces import of_trace, with_addresses
@@ -289,6 +290,10 @@ def _plain_entries(
         }
         for action, address, size, stream, time, path in columns
     ]
+    if seen.trace.pools:
+        pools = [NO_POOL, *seen.trace.pools]
+        for entry, number in zip(made, seen.trace.event_pools.tolist(), strict=True):
+            entry["pool_id"] = pools[number]
     for row in np.flatnonzero(seen.event_sites).tolist():
         made[row]["site"] = seen.event_sites.item(row)
     if has_categories:

@@ -4,7 +4,7 @@ All numbers are little endian.
 
     offset  size  what
     0       8     magic "GMLTRACE"
-    8       4     version, 1
+    8       4     version: 1, or 2 with private pools
     12      4     number of sections
     16      ...   the sections, one after another:
                       4   name: "META", or a table's tag and a column number ("REQ\0")
@@ -14,10 +14,11 @@ All numbers are little endian.
                       ... the stored bytes, a zlib stream
     end     12    "GEND" and the CRC-32 and low 32 bits of the length of everything before
 
-META is JSON: device, settings, labels, is_expandable, and the rows of each table. A column of
-integers is stored as the differences between neighbours (modulo 2^width) with equal bytes of all
-rows side by side: first all lowest bytes, then all second ones. Section names are never reused
-for something else; a reader refuses a version above its own.
+META is JSON: device, settings, labels, is_expandable, the rows of each table, and from version 2
+on pools, a list of pairs of numbers. A column of integers is stored as the differences between
+neighbours (modulo 2^width) with equal bytes of all rows side by side: first all lowest bytes, then
+all second ones. Section names are never reused for something else; a reader refuses a version above
+its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Records
+from gmlake.trace.layout import (
+    FINAL_BLOCK,
+    MAX_POOLS,
+    REQUEST,
+    SEGMENT,
+    START_BLOCK,
+    Records,
+)
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -39,7 +47,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC: Final = b"GMLTRACE"
-VERSION: Final = 1
+VERSION: Final = 2
+_WITHOUT_POOLS: Final = 1
 MAX_ROWS: Final = 1 << 23
 """Most rows of all tables together, so that a small hostile file costs less than 1 GiB."""
 
@@ -75,6 +84,8 @@ def encode(trace: Trace) -> bytes:
         "is_expandable": trace.is_expandable,
         "rows": rows,
     }
+    if trace.pools:
+        meta["pools"] = trace.pools
     text = json.dumps(meta, separators=(",", ":")).encode()
     if len(text) > MAX_META_BYTES:
         reason = f"labels and settings of more than {MAX_META_BYTES} bytes; split the trace"
@@ -86,7 +97,8 @@ def encode(trace: Trace) -> bytes:
             if len(table):
                 name = tag + bytes([number])
                 sections.append(_section(name, _shuffle(table[column]), len(table)))
-    body = _HEAD.pack(MAGIC, VERSION, len(sections)) + b"".join(sections)
+    version = VERSION if trace.pools else _WITHOUT_POOLS
+    body = _HEAD.pack(MAGIC, version, len(sections)) + b"".join(sections)
     return body + _TAIL.pack(_TAIL_MAGIC, zlib.crc32(body), len(body) & 0xFFFFFFFF)
 
 
@@ -132,6 +144,7 @@ def decode(data: bytes, name: str = "") -> Trace:
         device=_count(meta, "device", 1 << 16),
         settings=meta["settings"],
         labels=tuple(meta["labels"]),
+        pools=_read_pools(meta.get("pools", [])),
         is_expandable=meta["is_expandable"],
         name=name,
     )
@@ -221,6 +234,19 @@ def _read_meta(sections: dict[bytes, tuple[int, bytes]]) -> dict[str, Any]:
     if not all(isinstance(label, str) for label in meta["labels"]):
         raise TraceError(_DAMAGED)
     return meta
+
+
+def _read_pools(raw: object) -> tuple[tuple[int, int], ...]:
+    if type(raw) is not list or len(raw) > MAX_POOLS:
+        raise TraceError(_DAMAGED)
+    pools = []
+    for pool in raw:
+        if type(pool) is not list or [type(part) for part in pool] != [int, int]:
+            raise TraceError(_DAMAGED)
+        if not all(0 <= part < 1 << 64 for part in pool):
+            raise TraceError(_DAMAGED)
+        pools.append((pool[0], pool[1]))
+    return tuple(pools)
 
 
 def _count(values: dict[str, Any], key: str, most: int) -> int:

@@ -24,7 +24,7 @@ class Kind(IntEnum):
     """PyTorch took memory from the driver; kept for validation, not replayed."""
     SEGMENT_FREE = 5
     TRIM = 6
-    """The program called torch.cuda.empty_cache()."""
+    """The program called torch.cuda.empty_cache(); with a pool: its last use has ended."""
     OOM = 7
     """PyTorch refused `size_bytes`; `address` holds the free bytes of the device then."""
     MARK = 8
@@ -39,10 +39,13 @@ REQUEST: Final = np.dtype(
         ("time_ns", "<u8"),
         ("stream", "<u8"),
         ("kind", "<u4"),
-        ("reserved", "<u4"),
+        ("pool", "<u4"),
     ]
 )
-"""One event, 48 bytes. `size_bytes` is as requested; address and time are 0 if unknown."""
+"""One event, 48 bytes. `size_bytes` is as requested; address and time are 0 if unknown.
+
+`pool`, of ALLOC, OOM, SEGMENT_* and TRIM: the number of the private pool, counted from 1, in the
+trace's `pools`; 0: none."""
 
 SEGMENT: Final = np.dtype(
     [
@@ -85,6 +88,9 @@ SMALL_LIMIT: Final = 1 << 20
 
 SMALL_SEGMENT: Final = 2 << 20
 """Size of every segment of PyTorch's small pool."""
+
+MAX_POOLS: Final = 1 << 16
+"""Most private pools of one trace."""
 
 LARGEST_SIZE: Final = 1 << 48
 """No request may be larger: device addresses have 48 bits or fewer."""

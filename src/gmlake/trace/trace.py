@@ -23,7 +23,7 @@ from gmlake.trace.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 SLICE_EVENTS: Final = 1 << 16
 """Events between two reports of progress, and between two chances to interrupt."""
@@ -37,6 +37,7 @@ LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 _BEFORE = -1
 _NEVER = -2
 _NO_STREAM = 2**64 - 1
+_OF_POOLS: Final = (Kind.ALLOC, Kind.OOM, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.TRIM)
 
 
 def _empty(dtype: np.dtype[Any]) -> Records:
@@ -56,6 +57,7 @@ class Trace:
     device: ordinal of the device.
     settings: the allocator's settings as recorded, by PyTorch's names.
     labels: names of the marks.
+    pools: PyTorch's ids of the private pools (CUDA graphs, MemPool) that its events name.
     is_expandable: PyTorch ran with expandable segments.
     name: its name in reports; the file's name if it was loaded.
     """
@@ -68,6 +70,7 @@ class Trace:
     device: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    pools: tuple[tuple[int, int], ...] = ()
     is_expandable: bool = False
     name: str = ""
 
@@ -79,6 +82,7 @@ class Trace:
         self.final_segments = _records(self.final_segments, SEGMENT, "final_segments")
         self.final_blocks = _records(self.final_blocks, FINAL_BLOCK, "final_blocks")
         self.labels = tuple(self.labels)
+        self.pools = tuple(self.pools)
 
     def __repr__(self) -> str:
         return (
@@ -89,7 +93,7 @@ class Trace:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
             return NotImplemented
-        plain = ("device", "settings", "labels", "is_expandable")
+        plain = ("device", "settings", "labels", "pools", "is_expandable")
         tables = ("requests", "start_segments", "start_blocks", "final_segments", "final_blocks")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in tables
@@ -111,6 +115,26 @@ class Trace:
         """Return the label of a mark."""
         return self.labels[number] if number < len(self.labels) else f"mark {number}"
 
+    def numbers_of(self, segments: Records) -> Records:
+        """Return for each segment the number of its private pool; 0: none."""
+        numbers = {pool: number for number, pool in enumerate(self.pools, 1)}
+        ids = zip(segments["pool_owner"].tolist(), segments["pool_number"].tolist(), strict=True)
+        return np.array([numbers.get(pool, 0) for pool in ids], np.uint32)
+
+    @property
+    def start_pools(self) -> Records:
+        """The number of the private pool of each start block, by its segment; 0: none.
+
+        Recordings of gmlake have only the segments at the end.
+        """
+        segments, blocks = self.start_segments, self.start_blocks
+        segments = segments if len(segments) else self.final_segments
+        numbers = np.append(self.numbers_of(segments), np.uint32(0))
+        place = np.searchsorted(segments["address"], blocks["address"], side="right") - 1
+        ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
+        found: Records = np.where(blocks["address"] < ends[place], numbers[place], np.uint32(0))
+        return found
+
     def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
         """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
@@ -125,16 +149,54 @@ class Trace:
     @property
     def peak_live_bytes(self) -> int:
         """The peak of live bytes, each block rounded up to 512, start blocks included."""
+        return int(self._live_bytes(self._sizes).max())
+
+    @property
+    def pooled_live_bytes(self) -> int:
+        """The bytes of private pools among those at the peak of live bytes."""
+        if not self.pools:
+            return 0
+        sizes = self._sizes
+        at_peak = np.argmax(self._live_bytes(sizes))
+        return int(self._live_bytes(np.where(self.block_pools > 0, sizes, 0))[at_peak])
+
+    @property
+    def block_pools(self) -> NDArray[np.uint32]:
+        """The number of the private pool of each id; 0: none."""
+        allocs = self.requests[self.requests["kind"] == Kind.ALLOC]
+        pools = np.zeros(max(self.id_count, 1), np.uint32)
+        pools[self.start_blocks["id"]] = self.start_pools
+        pools[allocs["id"]] = allocs["pool"]
+        return pools
+
+    @property
+    def event_pools(self) -> NDArray[np.uint32]:
+        """The number of the private pool of each event, frees included; 0: none."""
         kind = self.requests["kind"]
-        is_alloc, is_free = kind == Kind.ALLOC, kind == Kind.FREE
+        is_free = (kind == Kind.FREE) | (kind == Kind.FREE_REQUESTED)
+        ids = np.where(is_free, self.requests["id"], 0)
+        pools: NDArray[np.uint32] = np.where(is_free, self.block_pools[ids], self.requests["pool"])
+        return pools
+
+    @property
+    def _sizes(self) -> NDArray[np.int64]:
+        """The bytes of each id, rounded up."""
+        allocs = self.requests[self.requests["kind"] == Kind.ALLOC]
         sizes = np.zeros(max(self.id_count, 1), np.int64)
         sizes[self.start_blocks["id"]] = rounded(self.start_blocks["requested_bytes"])
-        start = int(sizes.sum())
-        sizes[self.requests["id"][is_alloc]] = rounded(self.requests["size_bytes"][is_alloc])
-        change = np.zeros(len(kind), np.int64)
-        change[is_alloc] = sizes[self.requests["id"][is_alloc]]
-        change[is_free] = -sizes[self.requests["id"][is_free]]
-        return start + max(int(np.cumsum(change).max(initial=0)), 0)
+        sizes[allocs["id"]] = rounded(allocs["size_bytes"])
+        return sizes
+
+    def _live_bytes(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the live bytes before the first event and after each, given those of each id."""
+        kind = self.requests["kind"]
+        is_alloc, is_free = kind == Kind.ALLOC, kind == Kind.FREE
+        change = np.zeros(len(kind) + 1, np.int64)
+        change[0] = sizes[self.start_blocks["id"]].sum()
+        change[1:][is_alloc] = sizes[self.requests["id"][is_alloc]]
+        change[1:][is_free] = -sizes[self.requests["id"][is_free]]
+        live: NDArray[np.int64] = np.cumsum(change)
+        return live
 
     def replay_requests(self) -> Records:
         """Return the events as a policy sees them.
@@ -152,24 +214,26 @@ class Trace:
         ):
             head[column] = start[source]
         head["kind"] = Kind.ALLOC
+        if self.pools:
+            head["pool"] = self.start_pools[np.argsort(self.start_blocks["address"], kind="stable")]
         return np.concatenate([head, self.requests_with_trims()])
 
     def requests_with_trims(self) -> Records:
-        """Return the events with a TRIM before each run of SEGMENT_FREE.
+        """Return the events with TRIMs before each run of SEGMENT_FREE.
 
         PyTorch returns segments only in torch.cuda.empty_cache() and when it runs out of memory;
-        either way all idle memory is returned.
+        either way all idle memory is returned, and that of private pools without uses.
         """
-        is_free = self.requests["kind"] == Kind.SEGMENT_FREE
-        first = np.flatnonzero(is_free & ~np.concatenate([[False], is_free[:-1]]))
+        first, pools = trims_of(self.requests)
         trims = np.zeros(len(first), REQUEST)
         trims["kind"] = Kind.TRIM
         trims["time_ns"] = self.requests["time_ns"][first]
+        trims["pool"] = pools
         return np.insert(self.requests, first, trims)
 
     def check(self) -> None:
         """Raise TraceError, naming the event, unless every event makes sense after the others."""
-        _check_fields(self.requests)
+        _check_fields(self.requests, len(self.pools))
         _check_ids(self.requests, self.start_blocks, self.id_count)
         _check_labels(self.requests, self.labels)
 
@@ -216,6 +280,18 @@ class Trace:
         return snapshot_of(self)
 
 
+def trims_of(requests: Records) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """Return the rows where runs of SEGMENT_FREE begin, once for each pool in the run, and it."""
+    is_free = requests["kind"] == Kind.SEGMENT_FREE
+    begins = is_free & ~np.concatenate([[False], is_free[:-1]])
+    first = np.flatnonzero(begins)
+    if not requests["pool"][is_free].any():
+        return first, np.zeros(len(first), np.uint32)
+    of_run = (np.cumsum(begins) - 1)[is_free]
+    pairs = np.unique(np.stack([of_run, requests["pool"][is_free]], axis=1), axis=0)
+    return first[pairs[:, 0]], pairs[:, 1].astype(np.uint32)
+
+
 def slices(requests: Records) -> Iterator[Records]:
     """Yield requests in parts short enough to report progress in between."""
     for first in range(0, len(requests), SLICE_EVENTS):
@@ -236,10 +312,12 @@ def _fail_at(bad: Records, reason: str) -> None:
         raise TraceError(reason, event=int(np.argmax(bad)))
 
 
-def _check_fields(requests: Records) -> None:
+def _check_fields(requests: Records, pool_count: int) -> None:
     kind = requests["kind"]
     _fail_at((kind < Kind.ALLOC) | (kind > Kind.MARK), "the kind of the event is not known")
-    _fail_at(requests["reserved"] != 0, "the reserved field is not 0")
+    has_pool = np.isin(kind, _OF_POOLS)
+    _fail_at(~has_pool & (requests["pool"] != 0), "an event of its kind has no private pool")
+    _fail_at(requests["pool"] > pool_count, "its private pool is not in the trace's list")
     _fail_at(
         (requests["size_bytes"] > LARGEST_SIZE) & (kind != Kind.OOM),
         "a size above 2^48 bytes",

@@ -38,9 +38,9 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
     repeated and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...)
     become the policy's; unsupported ones become remarks of the result.
 
-    Memory that belongs to a private pool at the end is left out, since events name no pool; memory
-    that a private pool released earlier cannot be distinguished and counts. Notes are not used
-    then.
+    Each private pool (CUDA graphs, MemPool) is a heap of its own. Events name it from PyTorch 2.12
+    on; before, memory that a private pool released earlier cannot be distinguished from other
+    memory. Notes are not used where there are private pools.
 
     Raises TraceError for a trace without recorded addresses or segments, one with expandable
     segments that does not begin with the first allocation, where the starting state contradicts

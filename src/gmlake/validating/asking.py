@@ -20,6 +20,7 @@ import numpy as np
 
 from gmlake.snapshots.reading import round_size
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
+from gmlake.trace.trace import trims_of
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
@@ -40,16 +41,18 @@ def requests_of(trace: Trace, notes: Notes | None, configuration: Configuration)
     noted = _noted_runs(requests, notes)
     needed = _needed_rows(_Device(trace, notes, configuration), requests, noted)
     is_late = requests["kind"][needed] == Kind.FREE
-    requests["reserved"][needed[is_late]] = LATE
+    requests["pool"][needed[is_late]] = LATE
     return _with_trims(requests, noted.union(needed.tolist()))
 
 
 def _with_trims(requests: Records, explained: set[int]) -> Records:
-    """Insert a TRIM wherever releases of segments begin, except at the explained rows."""
-    places = [row for row in _first_of_runs(requests).tolist() if row not in explained]
-    trims = np.zeros(len(places), REQUEST)
+    """Insert TRIMs wherever releases of segments begin, except at the explained rows."""
+    places, pools = trims_of(requests)
+    is_open = ~np.isin(places, list(explained)) | (pools > 0)
+    trims = np.zeros(int(is_open.sum()), REQUEST)
     trims["kind"] = Kind.TRIM
-    return np.insert(requests, places, trims)
+    trims["pool"] = pools[is_open]
+    return np.insert(requests, places[is_open], trims)
 
 
 def oversize_runs(trace: Trace, configuration: Configuration) -> list[int]:

@@ -20,7 +20,6 @@ from gmlake.validating.asking import (
     rows_before,
 )
 from gmlake.validating.configuration import Configuration, configuration_of
-from gmlake.validating.pools import Public, without_private_pools
 from gmlake.validating.validation_report import Notes, Reading, ValidationResult
 
 if TYPE_CHECKING:
@@ -58,13 +57,11 @@ def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
 
 
 def _compare(trace: Trace, notes: Notes | None, order: dict[str, int]) -> ValidationResult:
-    public = without_private_pools(trace)
-    trace = public.trace
     _check_has_state(trace)
     remarks: tuple[str, ...] = ()
-    if notes and (public.allocations or public.segments):
+    if notes and trace.pools:
         notes = None
-        remarks = ("statistics are not compared, since PyTorch's include its private pools",)
+        remarks = ("statistics are not compared where there are private pools",)
     configuration = configuration_of(trace, notes)
     policy = "expandable" if trace.is_expandable else "caching"
     capacity = notes.capacity_bytes if notes else _capacity_of(trace, configuration)
@@ -75,7 +72,7 @@ def _compare(trace: Trace, notes: Notes | None, order: dict[str, int]) -> Valida
             _restore(run.replay, trace)
             run.replay.follow_segments()
         run.all()
-        return run.result(policy, public, remarks + configuration.remarks)
+        return run.result(policy, remarks + configuration.remarks)
 
 
 def _capacity_of(trace: Trace, configuration: Configuration) -> int:
@@ -87,10 +84,14 @@ def _capacity_of(trace: Trace, configuration: Configuration) -> int:
     peak_bytes = int(recorded_bytes(trace, trace.requests).max())
     if not trace.is_expandable:
         return peak_bytes if oversize_runs(trace, configuration) else _ROOMY
-    streams = trace.requests["stream"][trace.requests["kind"] == Kind.ALLOC]
-    most_bytes = _ROOMY // max(2 * len(np.unique(streams)), 1) // _MIB * _MIB
+    allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
+    lanes = len(np.unique(allocs[["stream", "pool"]]))
+    most_bytes = _ROOMY // max(2 * lanes, 1) // _MIB * _MIB
     if peak_bytes > most_bytes:
-        reason = f"{peak_bytes} bytes on so many streams leave the simulated device no addresses"
+        reason = (
+            f"{peak_bytes} bytes on so many streams and in so many private pools leave the "
+            "simulated device no addresses"
+        )
         raise TraceError(reason)
     return min(max(_ROOMY_EXPANDABLE, 4 * peak_bytes // _MIB * _MIB), most_bytes)
 
@@ -119,7 +120,10 @@ def _restore(run: _core.Replay, trace: Trace) -> None:
     for name in _BLOCK_RECORD.names or ():
         blocks[name] = trace.start_blocks[name]
     _check_blocks_inside(trace.start_segments, trace.start_blocks)
-    run.restore(segments.view(np.uint8), blocks.view(np.uint8))
+    of_segments, of_blocks = trace.numbers_of(trace.start_segments), trace.start_pools
+    for pool in np.unique(np.append(of_segments, 0)).tolist():
+        chosen = segments[of_segments == pool], blocks[of_blocks == pool]
+        run.restore(chosen[0].view(np.uint8), chosen[1].view(np.uint8), pool)
 
 
 def _check_blocks_inside(segments: Records, blocks: Records) -> None:
@@ -139,7 +143,7 @@ def _check_blocks_inside(segments: Records, blocks: Records) -> None:
 
 @dataclass
 class _Lane:
-    """The blocks of one stream and pool: how many live, how far ours lie from PyTorch's.
+    """The blocks of one lane: how many live, how far ours lie from PyTorch's.
 
     The distance is None until a block shows it.
     """
@@ -212,12 +216,12 @@ class _Run:
 
     # ---- what came out
 
-    def result(self, policy: str, public: Public, remarks: tuple[str, ...]) -> ValidationResult:
+    def result(self, policy: str, remarks: tuple[str, ...]) -> ValidationResult:
         is_caching = policy == "caching"
         expected = self.requests["address"] if is_caching else self._expected_addresses()
         allocations, addresses = self._compare_addresses(expected)
         events, matched = (0, 0) if is_caching else self._compare_reserved()
-        segments, blocks = _compare_final(self.trace, self.lake.spans()) if is_caching else (0, 0)
+        segments, blocks = self._compare_final() if is_caching else (0, 0)
         return ValidationResult(
             trace=self.trace.name,
             policy=policy,
@@ -233,8 +237,11 @@ class _Run:
             reserved_matched=matched,
             peak_reserved_bytes=self.lake.stats()["peak_reserved_bytes"],
             recorded_peak_bytes=int(recorded_bytes(self.trace, self.requests).max()),
-            left_out_allocations=public.allocations,
-            left_out_segments=public.segments,
+            pooled_allocations=int(
+                np.count_nonzero(
+                    (self.trace.requests["kind"] == Kind.ALLOC) & (self.trace.requests["pool"] > 0)
+                )
+            ),
             remarks=remarks,
             differences=tuple(self.differences),
         )
@@ -247,14 +254,14 @@ class _Run:
         ones must keep the same distance.
         """
         expected: Records = self.requests["address"].copy()
-        lanes: dict[int, _Lane] = {}
-        lane_of: dict[int, int] = {}
+        lanes: dict[tuple[int, int, bool], _Lane] = {}
+        lane_of: dict[int, tuple[int, int, bool]] = {}
         for place, row in enumerate(self.requests.tolist()):
-            number, size, address, _, stream, kind, _ = row
+            number, size, address, _, stream, kind, pool = row
             if kind == Kind.FREE and number in lane_of:
                 lanes[lane_of.pop(number)].live -= 1
             elif kind == Kind.ALLOC and address:
-                lane_of[number] = 2 * stream + (size <= SMALL_LIMIT)
+                lane_of[number] = pool, stream, size <= SMALL_LIMIT
                 lane = lanes.setdefault(lane_of[number], _Lane())
                 if not lane.live:
                     lane.distance = None
@@ -281,7 +288,7 @@ class _Run:
     def _compare_reserved(self) -> tuple[int, int]:
         """Compare after each event of the program, which may be several of the device."""
         is_whole = np.isin(self.requests["kind"], (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
-        compared = np.flatnonzero(is_whole & (self.requests["reserved"] != LATE))
+        compared = np.flatnonzero(is_whole & (self.requests["pool"] != LATE))
         theirs = recorded_bytes(self.trace, self.requests)[1:][compared]
         ours = self.reserved[compared]
         differs = np.abs(theirs - ours) >= self.configuration.large_granule_bytes
@@ -291,21 +298,25 @@ class _Run:
             )
         return len(compared), len(compared) - int(np.count_nonzero(differs))
 
-
-def _compare_final(trace: Trace, spans: list[_core.Span]) -> tuple[int, int]:
-    """Return how many of the recorded final segments and blocks the policy has, too."""
-    held_segments = {
-        (span["address"], span["size"], span["stream"], span["is_small"]) for span in spans
-    }
-    held_blocks = {
-        (address, size, is_used) for span in spans for address, size, _, is_used in span["ranges"]
-    }
-    segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
-    blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")
-    return (
-        sum(segment in held_segments for segment in segments),
-        sum(block in held_blocks for block in blocks),
-    )
+    def _compare_final(self) -> tuple[int, int]:
+        """Return how many of the recorded final segments and blocks the policy has, too."""
+        trace, spans = self.trace, self.lake.spans()
+        held_segments = {
+            (span["address"], span["size"], span["stream"], span["is_small"], span["pool"][1])
+            for span in spans
+        }
+        held_blocks = {
+            (address, size, is_used)
+            for span in spans
+            for address, size, _, is_used in span["ranges"]
+        }
+        segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
+        pools = trace.numbers_of(trace.final_segments).tolist()
+        blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")
+        return (
+            sum((*row, pool) in held_segments for row, pool in zip(segments, pools, strict=True)),
+            sum(block in held_blocks for block in blocks),
+        )
 
 
 def _rows(table: Records, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -111,8 +111,7 @@ class ValidationResult:
     reserved_events: events after which reserved bytes were compared; *_matched: those after which
         both differ by less than a granule.
     peak_reserved_bytes: of the policy; recorded_peak_bytes: of PyTorch.
-    left_out_allocations, left_out_segments: of PyTorch's private pools (CUDA graphs, MemPool),
-        which the policies lack; allocations of the recording, and segments at its end.
+    pooled_allocations: those in private pools (CUDA graphs, MemPool).
     remarks: anything else that could not be compared or followed, in words.
     differences: the first few, in words.
 
@@ -134,8 +133,7 @@ class ValidationResult:
     reserved_matched: int
     peak_reserved_bytes: int
     recorded_peak_bytes: int
-    left_out_allocations: int
-    left_out_segments: int
+    pooled_allocations: int
     remarks: tuple[str, ...]
     differences: tuple[str, ...]
 

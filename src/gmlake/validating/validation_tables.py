@@ -36,11 +36,8 @@ def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
 
 
 def _remarks(result: ValidationResult) -> Iterator[str]:
-    if result.left_out_allocations or result.left_out_segments:
-        yield (
-            f"left out, as private pools are not modelled: {result.left_out_allocations:,} "
-            f"allocations, {result.left_out_segments:,} segments at the end"
-        )
+    if result.pooled_allocations:
+        yield f"of the allocations, {result.pooled_allocations:,} are in private pools"
     yield from result.remarks
 
 

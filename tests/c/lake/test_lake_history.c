@@ -75,7 +75,7 @@ check_event(const gml_request *event, gml_request_kind kind, gml_address address
     CHECK_EQ(event->address, address);
     CHECK_EQ(event->size_bytes, size_bytes);
     CHECK_EQ(event->stream, stream);
-    CHECK_EQ(event->reserved, 0);
+    CHECK_EQ(event->pool, 0);
 }
 
 TEST(nothing_is_kept_at_first)

@@ -78,7 +78,7 @@ def test_a_tensor_of_one_byte_is_there_before_the_history() -> None:
         lake.allocate(700)
         trace = lake.snapshot()[0].trace
     assert trace.start_blocks["requested_bytes"].tolist() == [1]
-    assert (trace.requests["reserved"] == 0).all()
+    assert (trace.requests["pool"] == 0).all()
     assert trace.requests["kind"].tolist().count(Kind.ALLOC) == 1
 
 

@@ -14,6 +14,7 @@ import gmlake
 from gmlake import Trace, TraceError
 from gmlake.trace import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind
 from gmlake.trace.binary import decode, encode
+from gmlake.trace.layout import MAX_POOLS
 from gmtraces import file_of, meta, reseal, section
 from places import ROOT
 
@@ -117,7 +118,14 @@ def test_the_hostile_files_below_would_be_valid_but_for_one_thing() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (file_of(meta(), version=2), "later gmlake"),
+        (file_of(meta(), version=3), "later gmlake"),
+        (file_of(meta(pools={}), version=2), "damaged"),
+        (file_of(meta(pools=[[1, 2, 3]]), version=2), "damaged"),
+        (file_of(meta(pools=[["a", 1]]), version=2), "damaged"),
+        (file_of(meta(pools=[[True, 1]]), version=2), "damaged"),
+        (file_of(meta(pools=[[-1, 1]]), version=2), "damaged"),
+        (file_of(meta(pools=[[0, 2**64]]), version=2), "damaged"),
+        (file_of(meta(pools=[[0, 1]] * (MAX_POOLS + 1)), version=2), "damaged"),
         (file_of(), "damaged"),
         (file_of(section(b"META", 5, b"[1,2]")), "damaged"),
         (file_of(section(b"META", 2, b"{}")), "damaged"),

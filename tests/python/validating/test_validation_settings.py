@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 import gmlake
 from gmlake import Notes, Trace, TraceError, ValidationResult
 from gmlake.trace import Kind
-from recording import BASE, FAR, MIB, Recorder, alloc, block, event, note_program, segment, snapshot
+from recording import (
+    BASE,
+    FAR,
+    MIB,
+    Recorder,
+    alloc,
+    block,
+    event,
+    free,
+    note_program,
+    segment,
+    snapshot,
+)
 
 UNSEEN = 7
 STEPS = st.lists(
@@ -95,7 +107,7 @@ def _address_of(entry: dict[str, Any]) -> int:
     return int(entry["address"])
 
 
-def test_private_pools_are_left_out() -> None:
+def test_private_pools_are_heaps_of_their_own() -> None:
     with gmlake.Lake("sim", "caching", "1TiB") as lake:
         recorder = Recorder(lake)
         first = recorder.allocate(30 * MIB)
@@ -112,10 +124,8 @@ def test_private_pools_are_left_out() -> None:
     trace = Trace.from_snapshot(with_pool(data, [segment(place, 20 * MIB, blocks)]))
     result = validate(trace)
     assert result.is_complete, result.differences
-    assert (result.allocations, result.segments) == (3, 1)
-    assert (result.left_out_allocations, result.left_out_segments) == (2, 1)
-    assert "not modelled: 2 allocations, 1 segments at the end" in str(gmlake.validate(trace))
-    assert trace.allocations == 5, "the trace itself stays as it is"
+    assert (result.allocations, result.pooled_allocations, result.segments) == (5, 2, 2)
+    assert "of the allocations, 2 are in private pools" in str(gmlake.validate(trace))
     noted = validate(trace, Notes((), 1 << 30))
     assert noted.is_complete
     assert "statistics are not compared" in noted.remarks[0]
@@ -134,8 +144,9 @@ def test_private_pools_that_were_there_before() -> None:
     data = with_pool(snapshot(events, [small]), [segment(BASE, 20 * MIB, held)])
     result = validate(Trace.from_snapshot(data))
     assert result.is_complete, result.differences
-    assert (result.left_out_allocations, result.left_out_segments) == (0, 1)
-    assert result.recorded_peak_bytes == 2 * MIB
+    assert (result.allocations, result.pooled_allocations, result.segments) == (1, 0, 2)
+    assert result.final_blocks == 4
+    assert result.recorded_peak_bytes == 22 * MIB
 
 
 def test_private_pools_of_expandable_segments() -> None:
@@ -153,8 +164,51 @@ def test_private_pools_of_expandable_segments() -> None:
     private = segment(far, 40 * MIB, [], is_expandable=True)
     result = validate(Trace.from_snapshot(with_pool(snapshot(events, [public]), [private])))
     assert result.is_complete, result.differences
-    assert result.allocations == 2
-    assert (result.left_out_allocations, result.left_out_segments) == (2, 1)
+    assert (result.allocations, result.pooled_allocations) == (4, 2)
+
+
+def test_a_pool_that_takes_the_memory_of_others_is_noticed() -> None:
+    """The two requests are placed as one heap would."""
+    events = [
+        event("segment_alloc", BASE, 20 * MIB),
+        alloc(BASE, 2 * MIB, pool_id=(0, 0)),
+        alloc(BASE + 2 * MIB, 2 * MIB, pool_id=(1, 0)),
+    ]
+    blocks = [block(BASE, 2 * MIB, 2 * MIB), block(BASE + 2 * MIB, 2 * MIB, 2 * MIB)]
+    blocks.append(block(BASE + 4 * MIB, 16 * MIB))
+    result = validate(Trace.from_snapshot(snapshot(events, [segment(BASE, 20 * MIB, blocks)])))
+    assert (result.addresses_matched, result.allocations) == (1, 2)
+
+
+def test_the_pool_of_a_segment_is_compared() -> None:
+    events = [event("segment_alloc", BASE, 20 * MIB), alloc(BASE, 2 * MIB, pool_id=(1, 0))]
+    blocks = [block(BASE, 2 * MIB, 2 * MIB), block(BASE + 2 * MIB, 18 * MIB)]
+    for pool, matched in (((1, 0), 1), ((2, 0), 0)):
+        part = segment(BASE, 20 * MIB, blocks, segment_pool_id=pool)
+        result = validate(Trace.from_snapshot(snapshot(events, [part])))
+        assert (result.addresses_matched, result.segments_matched) == (1, matched)
+
+
+def test_a_pool_gives_back_what_it_holds_at_its_end_only() -> None:
+    events = [
+        event("segment_alloc", BASE, 20 * MIB, pool_id=(1, 0)),
+        alloc(BASE, 2 * MIB, pool_id=(1, 0)),
+        free(BASE, 2 * MIB, pool_id=(1, 0)),
+        event("segment_alloc", BASE + 32 * MIB, 20 * MIB, pool_id=(0, 0)),
+        alloc(BASE + 32 * MIB, 2 * MIB, pool_id=(0, 0)),
+        free(BASE + 32 * MIB, 2 * MIB, pool_id=(0, 0)),
+        event("segment_free", BASE + 32 * MIB, 20 * MIB, pool_id=(0, 0)),
+        alloc(BASE, 3 * MIB, pool_id=(1, 0)),  # idle memory of a pool in use is not given back
+        free(BASE, 3 * MIB, pool_id=(1, 0)),
+        event("segment_free", BASE, 20 * MIB, pool_id=(1, 0)),
+        event("segment_alloc", BASE + 64 * MIB, 20 * MIB, pool_id=(0, 0)),
+        alloc(BASE + 64 * MIB, 2 * MIB, pool_id=(0, 0)),
+    ]
+    at = BASE + 64 * MIB
+    left = segment(at, 20 * MIB, [block(at, 2 * MIB, 2 * MIB), block(at + 2 * MIB, 18 * MIB)])
+    result = validate(Trace.from_snapshot(snapshot(events, [left])))
+    assert result.is_complete, result.differences
+    assert (result.pooled_allocations, result.peak_reserved_bytes) == (2, 40 * MIB)
 
 
 # ---- settings

@@ -1,0 +1,138 @@
+"""Finds the private pool (of CUDA graphs or of a MemPool) of each event of a snapshot.
+
+From version 2.12 on, PyTorch writes it into each event. For earlier ones it follows from the final
+segments: memory in those of a pool belongs to the pool from their allocation on. What a pool had
+released by then cannot be recognized, and counts as memory of none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gmlake.errors import TraceError
+from gmlake.snapshots import entries
+from gmlake.trace.layout import MAX_POOLS, Kind, Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gmlake.snapshots.entries import Entry
+
+UNNAMED: Final = (1 << 32) - 1
+"""In `pool` of a request: the event does not tell."""
+
+NO_POOL: Final = (0, 0)
+
+OF_POOLS: Final = (Kind.ALLOC, Kind.OOM, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+"""The kinds of requests that belong to a pool, or to none."""
+
+
+def pool_id(entry: Entry, key: str, what: str, event: int | None = None) -> tuple[int, int]:
+    """Return PyTorch's id of the pool that an entry names; (0, 0) if it names none."""
+    pool = entry.get(key, NO_POOL)
+    if (type(pool) is not tuple and type(pool) is not list) or len(pool) != 2:  # noqa: PLR2004
+        reason = f"{what}: {key!r} is not a pair of numbers"
+        raise TraceError(reason, event=event)
+    owner, number = (entries.address({key: part}, key, what, event) for part in pool)
+    return owner, number
+
+
+class PoolNumbers:
+    """The pools of a trace, numbered from 1 in the order in which they are named."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {NO_POOL: 0}
+
+    @property
+    def pools(self) -> tuple[tuple[int, int], ...]:
+        """Their ids, without the default's."""
+        return tuple(self._numbers)[1:]
+
+    def number(self, pool: tuple[int, int]) -> int:
+        """Return the number of a pool. Raises TraceError for the first one too many."""
+        if pool not in self._numbers and len(self._numbers) > MAX_POOLS:
+            reason = f"refused: it names more than {MAX_POOLS} private pools"
+            raise TraceError(reason)
+        return self._numbers.setdefault(pool, len(self._numbers))
+
+    def of_event(self, entry: Entry, what: str, event: int | None = None) -> int:
+        """Return the number of the pool that an event names; UNNAMED if it names none."""
+        if "pool_id" not in entry:
+            return UNNAMED
+        return self.number(pool_id(entry, "pool_id", what, event))
+
+
+def name_pools(
+    requests: Records, segments: Records, numbers: Records, *, is_expandable: bool
+) -> None:
+    """Set the pool of each request whose event does not name it.
+
+    segments: at the end, by address; numbers: the number of the pool of each.
+    """
+    unnamed = np.flatnonzero(requests["pool"] == UNNAMED)
+    requests["pool"][unnamed] = 0
+    if not numbers.any() or not len(unnamed):
+        return
+    lanes = _lanes_of(segments) if is_expandable else np.arange(len(segments))
+    births = (_births_of_lanes if is_expandable else _births)(requests, segments, lanes)
+    address = requests["address"][unnamed]
+    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    is_inside = _is_inside(address, place, segments)
+    if is_expandable:
+        is_inside |= _is_between(place, lanes)
+    is_inside &= np.isin(requests["kind"][unnamed], OF_POOLS[:1] + OF_POOLS[2:])
+    is_inside &= unnamed >= births[lanes[place]]
+    requests["pool"][unnamed[is_inside]] = numbers[place[is_inside]]
+
+
+def _is_inside(address: Records, place: NDArray[np.int64], segments: Records) -> NDArray[np.bool_]:
+    ends = segments["address"] + segments["size_bytes"]
+    return np.asarray((place >= 0) & (address < ends[place]))
+
+
+def _is_between(place: NDArray[np.int64], lanes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which addresses lie in parts unmapped by now: mapped ones of one lane around them."""
+    behind = np.minimum(place + 1, len(lanes) - 1)
+    return np.asarray((place >= 0) & (behind > place) & (lanes[place] == lanes[behind]))
+
+
+def _lanes_of(segments: Records) -> NDArray[np.int64]:
+    """Number the streams and pools: each has an expandable segment, of several mapped parts."""
+    columns = ["stream", "pool_owner", "pool_number", "is_small"]
+    lanes: NDArray[np.int64] = np.unique(segments[columns], return_inverse=True)[1]
+    return lanes
+
+
+def _births(requests: Records, segments: Records, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row that allocated each segment; 0 for one from before."""
+    result = np.zeros(len(lanes), np.int64)
+    rows = np.flatnonzero(requests["kind"] == Kind.SEGMENT_ALLOC)
+    address = requests["address"][rows]
+    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    is_first = (place >= 0) & (segments["address"][place] == address)
+    np.maximum.at(result, place[is_first], rows[is_first])
+    return result
+
+
+def _births_of_lanes(
+    requests: Records, segments: Records, lanes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the row from which part of each lane was always mapped."""
+    held = np.bincount(lanes, segments["size_bytes"].astype(np.float64)).tolist()
+    births = np.zeros(len(held), np.int64)
+    rows = np.flatnonzero(np.isin(requests["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))[::-1]
+    address = requests["address"][rows]
+    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    of_lane = _is_inside(address, place, segments) | _is_between(place, lanes)
+    rows, place = rows[of_lane], place[of_lane]
+    sizes = requests["size_bytes"][rows].astype(np.float64)
+    changes = np.where(requests["kind"][rows] == Kind.SEGMENT_FREE, sizes, -sizes)
+    steps = zip(rows.tolist(), lanes[place].tolist(), changes.tolist(), strict=True)
+    for row, lane, change in steps:
+        if held[lane] > 0:
+            held[lane] += change
+            if held[lane] <= 0:
+                births[lane] = row
+    return births

@@ -1,0 +1,239 @@
+"""Private pools in recordings: which events belong to which, as told or inferred."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gmlake
+from gmlake import Trace, TraceError, _core
+from gmlake.snapshots.entries import EventTable
+from gmlake.snapshots.opening import read_recording
+from gmlake.trace import Kind
+from gmlake.trace.layout import MAX_POOLS
+from recording import BASE, FAR, MIB, alloc, block, event, free, segment, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GRAPH = (1, 0)
+MEM_POOL = (0, 7)
+
+
+def held(address: int, size: int, pool: tuple[int, int], **more: Any) -> dict[str, Any]:
+    blocks = [block(address, MIB, MIB), block(address + MIB, size - MIB)]
+    return segment(address, size, blocks, segment_pool_id=pool, **more)
+
+
+def as_object(document: Any) -> Any:
+    return document
+
+
+def as_table(document: Any) -> Any:
+    """The same as read from a file, with a table of its events."""
+    document = {**document, "device_traces": [[*document["device_traces"][0], *_PADDING]]}
+    found: Any = read_recording(pickle.dumps(document, protocol=4))
+    assert isinstance(found["device_traces"][0], EventTable)
+    return found
+
+
+_PADDING = [event("snapshot", 0, 0) for _ in range(100)]
+
+
+def pools_of(trace: Trace, *kinds: Kind) -> list[int]:
+    """The pool of each event of these kinds, allocations by default."""
+    return [int(row["pool"]) for row in trace.requests if row["kind"] in (kinds or (Kind.ALLOC,))]
+
+
+# ---- inferred
+
+
+def test_memory_of_a_pool_at_the_end_is_its_from_the_allocation_of_its_segment_on() -> None:
+    events = [
+        event("segment_alloc", BASE, 20 * MIB),
+        alloc(BASE, 3 * MIB),
+        free(BASE, 3 * MIB),
+        event("segment_free", BASE, 20 * MIB),
+        event("segment_alloc", BASE, 20 * MIB),
+        alloc(BASE, 2 * MIB),
+        free(BASE, 2 * MIB),
+        alloc(BASE, MIB),
+        alloc(BASE + 64 * MIB, MIB),
+    ]
+    parts = [held(BASE, 20 * MIB, GRAPH), held(BASE + 64 * MIB, 2 * MIB, (0, 0))]
+    trace = Trace.from_snapshot(snapshot(events, parts))
+    assert trace.pools == (GRAPH,)
+    assert pools_of(trace) == [0, 1, 1, 0]
+    assert pools_of(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE) == [0, 0, 1]
+    assert pools_of(trace, Kind.FREE) == [0, 0]
+    assert trace.event_pools.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+
+
+def test_an_expandable_segment_is_of_its_pool_between_its_parts_too() -> None:
+    events = [
+        event("segment_map", FAR, 60 * MIB),
+        alloc(FAR + 30 * MIB, MIB),
+        free(FAR + 30 * MIB, MIB),
+        event("segment_unmap", FAR + 20 * MIB, 20 * MIB),
+        alloc(FAR, MIB),
+        alloc(FAR + 40 * MIB, MIB),
+        alloc(FAR + 80 * MIB, MIB),
+    ]
+    parts = [
+        held(FAR, 20 * MIB, GRAPH, is_expandable=True),
+        held(FAR + 40 * MIB, 20 * MIB, GRAPH, is_expandable=True),
+        held(FAR + 80 * MIB, 20 * MIB, (0, 0), is_expandable=True),
+    ]
+    trace = Trace.from_snapshot(snapshot(events, parts))
+    assert pools_of(trace) == [1, 1, 1, 0]
+
+
+def test_an_expandable_segment_is_of_its_pool_from_its_first_part_on() -> None:
+    events = [
+        event("segment_map", FAR, 20 * MIB),
+        alloc(FAR, MIB),
+        free(FAR, MIB),
+        event("segment_unmap", FAR, 20 * MIB),
+        event("segment_map", FAR, 20 * MIB),
+        event("segment_map", FAR + 20 * MIB, 20 * MIB),
+        event("segment_unmap", FAR, 20 * MIB),
+        event("segment_map", FAR, 20 * MIB),
+        alloc(FAR, MIB),
+    ]
+    parts = [held(FAR, 40 * MIB, GRAPH, is_expandable=True)]
+    trace = Trace.from_snapshot(snapshot(events, parts))
+    assert pools_of(trace) == [0, 1]
+    assert pools_of(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE) == [0, 0, 1, 1, 1, 1]
+
+
+def test_blocks_from_before_the_recording_are_of_their_segments_pool() -> None:
+    parts = [held(BASE, 20 * MIB, (0, 0)), held(BASE + 64 * MIB, 20 * MIB, MEM_POOL)]
+    trace = Trace.from_snapshot(snapshot([alloc(BASE + 66 * MIB, MIB)], parts))
+    assert trace.start_blocks["address"].tolist() == [BASE, BASE + 64 * MIB]
+    assert trace.start_pools.tolist() == [0, 1]
+    assert trace.replay_requests()["pool"].tolist() == [0, 1, 1]
+
+
+def test_a_recording_without_pools_is_as_ever(recorded_trace: Path) -> None:
+    trace = gmlake.load_trace(recorded_trace)
+    assert trace.pools == ()
+    assert not trace.requests["pool"].any()
+    assert trace.pooled_live_bytes == 0
+    assert "pool_id" not in str(trace.to_snapshot()["device_traces"])
+
+
+# ---- named
+
+
+def named() -> dict[str, Any]:
+    """Two pools, one of which is gone at the end."""
+    events = [
+        event("segment_alloc", BASE, 20 * MIB, pool_id=MEM_POOL),
+        alloc(BASE, 3 * MIB, pool_id=MEM_POOL),
+        free(BASE, 3 * MIB, pool_id=MEM_POOL),
+        event("segment_alloc", BASE + 64 * MIB, 20 * MIB, pool_id=GRAPH),
+        alloc(BASE + 64 * MIB, MIB, pool_id=GRAPH),
+        event("segment_alloc", BASE + 96 * MIB, 20 * MIB, pool_id=(0, 0)),
+        alloc(BASE + 96 * MIB, MIB, pool_id=(0, 0)),
+        {"action": "oom", "size": 5, "device_free": 7, "stream": 0, "pool_id": GRAPH},
+        event("segment_free", BASE, 20 * MIB, pool_id=MEM_POOL),
+    ]
+    parts = [held(BASE + 64 * MIB, 20 * MIB, GRAPH), held(BASE + 96 * MIB, 20 * MIB, (0, 0))]
+    return snapshot(events, parts)
+
+
+@pytest.mark.parametrize("read", [as_object, as_table])
+def test_events_that_name_their_pool_are_believed(read: Any) -> None:
+    trace = Trace.from_snapshot(read(named()))
+    assert set(trace.pools) == {MEM_POOL, GRAPH}
+    ids = [(0, 0), *trace.pools]
+    found = [ids[number] for number in trace.event_pools.tolist()]
+    expected = [*[MEM_POOL] * 3, *[GRAPH] * 2, (0, 0), (0, 0), GRAPH, MEM_POOL]
+    assert found == expected
+
+
+def test_the_memory_of_a_pool_that_ended_is_released_to_the_device() -> None:
+    trace = Trace.from_snapshot(named())
+    trims = [row for row in trace.replay_requests() if row["kind"] == Kind.TRIM]
+    assert [trace.pools[row["pool"] - 1] for row in trims] == [MEM_POOL]
+
+
+def test_segments_from_before_that_an_event_gives_to_a_pool() -> None:
+    events = [
+        free(BASE, MIB, pool_id=GRAPH),
+        event("segment_free", BASE, 20 * MIB, pool_id=GRAPH),
+    ]
+    trace = Trace.from_snapshot(snapshot(events))
+    assert trace.start_segments[["pool_owner", "pool_number"]].tolist() == [GRAPH]
+    assert trace.start_pools.tolist() == [1]
+
+
+@pytest.mark.parametrize("read", [as_object, as_table])
+@pytest.mark.parametrize("pool", [None, 5, (1,), (1, 2, 3), ("a", 0), (-1, 0), [[], 0]])
+def test_what_is_no_pool_is_one_line(pool: Any, read: Any) -> None:
+    document = snapshot([alloc(BASE, MIB), alloc(BASE + MIB, MIB, pool_id=pool)])
+    with pytest.raises(TraceError, match=r"^event 1: .*'pool_id'[^\n]*$"):
+        Trace.from_snapshot(read(document))
+
+
+def test_more_pools_than_anyone_has_are_one_line() -> None:
+    events = [alloc(BASE + 512 * n, 512, pool_id=(0, n + 1)) for n in range(MAX_POOLS + 1)]
+    with pytest.raises(TraceError, match=r"names more than 65536 private pools$"):
+        Trace.from_snapshot(snapshot(events))
+
+
+POOLS = st.sampled_from([(0, 0), GRAPH, MEM_POOL, (5, 5)])
+
+
+@given(st.data())
+def test_pools_that_lie_are_replayed_and_compared(data: st.DataObject) -> None:
+    """Events and segments may contradict each other: each request is served nevertheless."""
+    document = copy.deepcopy(named())
+    for entry in document["device_traces"][0]:
+        entry.pop("pool_id")
+        if data.draw(st.booleans()):
+            entry["pool_id"] = data.draw(POOLS)
+    for part in document["segments"]:
+        part["segment_pool_id"] = data.draw(POOLS)
+        part["is_expandable"] = data.draw(st.booleans())
+    trace = Trace.from_snapshot(document)
+    trace.check()
+    report = gmlake.replay(trace)
+    assert {result.allocations for result in report.results} == {trace.allocations}
+    assert all(result.first_refused is None for result in report.results)
+    assert gmlake.validate(trace).results[0].allocations == trace.allocations
+
+
+# ---- kept
+
+
+@pytest.mark.parametrize("suffix", [".gmtrace", ".pickle", ".json"])
+def test_pools_survive_every_format(suffix: str, tmp_path: Path) -> None:
+    trace = Trace.from_snapshot(named())
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".gmtrace":
+        trace.save(path)
+        again = gmlake.load_trace(path)
+        assert again == trace
+    else:
+        path.write_bytes(pickle.dumps(trace.to_snapshot(), protocol=4))
+        again = gmlake.load_trace(path)
+    ids, others = [(0, 0), *trace.pools], [(0, 0), *again.pools]
+    assert [ids[n] for n in trace.event_pools] == [others[n] for n in again.event_pools]
+
+
+def test_a_lakes_own_recording_knows_pools_that_it_has() -> None:
+    with gmlake.Lake("sim", "caching", "1GiB") as lake:
+        lake.keep_history(100)
+        run = _core.Replay(lake, 3)
+        requests = Trace.from_snapshot(named()).requests[:5]
+        run.run(requests.view("u1"))
+        lake.allocate(5 * MIB)
+        trace = lake.snapshot()[0].trace
+    assert trace.pools == ((0, 1), (0, 2))
+    assert pools_of(trace) == [1, 2, 0]
