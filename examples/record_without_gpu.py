@@ -64,7 +64,7 @@ REQUEST = np.dtype(
         ("time_ns", "<u8"),
         ("stream", "<u8"),
         ("kind", "<u4"),
-        ("reserved", "<u4"),
+        ("pool", "<u4"),
     ]
 )
 ALLOC, FREE, MARK = 1, 2, 8

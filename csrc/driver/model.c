@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define LOWEST_HOLE (UINT64_C(1) << 47)
-#define HIGHEST_HOLE (UINT64_C(1) << 48)
+#define HIGHEST_HOLE (UINT64_C(1) << 52)
 
 enum { BLOCK_GRANULE_BYTES = 512 };
 

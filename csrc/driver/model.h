@@ -74,8 +74,8 @@ const gml_physical *gml_model_physical(const gml_model *model, gml_handle handle
 gml_status gml_model_check_reserve(gml_model *model, uint64_t size_bytes,
                                    uint64_t *alignment_bytes);
 
-/* Free addresses in [2^47, 2^48), which no recorded user-space address can meet. They ascend, and
- * start again from the bottom after 128 TiB. */
+/* Free addresses in [2^47, 2^52), which no recorded user-space address can meet. They ascend, and
+ * start again from the bottom after that. */
 gml_status gml_model_find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_bytes,
                                gml_address *out);
 

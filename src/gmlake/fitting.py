@@ -11,7 +11,7 @@ from rich.text import Text
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.replaying import SIM_CAPACITY, Requests, choose_policies
+from gmlake.replaying import Requests, choose_policies, roomy_capacity
 from gmlake.settings import check_knobs
 from gmlake.tables import Printed, new_table
 from gmlake.trace import Trace
@@ -237,10 +237,11 @@ def _is_served(requests: Requests, policy: str, capacity: int, knobs: dict[str, 
 def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, Any]) -> Need:
     trace = requests.trace
     live_bytes = trace.peak_live_bytes
-    with Lake("sim", policy, SIM_CAPACITY, **knobs) as lake:
+    capacity = roomy_capacity(trace)
+    with Lake("sim", policy, capacity, **knobs) as lake:
         totals, _, _ = requests.replay(lake, policy)
     if totals["refused"]:
-        msg = f"more than {format_size(SIM_CAPACITY)} are live; no device has that"
+        msg = f"more than {format_size(capacity)} are live; no device has that"
         raise ValueError(msg)
     enough = _up(totals["peak_reserved_bytes"])
     while not _is_served(requests, policy, enough, knobs):

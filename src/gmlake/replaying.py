@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 SIM_CAPACITY: Final = 1 << 40
 """Memory of the simulated device by default: so much that no request is refused."""
 
+_ADDRESS_BYTES: Final = 1 << 51
+"""Half of what the simulated device has: policies round up what they reserve."""
+
 _NS_PER_MS: Final = 1e6
 
 Progress = Callable[[int], None]
@@ -208,8 +211,9 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     if isinstance(trace, (str, os.PathLike)):
         trace = load_trace(os.fspath(trace))
     trace.check()
-    if capacity is None and driver == "sim":
-        capacity = SIM_CAPACITY
+    is_roomy = capacity is None and driver == "sim"
+    if is_roomy:
+        capacity = roomy_capacity(trace)
     requests = Requests(trace)
     wanted_bytes = trace.peak_live_bytes
     settings: dict[str, Any] = dict(knobs)
@@ -218,10 +222,23 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
         with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
             result = _replay_on(lake, policy, requests, progress)
             results.append(replace(result, wanted_bytes=wanted_bytes))
-    capacity_bytes = parse_capacity(capacity)
+    capacity_bytes = SIM_CAPACITY if is_roomy else parse_capacity(capacity)
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
     return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
+
+
+def roomy_capacity(trace: Trace) -> int:
+    """Return a capacity of the simulated device at which no request is refused.
+
+    Each stream of a private pool has ranges of addresses of that size, and very many pools use up
+    those of the device.
+    """
+    if not trace.pools:
+        return SIM_CAPACITY
+    allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
+    lanes = 2 * (len(np.unique(allocs[["stream", "pool"]])) + len(trace.pools))
+    return min(SIM_CAPACITY, _ADDRESS_BYTES // lanes >> 21 << 21)
 
 
 class Requests:

@@ -6,6 +6,7 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import gmlake
@@ -13,6 +14,7 @@ from developer import PAPER
 from gmlake import Trace
 from gmlake.commands import main
 from gmlake.fitting import GRANULE_BYTES
+from gmlake.trace import REQUEST, Kind
 from recording import BASE, MIB, alloc, event, free, snapshot
 
 if TYPE_CHECKING:
@@ -229,3 +231,15 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_bytes(pickle.dumps([1, 2], 4))
     assert main(["fit", str(path), str(path), "--batch", "1,2", "--memory", "1GiB"]) == 2
     assert "x.pickle" in capsys.readouterr().err
+
+
+def test_how_much_of_what_is_live_lies_in_private_pools() -> None:
+    rows = [
+        (0, 100 * MIB, 0, 0, 0, Kind.ALLOC, 1),
+        (1, 10 * MIB, 0, 0, 0, Kind.ALLOC, 0),
+        (1, 0, 0, 0, 0, Kind.FREE, 0),
+    ]
+    report = gmlake.fit(Trace(np.array(rows, REQUEST), pools=((0, 1),)))
+    assert {need.pooled_live_bytes for need in report.needs} == {100 * MIB}
+    assert "110 MiB live at the peak, of these 100 MiB in private pools" in str(report)
+    assert {need.smallest_bytes for need in report.needs} == {110 * MIB}

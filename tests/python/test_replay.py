@@ -19,6 +19,7 @@ from places import SHIPPED, VARYING
 from recording import BASE, MIB, alloc, block, free, segment, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 KEYS = [
@@ -361,3 +362,70 @@ def test_only_settings_are_settings(name: str) -> None:
     if name != "can_sleep":
         with pytest.raises(ValueError, match=f"^no setting is called '{name}'; there are: "):
             gmlake.Lake(**wrong)
+
+
+# ---- private pools
+
+
+def of_graphs(batches: Iterable[int], pools: int = 1) -> Trace:
+    """Graphs of ascending sizes, each of which leaves an output, in this many pools."""
+    rows: list[tuple[int, ...]] = []
+    for number, batch in enumerate(batches):
+        first, pool = 3 * number, number % pools + 1
+        sizes = (20 * batch * MIB, 30 * batch * MIB, batch * MIB)
+        rows += [
+            (first, sizes[0], 0, 0, 7, Kind.ALLOC, pool),
+            (first + 1, sizes[1], 0, 0, 7, Kind.ALLOC, pool),
+            (first, 0, 0, 0, 0, Kind.FREE, 0),
+            (first + 2, sizes[2], 0, 0, 7, Kind.ALLOC, pool),
+            (first + 1, 0, 0, 0, 0, Kind.FREE, 0),
+        ]
+    return Trace(np.array(rows, REQUEST), pools=tuple((0, n) for n in range(1, pools + 1)))
+
+
+def test_graphs_in_one_pool_take_what_running_them_takes() -> None:
+    """PyTorch's are 2 MiB more, for the state of random numbers outside of the pool."""
+    report = gmlake.replay(of_graphs(range(1, 17)), ["caching", "expandable", "stitch"])
+    reserved = [result.peak_reserved_bytes // MIB for result in report.results]
+    assert reserved[:2] == [4142, 922]
+    assert reserved[2] <= 940
+
+
+@pytest.mark.parametrize("policy", ["caching", "expandable", "stitch", "plan"])
+def test_a_pool_shares_its_memory_with_no_other(policy: str) -> None:
+    rows = []
+    for number, pool in enumerate((1, 0, 2, 1)):
+        rows += [(number, 100 * MIB, 0, 0, 0, Kind.ALLOC, pool), (number, 0, 0, 0, 0, Kind.FREE, 0)]
+    trace = Trace(np.array(rows, REQUEST), pools=((0, 1), (0, 2)))
+    (result,) = gmlake.replay(trace, policy).results
+    assert result.peak_reserved_bytes == 300 * MIB
+    assert result.peak_live_bytes == 100 * MIB
+
+
+@pytest.mark.parametrize("policy", ["caching", "expandable", "stitch", "plan"])
+def test_a_pool_gives_its_memory_back_when_it_ends(policy: str) -> None:
+    def peak(*between: tuple[int, ...]) -> int:
+        rows = [
+            (0, 100 * MIB, 0, 0, 0, Kind.ALLOC, 1),
+            (0, 0, 0, 0, 0, Kind.FREE, 0),
+            *between,
+            (1, 100 * MIB, 0, 0, 0, Kind.ALLOC, 0),
+            (2, 100 * MIB, 0, 0, 0, Kind.ALLOC, 1),
+        ]
+        trace = Trace(np.array(rows, REQUEST), pools=((0, 1),))
+        (result,) = gmlake.replay(trace, policy).results
+        assert result.first_refused is None
+        return result.peak_reserved_bytes
+
+    trim, end = ((0, 0, 0, 0, 0, Kind.TRIM, pool) for pool in (0, 1))
+    assert peak() == peak(trim) == 200 * MIB
+    assert peak(end) == 200 * MIB
+    rows = [(0, 300 * MIB, 0, 0, 0, Kind.ALLOC, 1), (0, 0, 0, 0, 0, Kind.FREE, 0), end]
+    rows.append((1, 300 * MIB, 0, 0, 0, Kind.ALLOC, 0))
+    trace = Trace(np.array(rows, REQUEST), pools=((0, 1),))
+    assert gmlake.replay(trace, policy).results[0].peak_reserved_bytes == 300 * MIB
+
+
+def test_very_many_pools_are_served() -> None:
+    report = gmlake.replay(of_graphs([1] * 600, 600), ["caching", "expandable", "stitch"])
+    assert [result.first_refused for result in report.results] == [None] * 3

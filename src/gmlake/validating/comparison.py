@@ -79,7 +79,7 @@ def _capacity_of(trace: Trace, configuration: Configuration) -> int:
     """Return a capacity without notes: more than enough, unless a request found no room.
 
     Each stream and pool of expandable segments reserves 1 1/8 of it as address space, of which the
-    simulated device has 2^47 bytes.
+    simulated device has less than 2^52 bytes.
     """
     peak_bytes = int(recorded_bytes(trace, trace.requests).max())
     if not trace.is_expandable:

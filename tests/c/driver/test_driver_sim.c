@@ -67,21 +67,22 @@ TEST(own_addresses_ascend_above_every_recorded_one)
 TEST(address_space_comes_round_again)
 {
     gml_driver *driver = open_sim(0, 0);
-    uint64_t quarter = UINT64_C(1) << 45;
+    uint64_t whole = (UINT64_C(1) << 52) - (UINT64_C(1) << 47);
+    uint64_t quarter = UINT64_C(1) << 50;
     gml_address kept = malloc_of(driver, 20 * MIB);
     gml_address address = 0;
     for (int i = 0; i < 20; i++) {
         CHECK_OK(gml_driver_reserve(driver, quarter, 0, &address));
         CHECK(address >= kept + 20 * MIB || address + quarter <= kept);
-        CHECK(address + quarter <= UINT64_C(1) << 48);
+        CHECK(address + quarter <= UINT64_C(1) << 52);
         CHECK_OK(gml_driver_unreserve(driver, address, quarter));
     }
-    CHECK_STATUS(gml_driver_reserve(driver, UINT64_C(1) << 47, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_driver_reserve(driver, whole, 0, &address), GML_OUT_OF_MEMORY);
     CHECK_STATUS(gml_driver_reserve(driver, UINT64_C(1) << 63, 0, &address), GML_OUT_OF_MEMORY);
     CHECK_STATUS(gml_driver_reserve(driver, 2 * MIB, UINT64_C(1) << 63, &address),
                  GML_OUT_OF_MEMORY);
     CHECK_OK(gml_driver_free(driver, kept));
-    CHECK_OK(gml_driver_reserve(driver, UINT64_C(1) << 47, 0, &address));
+    CHECK_OK(gml_driver_reserve(driver, whole, 0, &address));
     gml_driver_close(driver);
 }
 
