@@ -145,6 +145,9 @@ def _piece(playback: Playback, classes: Classes, row: NDArray[np.void]) -> Piece
         before, behind = (_neighbour(playback, int(row[name])) for name in ("before", "behind"))
     else:
         label = f"held since {playback.when(int(playback.held['born'][row['number']]))}"
+        pool = int(playback.held_pools[row["number"]])
+        if pool:
+            label += f", of the private pool {playback.seen.trace.pools[pool - 1]}"
     return Piece(
         address=int(row["begin"]),
         size_bytes=size,

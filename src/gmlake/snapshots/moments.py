@@ -87,6 +87,7 @@ class Free:
 
     before, behind: the rows of Places that keep a piece from growing; -1 if there is none, at the
     edge of the reserved memory. stream: its owner. is_small: of PyTorch's small pool.
+    pool: the number of the private pool; 0: none.
     """
 
     begin: Integers
@@ -95,6 +96,7 @@ class Free:
     behind: Integers
     stream: NDArray[np.uint64]
     is_small: NDArray[np.bool_]
+    pool: NDArray[np.uint32]
 
     @property
     def sizes(self) -> Integers:
@@ -181,6 +183,15 @@ class Playback:
         return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
 
     @cached_property
+    def held_pools(self) -> NDArray[np.uint32]:
+        """The number of the private pool of each row of `held`; 0: none."""
+        trace, born = self.seen.trace, self.held["born"]
+        pools = trace.pools_before(self.held["begin"].astype(np.uint64)).astype(np.uint32)
+        is_made = born >= 0
+        pools[is_made] = self.seen.events["pool"][born[is_made]]
+        return pools
+
+    @cached_property
     def held_moments(self) -> tuple[Short, Short]:
         """For each row of `held`, the first moment and the end."""
         return self.moment_from(self.held["born"]), self.moment_from(self.held["died"])
@@ -221,7 +232,8 @@ class Playback:
         is_small = (high - low)[where] == SMALL_SEGMENT
         is_slack = (free_end - free_begin <= SMALL_LIMIT) & (before >= 0) & ~is_small
         kept = ~is_slack | self._merges
-        columns = (free_begin, free_end, before, behind, self.held["stream"][held[where]], is_small)
+        streams, pools = self.held["stream"][held[where]], self.held_pools[held[where]]
+        columns = (free_begin, free_end, before, behind, streams, is_small, pools)
         return Free(*(column[kept] for column in columns))
 
     # ---- in words
@@ -354,6 +366,11 @@ class Playback:
             return f"{said}." if self._joins else f"{said}; a request needs one."
         is_right = free.stream == event["stream"]
         is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
+        is_foreign = is_fitting & is_right & (free.pool != event["pool"])
+        if is_foreign.any() and is_foreign.sum() == (is_fitting & is_right).sum():
+            pool = int(free.pool[np.argmax(is_foreign)])
+            place = f"in the private pool {self.seen.trace.pools[pool - 1]}"
+            return f"A piece was large enough, but {place if pool else 'outside of the pool'}."
         if (is_fitting & is_right).any():
             return "A piece was large enough; why it was not taken is not recorded."
         return (

@@ -123,16 +123,19 @@ class Trace:
 
     @property
     def start_pools(self) -> Records:
-        """The number of the private pool of each start block, by its segment; 0: none.
+        """The number of the private pool of each start block; 0: none."""
+        return self.pools_before(self.start_blocks["address"])
 
-        Recordings of gmlake have only the segments at the end.
+    def pools_before(self, addresses: Records) -> Records:
+        """Return the number of the private pool at each address before the first event; 0: none.
+
+        By the segments; recordings of gmlake have only those at the end.
         """
-        segments, blocks = self.start_segments, self.start_blocks
-        segments = segments if len(segments) else self.final_segments
+        segments = self.start_segments if len(self.start_segments) else self.final_segments
         numbers = np.append(self.numbers_of(segments), np.uint32(0))
-        place = np.searchsorted(segments["address"], blocks["address"], side="right") - 1
+        place = np.searchsorted(segments["address"], addresses, side="right") - 1
         ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
-        found: Records = np.where(blocks["address"] < ends[place], numbers[place], np.uint32(0))
+        found: Records = np.where(addresses < ends[place], numbers[place], np.uint32(0))
         return found
 
     def others_bytes(self, held_bytes: int, left_bytes: int) -> int:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import gmlake
 from gmlake import Trace, TraceError, _core
+from gmlake.pictures.figures import AddressMap, Moments
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.opening import read_recording
 from gmlake.trace import Kind
 from gmlake.trace.layout import MAX_POOLS
-from recording import BASE, FAR, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, FAR, MIB, alloc, block, event, figure, free, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -237,3 +238,37 @@ def test_a_lakes_own_recording_knows_pools_that_it_has() -> None:
         trace = lake.snapshot()[0].trace
     assert trace.pools == ((0, 1), (0, 2))
     assert pools_of(trace) == [1, 2, 0]
+
+
+# ---- seen
+
+
+def test_the_map_names_the_pool_of_what_is_held() -> None:
+    drawn = figure(gmlake.report_of(Trace.from_snapshot(named())), AddressMap)
+    held = {
+        piece.address: piece.label for row in drawn.rows for piece in row if piece.kind == "held"
+    }
+    assert held[BASE].endswith("of the private pool (0, 7)")
+    assert held[BASE + 64 * MIB].endswith("of the private pool (1, 0)")
+    assert "pool" not in held[BASE + 96 * MIB]
+
+
+@pytest.mark.parametrize(
+    ("pool", "said"),
+    [
+        (GRAPH, "large enough; why it was not taken"),
+        ((0, 0), "large enough, but in the private pool (1, 0)."),
+        (MEM_POOL, "large enough, but in the private pool (1, 0)."),
+    ],
+)
+def test_a_page_says_that_free_memory_was_of_another_pool(pool: Any, said: str) -> None:
+    events = [
+        event("segment_alloc", BASE, 100 * MIB, pool_id=GRAPH),
+        alloc(BASE, 60 * MIB, pool_id=GRAPH),
+        alloc(BASE + 60 * MIB, 40 * MIB, pool_id=GRAPH),
+        free(BASE, 60 * MIB, pool_id=GRAPH),
+        {**event("oom", 0, 50 * MIB), "device_free": MIB, "pool_id": pool},
+    ]
+    report = gmlake.report_of(Trace.from_snapshot(snapshot(events)))
+    moments = figure(report, Moments)
+    assert said in moments.moments[moments.shown].says[1]
