@@ -137,8 +137,7 @@ def test_validate(good: Path) -> None:
                 "reserved_matched": 0,
                 "peak_reserved_bytes": 20 * MIB,
                 "recorded_peak_bytes": 20 * MIB,
-                "left_out_allocations": 0,
-                "left_out_segments": 0,
+                "pooled_allocations": 0,
                 "remarks": [],
                 "differences": [],
             }
