@@ -61,8 +61,7 @@ def test_caching_places_as_pytorch_did(recorded_trace: Path) -> None:
         "reserved_matched",
         "peak_reserved_bytes",
         "recorded_peak_bytes",
-        "left_out_allocations",
-        "left_out_segments",
+        "pooled_allocations",
         "remarks",
         "differences",
     ]
