@@ -89,8 +89,8 @@ SMALL_LIMIT: Final = 1 << 20
 SMALL_SEGMENT: Final = 2 << 20
 """Size of every segment of PyTorch's small pool."""
 
-MAX_POOLS: Final = 1 << 16
-"""Most private pools of one trace."""
+MAX_POOLS: Final = 1 << 12
+"""Most private pools of one trace: each costs a policy up to 0.5 MB of host memory."""
 
 LARGEST_SIZE: Final = 1 << 48
 """No request may be larger: device addresses have 48 bits or fewer."""
