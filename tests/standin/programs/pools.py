@@ -136,6 +136,7 @@ def switch_off() -> list[bool]:
     with torch.cuda.use_mem_pool(ours):
         held.append(some(MIB))
     lake = _core.torch_lake(gmlake.Lake, 0)
+    assert lake is not None
     whose = []
     while held:
         before = lake.stats()["live_bytes"]
