@@ -36,7 +36,7 @@ LIMITS = {
 }
 # The files of a process, and how many tests they have at least.
 FILES = {
-    ("memory", "graphs", "mempool"): 69,
+    ("memory", "graphs", "mempool"): 67,
     ("trees", "snapshots", "observers"): 75,
     ("interface", "pools", "profiler", "sharing", "streams"): 105,
 }
