@@ -531,8 +531,7 @@ gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out)
             .block_bytes = block->block_bytes,
             .stream = block->stream,
             .state = block->state,
-            .pool = block->owner == lake->policy ? (gml_pool_id){0, 0}
-                                                 : gml_pools_of(&lake->pools, block->owner),
+            .pool = block->owner->pool,
         };
     }
     pthread_mutex_unlock(&lake->lock);

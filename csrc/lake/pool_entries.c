@@ -28,22 +28,25 @@ gml_lake_enter_pool(gml_lake *lake, gml_pool_id id)
     return status;
 }
 
-gml_status
-gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
+static gml_status
+end_pool(gml_lake *lake, gml_pool_id id, bool has_failed)
 {
     gml_device_halt(lake->driver->device);
-    gml_status status = gml_pools_end(&lake->pools, id, false);
+    gml_status status = gml_pools_end(&lake->pools, id, has_failed);
     gml_device_go_on(lake->driver->device);
     return status;
 }
 
 gml_status
+gml_lake_end_pool(gml_lake *lake, gml_pool_id id)
+{
+    return end_pool(lake, id, false);
+}
+
+gml_status
 gml_lake_abandon_pool(gml_lake *lake, gml_pool_id id)
 {
-    gml_device_halt(lake->driver->device);
-    gml_status status = gml_pools_end(&lake->pools, id, true);
-    gml_device_go_on(lake->driver->device);
-    return status;
+    return end_pool(lake, id, true);
 }
 
 gml_status

@@ -49,6 +49,20 @@ is_begun(const pool *seen)
     return !gml_list_is_empty(&seen->begins);
 }
 
+static bool
+is_in_use(const pool *seen)
+{
+    return seen->use_count > 0 || is_begun(seen);
+}
+
+static gml_status
+refuse(const gml_pools *pools, gml_pool_id id, const char *text)
+{
+    return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
+                           "the private pool (%" PRIu64 ", %" PRIu64 ") %s", id.first, id.second,
+                           text);
+}
+
 /* ---- by id ----------------------------------------------------------------------------------- */
 
 /* In gml_pools.by_id; never 0. */
@@ -140,12 +154,12 @@ forget(gml_pools *pools, pool *forgotten)
     return status;
 }
 
-/* The same if it holds nothing and nobody uses it. pre: its heap gives no memory back. */
+/* The same for one that nobody uses, if it never served: no driver call is needed. */
 static void
-forget_unused(gml_pools *pools, pool *unused)
+forget_unused(gml_pools *pools, pool *candidate)
 {
-    if (unused->use_count == 0 && !is_begun(unused) && !unused->heap.policy) {
-        (void)forget(pools, unused);
+    if (!is_in_use(candidate) && !candidate->heap.policy) {
+        (void)forget(pools, candidate);
     }
 }
 
@@ -202,6 +216,7 @@ make_heap(gml_pools *pools, pool *of)
         ops->create_private ? ops->create_private : ops->create;
     gml_status status = create(pools->driver, pools->capacity_bytes, &knobs, &of->heap.policy);
     if (status == GML_OK) {
+        of->heap.policy->pool = of->id;
         of->heap.policy->finish_frees = pools->finish_frees;
         of->heap.policy->finish_context = pools->finish_context;
         follow_graphs(of);
@@ -279,15 +294,13 @@ latest_of_pool(pool *wanted)
     return latest;
 }
 
-/* Ends a use of the pool. The memory of a pool without uses is released, now or by a later trim. */
 static void
-end_use(gml_pools *pools, pool *used)
+end_use(pool *used)
 {
     if (--used->use_count == 0) {
         used->life = next_life();
         used->graph_count = 0;
         follow_graphs(used);
-        forget_unused(pools, used);
     }
 }
 
@@ -297,9 +310,7 @@ gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
     pool *ended = find_pool(pools, id);
     begin *latest = ended ? latest_of_pool(ended) : NULL;
     if (!latest) {
-        return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
-                               "the private pool (%" PRIu64 ", %" PRIu64 ") is not begun", id.first,
-                               id.second);
+        return refuse(pools, id, "is not begun");
     }
     bool is_capture = latest->is_capture;
     gml_list_remove(&latest->link);
@@ -311,19 +322,10 @@ gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
     if (has_failed && ended->use_count) {
         ended->graph_count -= is_capture && ended->graph_count;
         follow_graphs(ended);
-        end_use(pools, ended);
-    } else {
-        forget_unused(pools, ended);
+        end_use(ended);
     }
+    forget_unused(pools, ended);
     return GML_OK;
-}
-
-static gml_status
-refuse_unused(const gml_pools *pools, gml_pool_id id, const char *text)
-{
-    return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
-                           "the private pool (%" PRIu64 ", %" PRIu64 ") %s", id.first, id.second,
-                           text);
 }
 
 /* ---- giving memory back ---------------------------------------------------------------------- */
@@ -335,11 +337,11 @@ trim_pool(gml_pools *pools, pool *trimmed)
     gml_policy *policy = trimmed->heap.policy;
     uint64_t released_bytes = 0;
     gml_status status = GML_OK;
-    if (policy->reserved_bytes) {
+    if (policy && policy->reserved_bytes) {
         status = policy->ops->trim(policy, &released_bytes);
         gml_pools_count(pools, &trimmed->heap);
     }
-    if (policy->reserved_bytes == 0 && trimmed->use_count == 0 && !is_begun(trimmed)) {
+    if (!trimmed->heap.counted_bytes && !is_in_use(trimmed)) {
         status = gml_first_failure(status, forget(pools, trimmed));
     }
     return status;
@@ -378,13 +380,14 @@ gml_pools_release(gml_pools *pools, gml_pool_id id)
 {
     pool *released = find_pool(pools, id);
     if (!released || released->use_count == 0) {
-        return refuse_unused(pools, id, "has no use to release");
+        return refuse(pools, id, "has no use to release");
     }
-    end_use(pools, released);
+    end_use(released);
     /* The use has ended whether or not the device takes its memory back now: a later trim will. */
-    released = find_pool(pools, id);
-    if (released && released->use_count == 0 && !gml_driver_is_frozen(pools->driver)) {
+    if (released->use_count == 0 && !gml_driver_is_frozen(pools->driver)) {
         (void)trim_pool(pools, released);
+    } else {
+        forget_unused(pools, released);
     }
     return GML_OK;
 }
@@ -394,12 +397,11 @@ gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set)
 {
     pool *changed = find_pool(pools, id);
     if (!changed || changed->use_count == 0) {
-        return refuse_unused(pools, id, "is not in use");
+        return refuse(pools, id, "is not in use");
     }
     unsigned flags = is_set ? changed->flags | flag : changed->flags & ~(unsigned)flag;
     if (changed->heap.policy && (flags ^ changed->flags) & GML_POOL_IS_WHOLE) {
-        return refuse_unused(pools, id,
-                             "has served requests; whether blocks are split is set before");
+        return refuse(pools, id, "has served requests; whether blocks are split is set before");
     }
     changed->flags = flags;
     return GML_OK;
@@ -421,8 +423,8 @@ gml_status
 gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out)
 {
     pool *wanted = find_pool(pools, id);
-    if (!wanted || (wanted->use_count == 0 && !is_begun(wanted))) {
-        return refuse_unused(pools, id, "is not in use");
+    if (!wanted || !is_in_use(wanted)) {
+        return refuse(pools, id, "is not in use");
     }
     gml_status status = GML_OK;
     bool is_of_graph = false;
@@ -441,7 +443,7 @@ gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *li
 {
     pool *wanted = find_pool(pools, id);
     if (!wanted || wanted->use_count == 0) {
-        return refuse_unused(pools, id, "is not in use");
+        return refuse(pools, id, "is not in use");
     }
     *life = wanted->life;
     return use_heap(pools, wanted, out);
@@ -452,7 +454,7 @@ gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_hea
 {
     pool *wanted = find_pool(pools, id);
     if (!wanted || wanted->life != life) {
-        return refuse_unused(pools, id, "was released since its state was saved");
+        return refuse(pools, id, "was released since its state was saved");
     }
     return use_heap(pools, wanted, out);
 }
@@ -531,16 +533,4 @@ gml_pools_each(const gml_pools *pools,
         };
         see(context, &info, seen->heap.policy);
     }
-}
-
-gml_pool_id
-gml_pools_of(const gml_pools *pools, const gml_policy *policy)
-{
-    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
-        const pool *candidate = (const pool *)link;
-        if (candidate->heap.policy == policy) {
-            return candidate->id;
-        }
-    }
-    return (gml_pool_id){0, 0};
 }

@@ -91,7 +91,4 @@ void gml_pools_each(const gml_pools *pools,
                     void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
                     void *context);
 
-/* The pool that a policy is of; (0, 0): none. Linear in the number of pools. */
-gml_pool_id gml_pools_of(const gml_pools *pools, const gml_policy *policy);
-
 #endif

@@ -157,6 +157,7 @@ struct gml_policy {
 
     /* Set by the owner of a private pool. A graph may write to any byte that such a policy holds
      * whenever it is replayed, on a stream that nobody knows. */
+    gml_pool_id pool;   /* whose it is; (0, 0): none's */
     bool is_kept;       /* graphs use it: nothing is unmapped or released, and no memory changes
                            streams */
     bool awaits_device; /* graphs did: before the first unmap the device is waited for, and this is

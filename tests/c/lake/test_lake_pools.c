@@ -498,6 +498,17 @@ TEST(uses_are_counted_until_the_last_release)
     lake_finish(lake);
 }
 
+TEST(an_entered_pool_that_never_served_may_be_released)
+{
+    gml_lake *lake = lake_open(0);
+    CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
+    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
+    CHECK_EQ(count_pools(lake), 1);
+    CHECK_OK(gml_lake_end_pool(lake, GRAPH));
+    CHECK_EQ(count_pools(lake), 0);
+    lake_finish(lake);
+}
+
 TEST(a_begin_of_a_thread_is_no_capture)
 {
     gml_lake *lake = lake_open(0);
