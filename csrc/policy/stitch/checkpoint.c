@@ -85,14 +85,6 @@ blocks_of(const live_count *count)
     return count->places - count->slabs + count->pieces;
 }
 
-static void
-flush_caches(gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
-    }
-}
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 static void
@@ -140,7 +132,7 @@ gml_stitch_save(gml_policy *self, gml_checkpoint **out)
     while ((placement = next_live(&at))) {
         save_place(made, placement);
     }
-    flush_caches(stitch);
+    gml_stream_caches_flush(stitch);
     *out = &made->saved;
     return GML_OK;
 }
@@ -311,7 +303,7 @@ gml_stitch_restore_to(gml_policy *self, const gml_checkpoint *saved, gml_block *
 {
     gml_stitch *stitch = gml_stitch_of(self);
     const saved_blocks *from = of_saved(saved);
-    flush_caches(stitch);
+    gml_stream_caches_flush(stitch);
     for (size_t i = 0; i < from->place_count; i++) {
         const saved_place *place = &from->places[i];
         gml_placement *placement = find_live(stitch, place);

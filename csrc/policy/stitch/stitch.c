@@ -55,6 +55,14 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
     gml_list_init(&stitch->pending_unmaps);
 }
 
+/* The most that a policy of that capacity may hold. */
+static uint64_t
+limit_of(const gml_driver *driver, uint64_t capacity_bytes)
+{
+    uint64_t limit = driver->arena_bytes ? driver->arena_bytes : driver->info.total_bytes;
+    return capacity_bytes && capacity_bytes < limit ? capacity_bytes : limit;
+}
+
 static gml_status
 create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_policy **out)
 {
@@ -63,10 +71,7 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
                                "this device has no virtual memory management; name a capacity, or "
                                "arena, and one allocation of that size serves in place of it");
     }
-    uint64_t limit = driver->arena_bytes ? driver->arena_bytes : driver->info.total_bytes;
-    if (capacity_bytes && capacity_bytes < limit) {
-        limit = capacity_bytes;
-    }
+    uint64_t limit = limit_of(driver, capacity_bytes);
     uint64_t granule_bytes = choose_granule(driver, knobs);
     if (!granule_bytes) {
         return GML_INVALID_ARGUMENT;
@@ -107,13 +112,10 @@ create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *kno
     own.reuse_follow_event_dependencies = 0;
     own.reuse_allow_opportunistic = 0;
     own.reuse_allow_internal_dependencies = 0;
-    uint64_t limit_bytes = driver->info.total_bytes;
-    if (capacity_bytes && capacity_bytes < limit_bytes) {
-        limit_bytes = capacity_bytes;
-    }
-    gml_status status = create(driver, capacity_bytes, &own, out);
-    for (int i = 1; i <= MOST_HALVINGS && status == GML_OUT_OF_MEMORY; i++) {
-        status = create(driver, limit_bytes >> i, &own, out);
+    uint64_t limit = limit_of(driver, capacity_bytes);
+    gml_status status = GML_OUT_OF_MEMORY;
+    for (int i = 0; i <= MOST_HALVINGS && status == GML_OUT_OF_MEMORY; i++) {
+        status = create(driver, limit >> i, &own, out);
     }
     if (status == GML_OK) {
         gml_stitch_of(*out)->is_private = true;
@@ -125,9 +127,7 @@ create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *kno
 static void
 flush_all(gml_stitch *stitch)
 {
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
-    }
+    gml_stream_caches_flush(stitch);
     const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_USED) {

@@ -302,6 +302,9 @@ GML_SEAM gml_status gml_stream_cache_mark_external(gml_policy *self, gml_stream 
  * memory. */
 void gml_stream_cache_sweep(gml_stitch *stitch);
 
+/* Releases the view that each stream cache keeps. */
+void gml_stream_caches_flush(gml_stitch *stitch);
+
 /* Frees all stream caches: the last step of closing. */
 void gml_stream_caches_close(gml_stitch *stitch);
 

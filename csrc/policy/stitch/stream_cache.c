@@ -158,6 +158,14 @@ gml_stream_cache_sweep(gml_stitch *stitch)
 }
 
 void
+gml_stream_caches_flush(gml_stitch *stitch)
+{
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
+    }
+}
+
+void
 gml_stream_caches_close(gml_stitch *stitch)
 {
     while (!gml_list_is_empty(&stitch->caches)) {
