@@ -144,14 +144,12 @@ add_pools(c10::DeviceIndex device, DeviceStats &stats)
         found = Shadows::is_one(found->first) ? held.erase(found) : std::next(found);
     }
     each_lake(device, [&](gml_lake *lake, int) {
-        auto add = [](void *to, const gml_pool_info *info) {
-            auto &pools = *static_cast<decltype(stats.reserved_bytes_by_private_pools) *>(to);
-            Stat &stat = pools[{info->id.first, info->id.second}][GML_POOL_ALL];
-            stat.current += static_cast<int64_t>(info->reserved_bytes);
-            stat.allocated += static_cast<int64_t>(info->reserved_bytes);
+        each_pool(lake, [&](const gml_pool_info &info) {
+            Stat &stat = held[{info.id.first, info.id.second}][GML_POOL_ALL];
+            stat.current += static_cast<int64_t>(info.reserved_bytes);
+            stat.allocated += static_cast<int64_t>(info.reserved_bytes);
             stat.peak = std::max(stat.peak, stat.current);
-        };
-        core->pools(lake, add, &held);
+        });
     });
 }
 #endif
@@ -256,33 +254,6 @@ finish(SegmentInfo &segment, gml_lake *lake)
     }
 }
 
-/* The tensors that live in a pool of lakes. */
-std::unordered_set<void *>
-live_in_pool(c10::DeviceIndex device, MempoolId_t id)
-{
-    std::unordered_set<void *> live;
-    bool is_known = false;
-    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &) {
-        is_known = true;
-        Walk walk{device, {}};
-        gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr, Walk::pool};
-        (void)core->visit(lake, &visitor);
-        for (SegmentInfo &segment : walk.segments) {
-            size_t address = segment.address;
-            for (const BlockInfo &block : segment.blocks) {
-                gml_block_info seen{};
-                if (segment.owner_private_pool_id == id && block.allocated &&
-                    core->block(lake, address, &seen) == GML_OK) { /* else it was freed, in use */
-                    live.insert(pointer_to(address));
-                }
-                address += block.size;
-            }
-        }
-    });
-    TORCH_CHECK(is_known, "Could not find pool of id");
-    return live;
-}
-
 std::vector<SegmentInfo>
 segments_of_lakes()
 {
@@ -298,6 +269,27 @@ segments_of_lakes()
         std::move(walk.segments.begin(), walk.segments.end(), std::back_inserter(all));
     }
     return all;
+}
+
+/* The tensors that live in a pool of lakes. */
+std::unordered_set<void *>
+live_in_pool(c10::DeviceIndex device, MempoolId_t id)
+{
+    bool is_known = false;
+    each_with_pool(device, id, [&](gml_lake *, const gml_pool_info &) { is_known = true; });
+    TORCH_CHECK(is_known, "Could not find pool of id");
+    std::unordered_set<void *> live;
+    for (const SegmentInfo &segment : segments_of_lakes()) {
+        bool is_of_pool = segment.device == device && segment.owner_private_pool_id == id;
+        size_t address = segment.address;
+        for (const BlockInfo &block : segment.blocks) {
+            if (is_of_pool && block.allocated) {
+                live.insert(pointer_to(address));
+            }
+            address += block.size;
+        }
+    }
+    return live;
 }
 
 } // namespace

@@ -49,30 +49,31 @@ pool_id(MempoolId_t id)
     return {id.first, id.second};
 }
 
+/* Calls `tell` with each pool of a lake; it may call no lake. */
+template <typename Tell>
+void
+each_pool(gml_lake *lake, Tell tell)
+{
+    auto see = [](void *to, const gml_pool_info *info) { (*static_cast<Tell *>(to))(*info); };
+    core->pools(lake, see, &tell);
+}
+
 /* Calls `tell` with the lakes of a device that know the pool, and how it stands. */
 template <typename Tell>
 void
-each_pool(c10::DeviceIndex device, MempoolId_t id, Tell tell)
+each_with_pool(c10::DeviceIndex device, MempoolId_t id, Tell tell)
 {
-    struct Search {
-        MempoolId_t id;
-        bool is_found;
-        gml_pool_info info;
-    };
-    each_lake(device, [&](gml_lake *lake, int number) {
-        Search search{id, false, {}};
-        core->pools(
-            lake,
-            [](void *to, const gml_pool_info *info) {
-                auto *found = static_cast<Search *>(to);
-                if (MempoolId_t{info->id.first, info->id.second} == found->id) {
-                    found->is_found = true;
-                    found->info = *info;
-                }
-            },
-            &search);
-        if (search.is_found) {
-            tell(lake, number, search.info);
+    each_lake(device, [&](gml_lake *lake, int) {
+        bool is_found = false;
+        gml_pool_info found{};
+        each_pool(lake, [&](const gml_pool_info &info) {
+            if (MempoolId_t{info.id.first, info.id.second} == id) {
+                is_found = true;
+                found = info;
+            }
+        });
+        if (is_found) {
+            tell(lake, found);
         }
     });
 }
@@ -173,7 +174,7 @@ int
 uses_of(c10::DeviceIndex device, MempoolId_t id)
 {
     int uses = 0;
-    each_pool(device, id, [&](gml_lake *, int, const gml_pool_info &info) {
+    each_with_pool(device, id, [&](gml_lake *, const gml_pool_info &info) {
         uses += static_cast<int>(info.use_count);
     });
     return uses;
@@ -210,7 +211,7 @@ hold_in_lake(c10::DeviceIndex device, MempoolId_t id)
 void
 set_in_lakes(c10::DeviceIndex device, MempoolId_t id, gml_pool_flag flag, bool is_set)
 {
-    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &) {
+    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &) {
         check_pool(core->set_pool(lake, pool_id(id), flag, is_set), "a pool cannot be changed");
     });
 }
@@ -220,7 +221,7 @@ void
 release_in_lakes(c10::DeviceIndex device, MempoolId_t id)
 {
     gml_lake *last = nullptr;
-    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &info) {
+    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &info) {
         last = info.use_count > 0 ? lake : last;
     });
     if (last) {

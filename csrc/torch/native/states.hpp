@@ -42,7 +42,7 @@ std::shared_ptr<torch_cuda::AllocatorState>
 state_of(c10::DeviceIndex device, MempoolId_t id)
 {
     auto whole = std::make_shared<PoolState>();
-    each_pool(device, id, [&](gml_lake *lake, int, const gml_pool_info &) {
+    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &) {
         gml_pool_state *state = nullptr;
         check_state(core->save_pool(lake, pool_id(id), &state), "saved");
         whole->parts.push_back({lake, state});
