@@ -360,18 +360,6 @@ set_manual(gml_lake *lake, bool is_manual)
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), is_manual));
 }
 
-static void
-do_nothing(void *context)
-{
-    (void)context;
-}
-
-static void
-queue_work(gml_lake *lake, gml_stream stream)
-{
-    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, do_nothing, NULL));
-}
-
 static size_t
 pending(gml_lake *lake)
 {
@@ -383,7 +371,7 @@ static void
 leave_pending(gml_lake *lake, gml_address address)
 {
     CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
-    queue_work(lake, SIDE);
+    lake_queue_work(lake, SIDE);
     lake_give(lake, address);
     CHECK_EQ(pending(lake), 1);
 }
@@ -429,7 +417,7 @@ TEST(users_of_blocks_that_end_are_waited_for)
     gml_address ended = take_in(lake, 4 * MIB, 1);
     CHECK_EQ(ended, kept);
     CHECK_OK(gml_lake_record_stream(lake, ended, SIDE));
-    queue_work(lake, SIDE);
+    lake_queue_work(lake, SIDE);
     uint64_t waits = lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE];
     told to = {.ended_count = 0};
     CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
@@ -461,7 +449,7 @@ TEST(blocks_that_stay_keep_their_users)
         CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
         CHECK_EQ(lake_calls(lake), calls);
         CHECK(gml_map_find(&lake->blocks, kept) == block && block->is_exported);
-        queue_work(lake, SIDE);
+        lake_queue_work(lake, SIDE);
         lake_give(lake, kept);
         CHECK_EQ(pending(lake), 1);
         CHECK_OK(gml_lake_check(lake));

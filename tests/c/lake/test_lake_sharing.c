@@ -102,18 +102,6 @@ open_watched(void)
 /* ---- work ------------------------------------------------------------------------------------ */
 
 static void
-do_nothing(void *context)
-{
-    (void)context;
-}
-
-static void
-queue_work(gml_lake *lake, gml_stream stream)
-{
-    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, do_nothing, NULL));
-}
-
-static void
 advance(gml_lake *lake, gml_stream stream)
 {
     CHECK_OK(gml_streams_advance(gml_driver_streams(lake->driver), stream, ALL, NULL));
@@ -138,7 +126,7 @@ lend(gml_lake *lake)
 {
     gml_address address = lake_take(lake, BLOCK_BYTES, OWN);
     CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
-    queue_work(lake, SIDE);
+    lake_queue_work(lake, SIDE);
     return address;
 }
 
@@ -188,7 +176,7 @@ TEST(deferred_bytes_are_counted_for_each_stream_that_is_waited_for)
     gml_address first = lend(lake);
     gml_address second = lend(lake);
     CHECK_OK(gml_lake_record_stream(lake, second, OTHER));
-    queue_work(lake, OTHER);
+    lake_queue_work(lake, OTHER);
     CHECK_EQ(deferred(lake), 0);
     lake_give(lake, first);
     CHECK_EQ(deferred(lake), BLOCK_BYTES);
@@ -219,7 +207,7 @@ TEST(pairs_are_counted_and_copied_as_far_as_there_is_room)
     gml_address address = lake_take(lake, BLOCK_BYTES, OWN);
     for (gml_stream stream = 10; stream < 30; stream++) {
         CHECK_OK(gml_lake_record_stream(lake, address, stream));
-        queue_work(lake, stream);
+        lake_queue_work(lake, stream);
     }
     lake_give(lake, address);
     CHECK_OK(gml_lake_stream_pairs(lake, NULL, 0, &count));
@@ -270,7 +258,7 @@ TEST(a_stream_that_went_is_done_with_a_block_that_lives_on)
     CHECK_OK(gml_lake_record_stream(lake, first, OTHER));
     gml_address second = lake_take(lake, BLOCK_BYTES, OWN);
     CHECK_OK(gml_lake_record_stream(lake, second, OTHER));
-    queue_work(lake, OTHER);
+    lake_queue_work(lake, OTHER);
     forget_side(lake);
     advance(lake, SIDE);
     lake_give(lake, second);
@@ -296,7 +284,7 @@ TEST(the_next_stream_of_the_same_handle_is_another_one)
     advance(lake, SIDE);
     CHECK_OK(gml_lake_record_stream(lake, first, SIDE));
     CHECK_OK(gml_lake_record_stream(lake, owned, SIDE));
-    queue_work(lake, SIDE);
+    lake_queue_work(lake, SIDE);
     lake_give(lake, old);
     look(lake);
     CHECK_EQ(deferred(lake), 0);
@@ -388,7 +376,7 @@ is_safe_with_failure(uint64_t fail_call)
     if (gml_lake_allocate(lake, BLOCK_BYTES, OWN, &address) == GML_OK) {
         CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
         CHECK_OK(gml_streams_set_manual(streams, true));
-        queue_work(lake, SIDE);
+        lake_queue_work(lake, SIDE);
         (void)gml_lake_release_stream(lake, SIDE);
         CHECK_OK(gml_lake_free(lake, address));
         uint64_t left = 0;

@@ -35,18 +35,6 @@ run_all(gml_lake *lake)
 }
 
 static void
-do_nothing(void *context)
-{
-    (void)context;
-}
-
-static void
-queue_work(gml_lake *lake, gml_stream stream)
-{
-    CHECK_OK(gml_streams_enqueue(streams_of(lake), stream, do_nothing, NULL));
-}
-
-static void
 advance(gml_lake *lake, gml_stream stream, uint64_t count)
 {
     CHECK_OK(gml_streams_advance(streams_of(lake), stream, count, NULL));
@@ -105,7 +93,7 @@ TEST(a_block_waits_for_the_other_stream)
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     lake_give(lake, first);
     gml_address second = lake_take(lake, BLOCK_BYTES, 1);
     gml_address third = lake_take(lake, BLOCK_BYTES, 2);
@@ -128,9 +116,9 @@ TEST(work_queued_after_the_free_does_not_hold_it)
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     lake_give(lake, first);
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     advance(lake, 2, 2); /* the work before the free, and the event */
     CHECK_EQ(lake_take(lake, BLOCK_BYTES, 1), first);
     lake_give(lake, first);
@@ -143,7 +131,7 @@ TEST(its_own_stream_changes_nothing)
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     uint64_t before = event_calls(lake);
     CHECK_OK(gml_lake_record_stream(lake, first, 1));
-    queue_work(lake, 1);
+    lake_queue_work(lake, 1);
     lake_give(lake, first);
     CHECK_EQ(lake_take(lake, BLOCK_BYTES, 1), first);
     lake_give(lake, first);
@@ -295,7 +283,7 @@ TEST(trim_waits_for_the_streams)
     for (gml_stream stream = 2; stream < 6; stream++) {
         gml_address address = lake_take(lake, BLOCK_BYTES, 1);
         CHECK_OK(gml_lake_record_stream(lake, address, stream));
-        queue_work(lake, stream);
+        lake_queue_work(lake, stream);
         lake_give(lake, address);
     }
     CHECK_EQ(pending(lake), 4);
@@ -313,7 +301,7 @@ TEST(a_lack_of_memory_waits_for_the_streams)
     gml_address second = 0;
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
     CHECK_STATUS(gml_lake_allocate(lake, 40 * MIB, 1, &second), GML_OUT_OF_MEMORY);
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     lake_give(lake, first);
     second = lake_take(lake, 40 * MIB, 1);
     CHECK_EQ(pending(lake), 0);
@@ -329,7 +317,7 @@ TEST(a_lack_of_memory_finds_what_the_wait_has_ended)
     gml_address live = lake_take(lake, 9 * MIB, 1);
     gml_address first = lake_take(lake, 9 * MIB, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     lake_give(lake, first);
     CHECK_EQ(pending(lake), 1);
     CHECK_EQ(lake_take(lake, 9 * MIB, 1), first);
@@ -356,7 +344,7 @@ TEST(a_capture_defers_the_events)
     look(lake);
     CHECK_EQ(event_calls(lake), calls);
     CHECK_EQ(pending(lake), 2);
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     CHECK_OK(gml_lake_end_pool(lake, GRAPH));
     CHECK_OK(gml_streams_set_capturing(streams_of(lake), 9, false));
     CHECK_EQ(event_calls(lake), calls);
@@ -377,7 +365,7 @@ TEST(what_cannot_be_recorded_is_tried_again)
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
     CHECK_OK(gml_lake_record_stream(lake, first, 3));
-    queue_work(lake, 3);
+    lake_queue_work(lake, 3);
     CHECK_OK(gml_streams_set_capturing(streams_of(lake), 3, true));
     uint64_t waits = calls_of(lake, GML_CALL_DEVICE_SYNCHRONIZE);
     lake_give(lake, first);
@@ -407,7 +395,7 @@ TEST(a_lake_may_end_with_pending_blocks)
     gml_address live = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, freed, 2));
     CHECK_OK(gml_lake_record_stream(lake, live, 2));
-    queue_work(lake, 2);
+    lake_queue_work(lake, 2);
     lake_give(lake, freed);
     CHECK_EQ(pending(lake), 1);
     CHECK_OK(gml_lake_close(lake));

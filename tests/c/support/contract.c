@@ -1,6 +1,8 @@
 /* Lakes under test: opening, random programs, and the end that every test shares. */
 #include "support/contract.h"
 
+#include "driver/streams.h"
+#include "lake/lake.h"
 #include "policy/policy.h"
 #include "support/check.h"
 #include "support/stamp.h"
@@ -83,6 +85,18 @@ lake_calls(gml_lake *lake)
         calls += stats.driver_calls[i];
     }
     return calls;
+}
+
+static void
+do_nothing(void *context)
+{
+    (void)context;
+}
+
+void
+lake_queue_work(gml_lake *lake, gml_stream stream)
+{
+    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, do_nothing, NULL));
 }
 
 gml_address
