@@ -78,13 +78,18 @@ def name_pools(
     lanes = _lanes_of(segments) if is_expandable else np.arange(len(segments))
     births = (_births_of_lanes if is_expandable else _births)(requests, segments, lanes)
     address = requests["address"][unnamed]
-    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    place = _places(segments, address)
     is_inside = _is_inside(address, place, segments)
     if is_expandable:
         is_inside |= _is_between(place, lanes)
     is_inside &= np.isin(requests["kind"][unnamed], OF_POOLS[:1] + OF_POOLS[2:])
     is_inside &= unnamed >= births[lanes[place]]
     requests["pool"][unnamed[is_inside]] = numbers[place[is_inside]]
+
+
+def _places(segments: Records, address: Records) -> NDArray[np.int64]:
+    """Return the last segment that begins at or below each address; -1: none does."""
+    return np.searchsorted(segments["address"], address, side="right").astype(np.int64) - 1
 
 
 def _is_inside(address: Records, place: NDArray[np.int64], segments: Records) -> NDArray[np.bool_]:
@@ -110,7 +115,7 @@ def _births(requests: Records, segments: Records, lanes: NDArray[np.int64]) -> N
     result = np.zeros(len(lanes), np.int64)
     rows = np.flatnonzero(requests["kind"] == Kind.SEGMENT_ALLOC)
     address = requests["address"][rows]
-    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    place = _places(segments, address)
     is_first = (place >= 0) & (segments["address"][place] == address)
     np.maximum.at(result, place[is_first], rows[is_first])
     return result
@@ -124,7 +129,7 @@ def _births_of_lanes(
     births = np.zeros(len(held), np.int64)
     rows = np.flatnonzero(np.isin(requests["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)))[::-1]
     address = requests["address"][rows]
-    place = np.searchsorted(segments["address"], address, side="right").astype(int) - 1
+    place = _places(segments, address)
     of_lane = _is_inside(address, place, segments) | _is_between(place, lanes)
     rows, place = rows[of_lane], place[of_lane]
     sizes = requests["size_bytes"][rows].astype(np.float64)
