@@ -366,12 +366,12 @@ class Playback:
             return f"{said}." if self._joins else f"{said}; a request needs one."
         is_right = free.stream == event["stream"]
         is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
-        is_foreign = is_fitting & is_right & (free.pool != event["pool"])
-        if is_foreign.any() and is_foreign.sum() == (is_fitting & is_right).sum():
-            pool = int(free.pool[np.argmax(is_foreign)])
+        is_usable = is_fitting & is_right
+        if is_usable.any() and (free.pool[is_usable] != event["pool"]).all():
+            pool = int(free.pool[np.argmax(is_usable)])
             place = f"in the private pool {self.seen.trace.pools[pool - 1]}"
             return f"A piece was large enough, but {place if pool else 'outside of the pool'}."
-        if (is_fitting & is_right).any():
+        if is_usable.any():
             return "A piece was large enough; why it was not taken is not recorded."
         return (
             "A piece was large enough, but it is of stream "
