@@ -546,8 +546,9 @@ static gml_status
 check_room(gml_base_range *range, uint64_t size_bytes)
 {
     uint64_t free_bytes = UINT64_MAX, total_bytes;
-    uint64_t leftover_bytes = range->held_bytes - range->present_bytes;
-    uint64_t new_bytes = size_bytes > leftover_bytes ? size_bytes - leftover_bytes : 0;
+    uint64_t there_bytes =
+        range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
+    uint64_t new_bytes = size_bytes > there_bytes ? size_bytes - there_bytes : 0;
     gml_status status = check_limit(range, new_bytes);
     if (status == GML_OK && size_bytes >= ASK_FIRST_BYTES) {
         status = gml_driver_memory_info(range->driver, &free_bytes, &total_bytes);

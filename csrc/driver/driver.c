@@ -161,11 +161,10 @@ gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handl
     return status;
 }
 
-/* A driver that can sleep does its own accounting of device memory, see remap.c. */
 static void
 give(gml_driver *driver, uint64_t size_bytes)
 {
-    if (!driver->can_sleep) {
+    if (!driver->has_own_account) {
         gml_device_give(driver->device, size_bytes);
     }
 }
@@ -181,7 +180,7 @@ admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
             gml_driver_fail(driver, GML_NO_HOST_MEMORY, "%s: no host memory for the record of it",
                             gml_driver_call_name(call));
     }
-    return status == GML_OK && !driver->can_sleep ? take(driver, call, size_bytes) : status;
+    return status == GML_OK && !driver->has_own_account ? take(driver, call, size_bytes) : status;
 }
 
 /* Records an allocation under `key`, or revokes its admission. pre: admitted. */

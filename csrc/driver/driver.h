@@ -135,6 +135,11 @@ typedef struct gml_driver_ops {
                              gml_address *out);
     /* Ends that mapping after the device has finished all its work. After a failure it remains. */
     gml_status (*close_files)(gml_driver *self, gml_address address, uint64_t size_bytes);
+    /* The memory that create() has without taking it from the device; NULL: none. */
+    uint64_t (*spare_bytes)(const gml_driver *self);
+    /* Whether to tell of the memory behind a handle here: of several drivers that map it, one does.
+     * NULL: always. */
+    bool (*stands_for)(gml_driver *self, gml_handle handle);
     /* The queues behind the streams of a backend without a device. */
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
@@ -153,10 +158,12 @@ struct gml_driver {
     uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
     uint64_t margin_bytes;          /* create and malloc leave this much of the device free */
     gml_device *device;             /* state shared with other lakes */
-    gml_device own;       /* without shared state `device` points here, or to a wrapped driver's */
-    bool can_sleep;       /* the calls for a chunk come again, see remap.h */
-    gml_address arena;    /* start of all created memory, see arena.h, */
-    uint64_t arena_bytes; /* and its size; 0: anywhere */
+    gml_device own; /* without shared state `device` points here, or to a wrapped driver's */
+    bool can_sleep; /* the calls for a chunk come again, see remap.h */
+    bool
+        has_own_account; /* tells the device itself of the memory it holds, see remap.h, common.h */
+    gml_address arena;   /* start of all created memory, see arena.h, */
+    uint64_t arena_bytes;          /* and its size; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
     unsigned undo_depth;           /* see gml_driver_begin_undo() */
 };
@@ -228,6 +235,20 @@ gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml
 gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
                                  gml_address *out);
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
+
+/* See spare_bytes(). */
+static inline uint64_t
+gml_driver_spare(const gml_driver *driver)
+{
+    return driver->ops->spare_bytes ? driver->ops->spare_bytes(driver) : 0;
+}
+
+/* See stands_for(). */
+static inline bool
+gml_driver_stands_for(gml_driver *driver, gml_handle handle)
+{
+    return !driver->ops->stands_for || driver->ops->stands_for(driver, handle);
+}
 
 /* The total size of the pieces. */
 static inline uint64_t

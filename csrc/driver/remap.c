@@ -592,6 +592,7 @@ gml_remapper_open(gml_driver **driver, gml_remapper **out)
     ops->behind_malloc = behind_malloc;
     ops->bytes = bytes;
     remapper->wrapped.base.can_sleep = true;
+    remapper->wrapped.base.has_own_account = true;
     *driver = &remapper->wrapped.base;
     *out = remapper;
     return GML_OK;

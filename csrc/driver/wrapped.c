@@ -116,6 +116,7 @@ gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *se
     wrapped->base.arena = inner->arena;
     wrapped->base.arena_bytes = inner->arena_bytes;
     wrapped->base.can_sleep = inner->can_sleep;
+    wrapped->base.has_own_account = inner->has_own_account;
     wrapped->base.device = inner->device;
     wrapped->inner = inner;
 }

@@ -292,9 +292,10 @@ GML_API gml_status gml_lake_grant(gml_lake *lake, int peer);
 /* ---- private pools ------------------------------------------------------------------------------
  *
  * A private pool serves graphs that are captured in it, and requests that name it. It shares no
- * physical memory with anything else. Once a graph was captured in it, its addresses stay valid and
- * keep their memory until its last use ends, live blocks until they are freed. While a capture is
- * begun, no event is recorded, queried or waited for, and nothing is released to the driver.
+ * physical memory with anything else, but for graphs that take turns. Once a graph was captured in
+ * it, its addresses stay valid and keep their memory until its last use ends, live blocks until
+ * they are freed. While a capture is begun, no event is recorded, queried or waited for, and
+ * nothing is released to the driver.
  */
 
 typedef enum gml_pool_flag {
@@ -320,12 +321,26 @@ GML_API gml_status gml_lake_hold_pool(gml_lake *lake, gml_pool_id id);
  * the device. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_begin_pool(gml_lake *lake, gml_pool_id id);
 
+/* The same for a graph that takes turns with all others of that number, which is not 0, whatever
+ * their pools: no two of them run at the same time, and what one leaves in its temporary memory is
+ * nothing to another. This memory, in which nothing lives when the capture ends, is physically the
+ * same for all of them, under addresses of each graph's own: as much as the largest needs.
+ *
+ * Such graphs are captured one after the other: GML_UNSUPPORTED while any capture is in progress on
+ * the device. A plain begin where the policy does not stitch, in a pool with GML_POOL_IS_WHOLE, and
+ * in one that was entered, or saved, since it was last without uses. */
+GML_API gml_status gml_lake_begin_pool_in_turn(gml_lake *lake, gml_pool_id id, uint64_t turn);
+
 /* A hold, and this thread is in the pool until the matching end: its idle memory is spared by
  * gml_lake_trim(). GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_enter_pool(gml_lake *lake, gml_pool_id id);
 
 /* Ends the latest begin, or the latest entering, of the pool by this thread, else by any. The use
- * goes on. GML_INVALID_ARGUMENT for a pool that is not begun. */
+ * goes on. GML_INVALID_ARGUMENT for a pool that is not begun.
+ *
+ * A capture that takes turns gets memory of its own for what lives now. GML_OUT_OF_MEMORY or
+ * another failure of the driver, or GML_UNSUPPORTED where another capture was begun meanwhile,
+ * means that it is ended as by gml_lake_abandon_pool(): its graph must not run. */
 GML_API gml_status gml_lake_end_pool(gml_lake *lake, gml_pool_id id);
 
 /* The same for a capture that failed, which ends its use too: no graph needs its memory. */

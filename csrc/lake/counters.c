@@ -159,10 +159,9 @@ move_to(gml_stat *stat, uint64_t value)
 }
 
 static void
-add_small(void *context, const gml_pool_info *info, gml_policy *policy)
+add_small(void *context, const gml_heap *heap)
 {
-    (void)info;
-    *(uint64_t *)context += policy ? policy->small_bytes : 0;
+    *(uint64_t *)context += heap->turn ? 0 : heap->policy->small_bytes;
 }
 
 void
@@ -174,7 +173,7 @@ gml_lake_follow_reserved(gml_lake *lake)
     /* A segment may have been released and replaced by another of its size. */
     bool is_traded = lake->driver->given_count != lake->noted_given;
     lake->noted_given = lake->driver->given_count;
-    gml_pools_each(&lake->pools, add_small, &small_bytes);
+    gml_pools_each_heap(&lake->pools, add_small, &small_bytes);
     gml_torch_stats *torch = &lake->torch;
     uint64_t before_bytes = torch->reserved_bytes[GML_POOL_ALL].current;
     if (lake->history.ring && (is_traded || before_bytes != reserved_bytes)) {
@@ -407,7 +406,7 @@ gml_lake_look(gml_lake *lake, gml_situation *out)
     gml_driver *driver = lake->driver;
     gml_stats stats = gml_lake_complete_stats(lake);
     now.policy = lake->policy->ops->name;
-    now.has_pools = lake->pools.reserved_bytes > 0;
+    now.has_pools = gml_pools_reserved(&lake->pools) > 0;
     now.is_capturing = gml_driver_is_frozen(driver);
     now.is_arena = driver->arena_bytes > 0;
     now.can_sleep = lake->remapper != NULL;

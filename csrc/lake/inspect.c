@@ -5,26 +5,37 @@
 
 /* ---- invariants ------------------------------------------------------------------------------ */
 
+typedef struct check {
+    gml_driver *driver; /* the lake's */
+    gml_status status;
+} check;
+
 static void
-check_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+check_heap(void *context, const gml_heap *heap)
 {
-    gml_status *status = context;
-    if (*status == GML_OK && policy) {
-        *status = policy->ops->check(policy);
+    check *now = context;
+    gml_policy *policy = heap->policy;
+    if (now->status != GML_OK) {
+        return;
     }
-    if (*status == GML_OK && policy && policy->reserved_bytes != info->reserved_bytes) {
-        *status = gml_driver_fail(policy->driver, GML_CORRUPT,
-                                  "a private pool holds %" PRIu64 " bytes, %" PRIu64 " are counted",
-                                  policy->reserved_bytes, info->reserved_bytes);
+    now->status = policy->ops->check(policy);
+    if (now->status != GML_OK && policy->driver != now->driver) {
+        gml_driver_take_reason(now->driver, policy->driver);
+    }
+    if (now->status == GML_OK && !heap->turn && policy->reserved_bytes != heap->counted_bytes) {
+        now->status =
+            gml_driver_fail(now->driver, GML_CORRUPT,
+                            "a private pool holds %" PRIu64 " bytes, %" PRIu64 " are counted",
+                            policy->reserved_bytes, heap->counted_bytes);
     }
 }
 
 static gml_status
 check_policies(gml_lake *lake)
 {
-    gml_status status = lake->policy->ops->check(lake->policy);
-    gml_pools_each(&lake->pools, check_pool, &status);
-    return status;
+    check now = {lake->driver, lake->policy->ops->check(lake->policy)};
+    gml_pools_each_heap(&lake->pools, check_heap, &now);
+    return now.status;
 }
 
 static gml_status
@@ -61,15 +72,13 @@ gml_lake_check(gml_lake *lake)
 }
 
 static void
-visit_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+visit_heap(void *context, const gml_heap *heap)
 {
     const gml_visitor *visitor = context;
-    if (policy && visitor->pool) {
-        visitor->pool(visitor->context, info->id);
+    if (visitor->pool) {
+        visitor->pool(visitor->context, heap->policy->pool);
     }
-    if (policy) {
-        policy->ops->visit(policy, visitor);
-    }
+    heap->policy->ops->visit(heap->policy, visitor);
 }
 
 const char *
@@ -88,7 +97,7 @@ gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor)
 {
     lake->policy->ops->visit(lake->policy, visitor);
     gml_visitor copy = *visitor;
-    gml_pools_each(&lake->pools, visit_pool, &copy);
+    gml_pools_each_heap(&lake->pools, visit_heap, &copy);
 }
 
 gml_status

@@ -267,6 +267,9 @@ ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream, gml_
     if (heap) {
         gml_pools_count(&lake->pools, heap);
     }
+    if (status != GML_OK && server->driver != lake->driver) {
+        gml_driver_take_reason(lake->driver, server->driver);
+    }
     return status;
 }
 

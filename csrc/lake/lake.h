@@ -167,7 +167,7 @@ void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 static inline uint64_t
 gml_lake_reserved(const gml_lake *lake)
 {
-    return lake->policy->reserved_bytes + lake->pools.reserved_bytes;
+    return lake->policy->reserved_bytes + gml_pools_reserved(&lake->pools);
 }
 
 /* Passes a status of the checker on, with its reason. */

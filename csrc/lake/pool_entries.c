@@ -13,8 +13,14 @@ gml_lake_hold_pool(gml_lake *lake, gml_pool_id id)
 gml_status
 gml_lake_begin_pool(gml_lake *lake, gml_pool_id id)
 {
+    return gml_lake_begin_pool_in_turn(lake, id, 0);
+}
+
+gml_status
+gml_lake_begin_pool_in_turn(gml_lake *lake, gml_pool_id id, uint64_t turn)
+{
     gml_device_halt(lake->driver->device);
-    gml_status status = gml_pools_begin(&lake->pools, id, true);
+    gml_status status = gml_pools_begin(&lake->pools, id, true, turn);
     gml_device_go_on(lake->driver->device);
     return status;
 }
@@ -23,7 +29,7 @@ gml_status
 gml_lake_enter_pool(gml_lake *lake, gml_pool_id id)
 {
     pthread_mutex_lock(&lake->lock);
-    gml_status status = gml_pools_begin(&lake->pools, id, false);
+    gml_status status = gml_pools_begin(&lake->pools, id, false, 0);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
@@ -33,6 +39,7 @@ end_pool(gml_lake *lake, gml_pool_id id, bool has_failed)
 {
     gml_device_halt(lake->driver->device);
     gml_status status = gml_pools_end(&lake->pools, id, has_failed);
+    gml_lake_note_reserved(lake);
     gml_device_go_on(lake->driver->device);
     return status;
 }
@@ -75,24 +82,10 @@ gml_lake_has_private_heaps(gml_lake *lake)
     return lake->pools.ops->create_private && !lake->driver->arena_bytes; /* both are fixed */
 }
 
-typedef struct listener {
-    void (*see)(void *context, const gml_pool_info *info);
-    void *context;
-} listener;
-
-static void
-pass_on(void *context, const gml_pool_info *info, gml_policy *policy)
-{
-    const listener *to = context;
-    (void)policy;
-    to->see(to->context, info);
-}
-
 void
 gml_lake_pools(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info), void *context)
 {
-    listener to = {see, context};
     pthread_mutex_lock(&lake->lock);
-    gml_pools_each(&lake->pools, pass_on, &to);
+    gml_pools_each(&lake->pools, see, context);
     pthread_mutex_unlock(&lake->lock);
 }

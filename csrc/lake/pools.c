@@ -2,6 +2,7 @@
 #include "lake/pools.h"
 
 #include "base/mix.h"
+#include "base/rounding.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -9,18 +10,31 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+/* What one capture holds that takes turns. */
+typedef struct graph {
+    gml_link link; /* must be first; in pool->graphs */
+    gml_heap heap;
+    bool is_open;    /* the capture goes on */
+    bool has_failed; /* no graph came of it */
+} graph;
+
 typedef struct pool {
     gml_link link; /* must be first; in gml_pools.all */
     gml_pool_id id;
     struct pool *next_alike; /* another pool whose id has the same key; or NULL */
     gml_heap heap;
+    gml_link graphs;    /* that take turns */
     gml_link begins;    /* begins of it that have not ended, the latest last */
     size_t use_count;   /* 0: idle memory may be released, and the pool goes when it is empty */
     uint64_t life;      /* see gml_pools_look_up() */
     size_t graph_count; /* captures begun, and states saved, since it was last without uses, less
                            failed captures */
     unsigned flags;     /* of gml_pool_flag */
+    bool is_entered;    /* since it was last without uses: by threads that capture nothing, or its
+                           state was saved */
 } pool;
+
+enum { TURN_CHUNK_BYTES = 2 << 20 }; /* of memory that takes turns, unless configured */
 
 typedef struct begin {
     gml_link link;    /* must be first; in gml_pools.begun */
@@ -28,6 +42,7 @@ typedef struct begin {
     pool *pool;
     pthread_t thread;
     bool is_capture;
+    graph *graph; /* of a capture that takes turns, else NULL */
 } begin;
 
 void
@@ -35,6 +50,7 @@ gml_pools_init(gml_pools *pools)
 {
     gml_list_init(&pools->all);
     gml_list_init(&pools->begun);
+    gml_list_init(&pools->turns.all);
 }
 
 static begin *
@@ -113,6 +129,15 @@ remove_by_id(gml_pools *pools, pool *removed)
     }
 }
 
+/* A heap that takes turns has a driver of its own, whose reasons are passed on. */
+static void
+pass_reason(gml_pools *pools, gml_status status, const gml_driver *from)
+{
+    if (status != GML_OK && from != pools->driver) {
+        gml_driver_take_reason(pools->driver, from);
+    }
+}
+
 /* ---- making and forgetting ------------------------------------------------------------------- */
 
 static uint64_t
@@ -135,19 +160,51 @@ add_pool(gml_pools *pools, gml_pool_id id)
     }
     added->id = id;
     added->life = next_life();
+    gml_list_init(&added->graphs);
     gml_list_init(&added->begins);
     gml_list_append(&pools->all, &added->link);
     add_by_id(pools, added);
     return added;
 }
 
+/* Gives the memory of a heap back, live blocks included. */
+static gml_status
+close_heap(gml_pools *pools, gml_heap *heap)
+{
+    gml_status status = GML_OK;
+    if (heap->policy) {
+        gml_driver *driver = heap->policy->driver;
+        status = heap->policy->ops->destroy(heap->policy);
+        if (driver != pools->driver) {
+            pass_reason(pools, status, driver);
+            gml_driver_close(driver);
+        }
+    }
+    if (heap->turn) {
+        gml_turn_leave(heap->turn);
+    }
+    pools->reserved_bytes -= heap->counted_bytes;
+    return status;
+}
+
+static gml_status
+forget_graph(gml_pools *pools, graph *forgotten)
+{
+    gml_status status = close_heap(pools, &forgotten->heap);
+    gml_list_remove(&forgotten->link);
+    free(forgotten);
+    return status;
+}
+
 /* Frees a pool with everything it holds. */
 static gml_status
 forget(gml_pools *pools, pool *forgotten)
 {
-    gml_policy *policy = forgotten->heap.policy;
-    gml_status status = policy ? policy->ops->destroy(policy) : GML_OK;
-    pools->reserved_bytes -= forgotten->heap.counted_bytes;
+    gml_status status = GML_OK;
+    while (!gml_list_is_empty(&forgotten->graphs)) {
+        status = gml_first_failure(status, forget_graph(pools, (graph *)forgotten->graphs.next));
+    }
+    status = gml_first_failure(status, close_heap(pools, &forgotten->heap));
     remove_by_id(pools, forgotten);
     gml_list_remove(&forgotten->link);
     free(forgotten);
@@ -158,7 +215,7 @@ forget(gml_pools *pools, pool *forgotten)
 static void
 forget_unused(gml_pools *pools, pool *candidate)
 {
-    if (!is_in_use(candidate) && !candidate->heap.policy) {
+    if (!is_in_use(candidate) && !candidate->heap.policy && gml_list_is_empty(&candidate->graphs)) {
         (void)forget(pools, candidate);
     }
 }
@@ -185,27 +242,60 @@ gml_pools_close(gml_pools *pools)
         first = gml_first_failure(first, forget(pools, (pool *)link));
     }
     gml_map_clear(&pools->by_id);
+    gml_turns_close(&pools->turns);
     gml_pools_init(pools);
     return first;
 }
 
 /* ---- heaps ----------------------------------------------------------------------------------- */
 
-/* Tells the heap whether graphs use it. */
+static void
+keep_heap(gml_heap *heap, bool is_kept)
+{
+    gml_policy *policy = heap->policy;
+    if (policy) {
+        policy->awaits_device |= policy->is_kept;
+        policy->is_kept = is_kept;
+    }
+}
+
+/* Tells the heaps whether graphs use them. */
 static void
 follow_graphs(pool *of)
 {
-    gml_policy *policy = of->heap.policy;
-    if (policy) {
-        policy->awaits_device |= policy->is_kept;
-        policy->is_kept = of->graph_count > 0;
+    bool is_kept = of->graph_count > 0;
+    keep_heap(&of->heap, is_kept);
+    for (gml_link *link = of->graphs.next; link != &of->graphs; link = link->next) {
+        graph *told = (graph *)link;
+        keep_heap(&told->heap, is_kept && !told->has_failed);
     }
+}
+
+/* The chunks of graphs that take turns have one size: each can lie where another one lies. */
+static gml_status
+make_turn_policy(gml_pools *pools, gml_heap *heap)
+{
+    gml_driver *driver;
+    gml_status status = gml_common_open(&heap->turn->common, &driver);
+    if (status != GML_OK) {
+        return status;
+    }
+    gml_knobs knobs = *pools->knobs;
+    if (!knobs.chunk_size) {
+        knobs.chunk_size = gml_round_up(TURN_CHUNK_BYTES, driver->info.granularity_bytes);
+    }
+    status = pools->ops->create_private(driver, pools->capacity_bytes, &knobs, &heap->policy);
+    if (status != GML_OK) {
+        pass_reason(pools, status, driver);
+        gml_driver_close(driver);
+    }
+    return status;
 }
 
 /* Blocks of a pool that are served whole are those of PyTorch, which never split them either. One
  * allocation in place of virtual memory has no room for a second range of addresses. */
 static gml_status
-make_heap(gml_pools *pools, pool *of)
+make_policy(gml_pools *pools, const pool *of, gml_heap *heap)
 {
     bool is_whole = of->flags & GML_POOL_IS_WHOLE;
     gml_knobs knobs = *pools->knobs;
@@ -214,24 +304,26 @@ make_heap(gml_pools *pools, pool *of)
         is_whole || pools->driver->arena_bytes ? &gml_caching_policy : pools->ops;
     gml_status (*create)(gml_driver *, uint64_t, const gml_knobs *, gml_policy **) =
         ops->create_private ? ops->create_private : ops->create;
-    gml_status status = create(pools->driver, pools->capacity_bytes, &knobs, &of->heap.policy);
-    if (status == GML_OK) {
-        of->heap.policy->pool = of->id;
-        of->heap.policy->finish_frees = pools->finish_frees;
-        of->heap.policy->finish_context = pools->finish_context;
-        follow_graphs(of);
-    }
-    return status;
+    return create(pools->driver, pools->capacity_bytes, &knobs, &heap->policy);
 }
 
+/* Makes the policy of a heap of the pool, if need be. */
 static gml_status
-use_heap(gml_pools *pools, pool *of, gml_heap **out)
+use_heap(gml_pools *pools, pool *of, gml_heap *heap, gml_heap **out)
 {
-    gml_status status = of->heap.policy ? GML_OK : make_heap(pools, of);
-    if (status == GML_OK) {
-        *out = &of->heap;
+    if (!heap->policy) {
+        gml_status status =
+            heap->turn ? make_turn_policy(pools, heap) : make_policy(pools, of, heap);
+        if (status != GML_OK) {
+            return status;
+        }
+        heap->policy->pool = of->id;
+        heap->policy->finish_frees = pools->finish_frees;
+        heap->policy->finish_context = pools->finish_context;
+        follow_graphs(of);
     }
-    return status;
+    *out = heap;
+    return GML_OK;
 }
 
 /* ---- uses ------------------------------------------------------------------------------------ */
@@ -254,8 +346,56 @@ gml_pools_hold(gml_pools *pools, gml_pool_id id)
     return hold(pools, id) ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
+static void
+end_use(pool *used)
+{
+    if (--used->use_count == 0) {
+        used->life = next_life();
+        used->graph_count = 0;
+        used->is_entered = false;
+        follow_graphs(used);
+    }
+}
+
+/* Whether captures in the pool can take turns. Where threads work in it without a capture, or it is
+ * put back into earlier states, its graphs share their memory by the rules of who does that. */
+static bool
+may_take_turns(const gml_pools *pools, const pool *candidate)
+{
+    return pools->ops->live_chunks && !pools->driver->arena_bytes &&
+           !(candidate->flags & GML_POOL_IS_WHOLE) && !candidate->is_entered;
+}
+
+/* *out is NULL where the captures of the pool take no turns. */
+static gml_status
+begin_graph(gml_pools *pools, pool *of, uint64_t turn, graph **out)
+{
+    *out = NULL;
+    if (!turn || !may_take_turns(pools, of)) {
+        return GML_OK;
+    }
+    if (gml_driver_is_frozen(pools->driver)) {
+        return gml_driver_fail(pools->driver, GML_UNSUPPORTED,
+                               "graphs that take turns are captured one after the other, and "
+                               "another capture is in progress on this device");
+    }
+    graph *begun = calloc(1, sizeof *begun);
+    if (begun) {
+        begun->heap.turn = gml_turn_join(&pools->turns, pools->driver, turn);
+    }
+    if (!begun || !begun->heap.turn) {
+        free(begun);
+        return gml_driver_fail(pools->driver, GML_NO_HOST_MEMORY,
+                               "the host has no memory for graphs that take turns");
+    }
+    begun->is_open = true;
+    gml_list_append(&of->graphs, &begun->link);
+    *out = begun;
+    return GML_OK;
+}
+
 gml_status
-gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture)
+gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn)
 {
     begin *added = calloc(1, sizeof *added);
     if (!added) {
@@ -268,6 +408,14 @@ gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture)
         return GML_NO_HOST_MEMORY;
     }
     *added = (begin){.pool = begun, .thread = pthread_self(), .is_capture = is_capture};
+    gml_status status = begin_graph(pools, begun, is_capture ? turn : 0, &added->graph);
+    if (status != GML_OK) {
+        end_use(begun);
+        forget_unused(pools, begun);
+        free(added);
+        return status;
+    }
+    begun->is_entered |= !is_capture;
     gml_list_append(&pools->begun, &added->link);
     gml_list_append(&begun->begins, &added->of_pool);
     if (is_capture) {
@@ -294,14 +442,33 @@ latest_of_pool(pool *wanted)
     return latest;
 }
 
-static void
-end_use(pool *used)
+/* Keeps what lives in the memory of the capture from its turn. */
+static gml_status
+settle(gml_pools *pools, const graph *ended)
 {
-    if (--used->use_count == 0) {
-        used->life = next_life();
-        used->graph_count = 0;
-        follow_graphs(used);
+    if (gml_driver_is_frozen(pools->driver)) {
+        return gml_driver_fail(pools->driver, GML_UNSUPPORTED,
+                               "graphs that take turns are captured one after the other, and "
+                               "another capture has begun meanwhile on this device");
     }
+    gml_status status = gml_turn_settle(ended->heap.policy);
+    pass_reason(pools, status, ended->heap.policy->driver);
+    return status;
+}
+
+/* Blocks of a failed capture may live on, so it settles too, where that is possible. */
+static gml_status
+end_graph(gml_pools *pools, graph *ended)
+{
+    gml_status status = GML_OK;
+    ended->is_open = false;
+    if (ended->heap.policy) {
+        status = settle(pools, ended);
+        ended->has_failed |= status != GML_OK;
+    } else {
+        (void)forget_graph(pools, ended);
+    }
+    return status;
 }
 
 gml_status
@@ -313,52 +480,89 @@ gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
         return refuse(pools, id, "is not begun");
     }
     bool is_capture = latest->is_capture;
+    graph *of = latest->graph;
     gml_list_remove(&latest->link);
     gml_list_remove(&latest->of_pool);
     free(latest);
     if (is_capture) {
         (void)__atomic_sub_fetch(&pools->driver->device->captures, 1, __ATOMIC_RELAXED);
     }
-    if (has_failed && ended->use_count) {
+    gml_status status = GML_OK;
+    if (of) {
+        of->has_failed = has_failed;
+        status = end_graph(pools, of);
+    }
+    if ((has_failed || status != GML_OK) && ended->use_count) {
         ended->graph_count -= is_capture && ended->graph_count;
         follow_graphs(ended);
         end_use(ended);
     }
     forget_unused(pools, ended);
-    return GML_OK;
+    return has_failed ? GML_OK : status;
 }
 
 /* ---- giving memory back ---------------------------------------------------------------------- */
 
-/* Releases the idle memory of a pool, and frees the pool once it is empty and unused. */
+/* Releases the idle memory of a heap. pre: no graph uses it. */
 static gml_status
-trim_pool(gml_pools *pools, pool *trimmed)
+trim_heap(gml_pools *pools, gml_heap *heap)
 {
-    gml_policy *policy = trimmed->heap.policy;
+    gml_policy *policy = heap->policy;
     uint64_t released_bytes = 0;
     gml_status status = GML_OK;
-    if (policy && policy->reserved_bytes) {
+    if (policy->reserved_bytes) {
         status = policy->ops->trim(policy, &released_bytes);
-        gml_pools_count(pools, &trimmed->heap);
-    }
-    if (!trimmed->heap.counted_bytes && !is_in_use(trimmed)) {
-        status = gml_first_failure(status, forget(pools, trimmed));
+        pass_reason(pools, status, policy->driver);
+        gml_pools_count(pools, heap);
     }
     return status;
+}
+
+/* The same for each graph's, which is freed once it is empty. */
+static gml_status
+trim_graphs(gml_pools *pools, pool *trimmed)
+{
+    gml_status first = GML_OK;
+    for (gml_link *link = trimmed->graphs.next, *next; link != &trimmed->graphs; link = next) {
+        next = link->next;
+        graph *candidate = (graph *)link;
+        gml_policy *policy = candidate->heap.policy;
+        if (candidate->is_open || policy->is_kept) {
+            continue;
+        }
+        first = gml_first_failure(first, trim_heap(pools, &candidate->heap));
+        if (!policy->reserved_bytes) {
+            first = gml_first_failure(first, forget_graph(pools, candidate));
+        }
+    }
+    return first;
 }
 
 /* A pool that lives will be asked for small blocks again. */
 #define SPARED_BYTES (UINT64_C(2) << 20)
 
 static bool
-may_trim(const pool *candidate, bool is_urgent)
+is_spared(const pool *candidate)
 {
-    const gml_policy *policy = candidate->heap.policy;
-    if (!policy || policy->is_kept) {
-        return false;
+    return is_begun(candidate) ||
+           (candidate->use_count > 0 && candidate->heap.policy->reserved_bytes <= SPARED_BYTES);
+}
+
+/* Releases the idle memory of a pool, except what is spared, and frees the pool once it is empty
+ * and unused. */
+static gml_status
+trim_pool(gml_pools *pools, pool *trimmed, bool is_urgent)
+{
+    gml_status status = trim_graphs(pools, trimmed);
+    const gml_policy *policy = trimmed->heap.policy;
+    if (policy && !policy->is_kept && (is_urgent || !is_spared(trimmed))) {
+        status = gml_first_failure(status, trim_heap(pools, &trimmed->heap));
     }
-    bool is_spared = candidate->use_count > 0 && policy->reserved_bytes <= SPARED_BYTES;
-    return is_urgent || !(is_spared || is_begun(candidate));
+    if (!trimmed->heap.counted_bytes && gml_list_is_empty(&trimmed->graphs) &&
+        !is_in_use(trimmed)) {
+        status = gml_first_failure(status, forget(pools, trimmed));
+    }
+    return status;
 }
 
 gml_status
@@ -367,11 +571,9 @@ gml_pools_trim(gml_pools *pools, bool is_urgent)
     gml_status first = GML_OK;
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
-        pool *candidate = (pool *)link;
-        if (may_trim(candidate, is_urgent)) {
-            first = gml_first_failure(first, trim_pool(pools, candidate));
-        }
+        first = gml_first_failure(first, trim_pool(pools, (pool *)link, is_urgent));
     }
+    gml_turns_trim(&pools->turns);
     return first;
 }
 
@@ -385,7 +587,7 @@ gml_pools_release(gml_pools *pools, gml_pool_id id)
     end_use(released);
     /* The use has ended whether or not the device takes its memory back now: a later trim will. */
     if (released->use_count == 0 && !gml_driver_is_frozen(pools->driver)) {
-        (void)trim_pool(pools, released);
+        (void)trim_pool(pools, released, true);
     } else {
         forget_unused(pools, released);
     }
@@ -419,6 +621,14 @@ is_captured(const gml_pools *pools, gml_stream stream, bool *out)
                : GML_OK;
 }
 
+/* The graph of the pool whose capture takes turns and goes on, or NULL. */
+static graph *
+open_graph(const pool *seen)
+{
+    graph *last = (graph *)seen->graphs.previous; /* no other can be open */
+    return !gml_list_is_empty(&seen->graphs) && last->is_open ? last : NULL;
+}
+
 gml_status
 gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out)
 {
@@ -428,14 +638,16 @@ gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **o
     }
     gml_status status = GML_OK;
     bool is_of_graph = false;
-    if (!wanted->graph_count) { /* a thread may enter a pool while its stream captures */
+    graph *open = open_graph(wanted);
+    if (open || !wanted->graph_count) { /* a thread may enter a pool while its stream captures */
         status = is_captured(pools, stream, &is_of_graph);
     }
-    if (status == GML_OK && is_of_graph) {
+    if (status == GML_OK && is_of_graph && !open) {
         wanted->graph_count++;
         follow_graphs(wanted);
     }
-    return status == GML_OK ? use_heap(pools, wanted, out) : status;
+    gml_heap *heap = open && is_of_graph ? &open->heap : &wanted->heap;
+    return status == GML_OK ? use_heap(pools, wanted, heap, out) : status;
 }
 
 gml_status
@@ -446,7 +658,7 @@ gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *li
         return refuse(pools, id, "is not in use");
     }
     *life = wanted->life;
-    return use_heap(pools, wanted, out);
+    return use_heap(pools, wanted, &wanted->heap, out);
 }
 
 gml_status
@@ -456,7 +668,7 @@ gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_hea
     if (!wanted || wanted->life != life) {
         return refuse(pools, id, "was released since its state was saved");
     }
-    return use_heap(pools, wanted, out);
+    return use_heap(pools, wanted, &wanted->heap, out);
 }
 
 void
@@ -464,6 +676,7 @@ gml_pools_keep(gml_pools *pools, gml_pool_id id)
 {
     pool *kept = find_pool(pools, id);
     kept->graph_count++;
+    kept->is_entered = true;
     follow_graphs(kept);
 }
 
@@ -491,7 +704,11 @@ gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out)
     const begin *latest = latest_capture(pools);
     bool is_of_graph = false;
     gml_status status = latest ? is_captured(pools, stream, &is_of_graph) : GML_OK;
-    return is_of_graph ? use_heap(pools, latest->pool, out) : status;
+    if (!is_of_graph) {
+        return status;
+    }
+    gml_heap *heap = latest->graph ? &latest->graph->heap : &latest->pool->heap;
+    return use_heap(pools, latest->pool, heap, out);
 }
 
 gml_status
@@ -517,20 +734,49 @@ gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_hea
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+static void
+visit_heaps(const pool *of, void (*see)(void *context, const gml_heap *heap), void *context)
+{
+    if (of->heap.policy) {
+        see(context, &of->heap);
+    }
+    for (const gml_link *link = of->graphs.next; link != &of->graphs; link = link->next) {
+        const graph *seen = (const graph *)link;
+        if (seen->heap.policy) {
+            see(context, &seen->heap);
+        }
+    }
+}
+
+static void
+add_bytes(void *context, const gml_heap *heap)
+{
+    *(uint64_t *)context +=
+        heap->turn ? gml_common_bytes(heap->policy->driver) : heap->counted_bytes;
+}
+
 void
-gml_pools_each(const gml_pools *pools,
-               void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
+gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool_info *info),
                void *context)
 {
     for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         const pool *seen = (const pool *)link;
-        const gml_pool_info info = {
+        gml_pool_info info = {
             .id = seen->id,
-            .reserved_bytes = seen->heap.counted_bytes,
             .use_count = seen->use_count,
             .flags = seen->flags,
             .is_kept = seen->graph_count > 0,
         };
-        see(context, &info, seen->heap.policy);
+        visit_heaps(seen, add_bytes, &info.reserved_bytes);
+        see(context, &info);
+    }
+}
+
+void
+gml_pools_each_heap(const gml_pools *pools, void (*see)(void *context, const gml_heap *heap),
+                    void *context)
+{
+    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        visit_heaps((const pool *)link, see, context);
     }
 }

@@ -4,6 +4,8 @@
  * first request, so nothing else touches its memory. Once a graph was captured in a pool, or its
  * state was saved, its heap is kept (gml_policy.is_kept) until its last use ends.
  *
+ * A capture that takes turns has a heap of its own in the pool (turns.h), kept alike.
+ *
  * While a capture is begun the device is frozen: see gml_device.captures.
  */
 #ifndef GML_LAKE_POOLS_H
@@ -11,12 +13,14 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "lake/turns.h"
 #include "policy/policy.h"
 
-/* The memory of a pool. */
+/* Memory of a pool. */
 typedef struct gml_heap {
     gml_policy *policy;     /* NULL before the first request */
-    uint64_t counted_bytes; /* of it in gml_pools.reserved_bytes */
+    gml_turn *turn;         /* whose memory it has; NULL: memory of its own */
+    uint64_t counted_bytes; /* of its own memory in gml_pools.reserved_bytes */
 } gml_heap;
 
 /* The fields before `all` are fixed when the lake opens. */
@@ -30,7 +34,8 @@ typedef struct gml_pools {
     gml_link all;            /* of pools, the oldest first */
     gml_map by_id;           /* the same */
     gml_link begun;          /* of begins that have not ended, the latest last */
-    uint64_t reserved_bytes; /* by all heaps */
+    uint64_t reserved_bytes; /* by all heaps that take no turns */
+    gml_turns turns;
 } gml_pools;
 
 /* pre: the fields before `all` are set. */
@@ -44,7 +49,7 @@ gml_status gml_pools_close(gml_pools *pools);
 
 /* See the functions of gmlake.h: gml_lake_hold_pool() and those that follow it there. */
 gml_status gml_pools_hold(gml_pools *pools, gml_pool_id id);
-gml_status gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture);
+gml_status gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn);
 gml_status gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed);
 gml_status gml_pools_release(gml_pools *pools, gml_pool_id id);
 gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set);
@@ -76,8 +81,17 @@ gml_status gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stre
 static inline void
 gml_pools_count(gml_pools *pools, gml_heap *heap)
 {
-    pools->reserved_bytes += heap->policy->reserved_bytes - heap->counted_bytes;
-    heap->counted_bytes = heap->policy->reserved_bytes;
+    if (!heap->turn) {
+        pools->reserved_bytes += heap->policy->reserved_bytes - heap->counted_bytes;
+        heap->counted_bytes = heap->policy->reserved_bytes;
+    }
+}
+
+/* The memory that all pools hold. */
+static inline uint64_t
+gml_pools_reserved(const gml_pools *pools)
+{
+    return pools->reserved_bytes + pools->turns.held_bytes;
 }
 
 /* Releases the idle memory of released pools, and frees those that are empty. Living pools that no
@@ -86,9 +100,12 @@ gml_pools_count(gml_pools *pools, gml_heap *heap)
  * is not frozen. */
 gml_status gml_pools_trim(gml_pools *pools, bool is_urgent);
 
-/* Calls `see` with each pool, the oldest first; the policy is NULL before the first request. */
-void gml_pools_each(const gml_pools *pools,
-                    void (*see)(void *context, const gml_pool_info *info, gml_policy *policy),
+/* Calls `see` with each pool, the oldest first. */
+void gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool_info *info),
                     void *context);
+
+/* Calls `see` with each heap that has a policy, in the order of their pools. */
+void gml_pools_each_heap(const gml_pools *pools, void (*see)(void *context, const gml_heap *heap),
+                         void *context);
 
 #endif

@@ -76,12 +76,9 @@ see_policy(look *taken, gml_policy *policy)
 }
 
 static void
-see_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+see_heap(void *context, const gml_heap *heap)
 {
-    (void)info;
-    if (policy) {
-        see_policy(context, policy);
-    }
+    see_policy(context, heap->policy);
 }
 
 static int
@@ -98,7 +95,7 @@ take_look(gml_lake *lake, gml_held_list *out)
     look taken = {.held = out, .is_ordered = true};
     out->count = 0;
     see_policy(&taken, lake->policy);
-    gml_pools_each(&lake->pools, see_pool, &taken);
+    gml_pools_each_heap(&lake->pools, see_heap, &taken);
     if (!taken.is_ordered && !taken.is_short) {
         qsort(out->list, out->count, sizeof *out->list, by_address);
     }

@@ -27,10 +27,9 @@ release_in(ending *of, gml_policy *policy)
 }
 
 static void
-release_in_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+release_in_heap(void *context, const gml_heap *heap)
 {
-    (void)info;
-    release_in(context, policy);
+    release_in(context, heap->policy);
 }
 
 /* The streams that use blocks first: the policies' calls are the last on the stream. */
@@ -46,7 +45,7 @@ forget_locked(gml_lake *lake, gml_stream stream)
     }
     gml_uses_forget(&lake->uses, stream);
     ending end = {stream, GML_OK};
-    gml_pools_each(&lake->pools, release_in_pool, &end);
+    gml_pools_each_heap(&lake->pools, release_in_heap, &end);
     release_in(&end, lake->policy);
     return end.status;
 }

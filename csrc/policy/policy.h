@@ -123,6 +123,10 @@ typedef struct gml_policy_ops {
      * chunks does not help, so trim() may resolve GML_OUT_OF_MEMORY. */
     gml_status (*take_chunk)(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
                              gml_stream stream, gml_block **out);
+    /* Calls `see` with the handle of each chunk in which a block lives, until it fails; returns
+     * that failure. With create_private(): graphs take turns in such pools. */
+    gml_status (*live_chunks)(gml_policy *self, gml_status (*see)(void *context, gml_handle handle),
+                              void *context);
     /* Memory that streams lent each other, see gml_stream_pair. Calls `see` with each pair. */
     gml_status (*release_stream)(gml_policy *self, gml_stream stream);
     gml_status (*mark_external_stream)(gml_policy *self, gml_stream stream);

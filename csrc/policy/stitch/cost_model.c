@@ -50,8 +50,11 @@ uint64_t
 gml_cost_model_room(const gml_base_range *range)
 {
     uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
-    return least(least(space_bytes, gml_device_room(range->driver->device)),
-                 gml_driver_left(range->driver));
+    uint64_t device_bytes =
+        least(gml_device_room(range->driver->device), gml_driver_left(range->driver));
+    uint64_t spare_bytes = gml_driver_spare(range->driver);
+    return spare_bytes < space_bytes ? spare_bytes + least(space_bytes - spare_bytes, device_bytes)
+                                     : space_bytes;
 }
 
 bool

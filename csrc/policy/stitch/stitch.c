@@ -236,6 +236,7 @@ const gml_policy_ops gml_stitch_policy = {
     .visit = gml_stitch_visit,
     .chunk = find_chunk,
     .take_chunk = gml_stitch_take_chunk,
+    .live_chunks = gml_stitch_live_chunks,
     .release_stream = gml_stream_cache_release,
     .mark_external_stream = gml_stream_cache_mark_external,
     .order_streams = gml_share_order,

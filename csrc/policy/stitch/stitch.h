@@ -188,6 +188,11 @@ GML_SEAM gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted,
                                           uint64_t missing_bytes, gml_stream stream,
                                           gml_block **out);
 
+/* See gml_policy_ops. */
+gml_status gml_stitch_live_chunks(gml_policy *self,
+                                  gml_status (*see)(void *context, gml_handle handle),
+                                  void *context);
+
 /* ---- choose.c: which bytes serve a request --------------------------------------------------- */
 
 typedef struct gml_choice {

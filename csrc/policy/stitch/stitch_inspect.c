@@ -195,49 +195,103 @@ is_base_slab(const gml_extent *extent)
     return holder && holder->slab && !holder->view;
 }
 
-static void
-visit_base_slab(const gml_placement *placement, const gml_visitor *visitor)
+/* Whether the memory there is told of here; else another driver that maps it does. */
+static bool
+is_told(const gml_base_range *range, uint64_t offset)
 {
+    uint64_t slot = gml_base_range_chunk_begin(range, offset) / range->granule_bytes;
+    return gml_driver_stands_for(range->driver, range->handles[slot]);
+}
+
+static void
+visit_base_slab(const gml_base_range *range, const gml_placement *placement,
+                const gml_visitor *visitor)
+{
+    bool is_here = is_told(range, placement->runs[0].offset);
     const gml_span_info span = {
         .address = placement->block.address,
         .size_bytes = placement->block.block_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
         .stream = placement->cache->timeline.stream,
         .is_small = true,
-        .kind = GML_SPAN_BASE,
+        .is_view = !is_here,
+        .kind = is_here ? GML_SPAN_BASE : GML_SPAN_VIEW,
     };
     visitor->span(visitor->context, &span);
     gml_slab_visit(placement->slab, visitor);
 }
 
+/* A place in the base range. */
+typedef struct spot {
+    const gml_extent *extent;
+    uint64_t offset; /* in it */
+} spot;
+
+/* The end of what is told of alike from there on, in one extent: only what is free is cut. */
+static uint64_t
+part_end(const gml_base_range *range, spot at)
+{
+    uint64_t end = at.extent->offset + at.extent->size_bytes;
+    if (!range->driver->ops->stands_for || at.extent->kind != GML_EXTENT_FREE) {
+        return end;
+    }
+    uint64_t next = gml_base_range_boundary(range, at.offset + 1);
+    while (next < end && is_told(range, next) == is_told(range, at.offset)) {
+        next += gml_base_range_chunk_bytes(range, next);
+    }
+    return next < end ? next : end;
+}
+
+static spot
+next_spot(const gml_base_range *range, spot at)
+{
+    uint64_t end = part_end(range, at);
+    const gml_extent *extent = at.extent;
+    extent = end < extent->offset + extent->size_bytes ? extent : extent->next;
+    return (spot){extent, end};
+}
+
+/* Whether a run goes on there: present, and in no span of its own. */
+static bool
+is_in_run(const gml_extent *extent)
+{
+    return extent && extent->kind != GML_EXTENT_ABSENT && !is_base_slab(extent);
+}
+
 /* Extents of a view count as used here; the request is reported with the view. */
 static void
-visit_extent(const gml_base_range *range, const gml_extent *extent, const gml_visitor *visitor)
+visit_part(const gml_base_range *range, spot at, const gml_visitor *visitor)
 {
-    const gml_placement *holder = live_holder(extent);
+    const gml_placement *holder = live_holder(at.extent);
     const gml_range_info info = {
-        .address = range->base + extent->offset,
-        .size_bytes = extent->size_bytes,
+        .address = range->base + at.offset,
+        .size_bytes = part_end(range, at) - at.offset,
         .requested_bytes = holder && !holder->view ? holder->block.requested_bytes : 0,
         .is_used = holder != NULL,
     };
     visitor->range(visitor->context, &info);
 }
 
-/* One span: present extents from `first` on, as far as they are contiguous. Returns the extent
- * behind it. */
-static const gml_extent *
-visit_base_run(const gml_base_range *range, const gml_extent *first, const gml_visitor *visitor)
+/* One span: from `first` on, as far as it is contiguous and told of alike. Returns the place behind
+ * it. */
+static spot
+visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visitor)
 {
-    gml_span_info span = {.address = range->base + first->offset, .kind = GML_SPAN_BASE};
-    const gml_extent *end = first;
-    for (; end && end->kind != GML_EXTENT_ABSENT && !is_base_slab(end); end = end->next) {
-        span.size_bytes += end->size_bytes;
-        span.used_bytes += live_holder(end) ? end->size_bytes : 0;
+    bool is_here = is_told(range, first.offset);
+    gml_span_info span = {.address = range->base + first.offset,
+                          .is_view = !is_here,
+                          .kind = is_here ? GML_SPAN_BASE : GML_SPAN_VIEW};
+    spot end = first;
+    while (is_in_run(end.extent) && is_told(range, end.offset) == is_here) {
+        uint64_t size_bytes = part_end(range, end) - end.offset;
+        span.size_bytes += size_bytes;
+        span.used_bytes += live_holder(end.extent) ? size_bytes : 0;
+        end = next_spot(range, end);
     }
     visitor->span(visitor->context, &span);
-    for (const gml_extent *extent = first; extent != end; extent = extent->next) {
-        visit_extent(range, extent, visitor);
+    for (spot at = first; at.extent != end.extent || at.offset != end.offset;
+         at = next_spot(range, at)) {
+        visit_part(range, at, visitor);
     }
     return end;
 }
@@ -250,10 +304,14 @@ visit_base_range(const gml_base_range *range, const gml_visitor *visitor)
         if (extent->kind == GML_EXTENT_ABSENT) {
             extent = extent->next;
         } else if (is_base_slab(extent)) {
-            visit_base_slab(live_holder(extent), visitor);
+            visit_base_slab(range, live_holder(extent), visitor);
             extent = extent->next;
         } else {
-            extent = visit_base_run(range, extent, visitor);
+            spot at = {extent, extent->offset};
+            while (is_in_run(at.extent)) {
+                at = visit_base_span(range, at, visitor);
+            }
+            extent = at.extent;
         }
     }
 }

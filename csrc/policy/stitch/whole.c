@@ -110,3 +110,25 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     }
     return status;
 }
+
+gml_status
+gml_stitch_live_chunks(gml_policy *self, gml_status (*see)(void *context, gml_handle handle),
+                       void *context)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    const gml_base_range *range = &stitch->range;
+    gml_stream_caches_flush(stitch);
+    gml_status status = GML_OK;
+    uint64_t seen_end = 0; /* neighbours may live in one chunk */
+    const gml_extent *extent = gml_base_range_find(range, 0);
+    for (; extent && status == GML_OK; extent = extent->next) {
+        uint64_t at = gml_base_range_chunk_begin(range, extent->offset);
+        at = at < seen_end ? seen_end : at;
+        while (extent->kind == GML_EXTENT_USED && at < extent->offset + extent->size_bytes &&
+               status == GML_OK) {
+            status = see(context, range->handles[at / range->granule_bytes]);
+            at = seen_end = at + gml_base_range_chunk_bytes(range, at);
+        }
+    }
+    return status;
+}

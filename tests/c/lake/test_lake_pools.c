@@ -54,10 +54,9 @@ reserved(gml_lake *lake)
 }
 
 static void
-count_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+count_pool(void *context, const gml_pool_info *info)
 {
     (void)info;
-    (void)policy;
     (*(size_t *)context)++;
 }
 

@@ -1,0 +1,481 @@
+/* Pieces of common memory, and the handles and mappings of each driver that has them. */
+#include "driver/common.h"
+
+#include "base/list.h"
+#include "base/pool.h"
+#include "base/status.h"
+#include "driver/wrapped.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+typedef struct sharer sharer;
+
+/* Physical memory. */
+typedef struct piece {
+    gml_tree_node node; /* must be first; in gml_common.pieces: its number is the address */
+    gml_handle handle;  /* of the inner driver */
+    uint64_t size_bytes;
+    gml_link users; /* chunks, the oldest first */
+    bool is_kept;   /* by its only user: no longer among the pieces that are shared */
+} piece;
+
+/* Physical memory as the user of a driver knows it. */
+typedef struct chunk {
+    gml_link link; /* must be first; in piece->users */
+    piece *piece;  /* NULL: released, and still mapped */
+    sharer *owner;
+    gml_link mappings;
+} chunk;
+
+typedef struct mapping {
+    gml_tree_node node; /* must be first; by address, its size is unused */
+    gml_link of_chunk;
+    chunk *chunk;
+    uint64_t size_bytes;
+    bool is_open;   /* access was set */
+    bool is_absent; /* lost: the driver refused to map it again */
+} mapping;
+
+struct sharer {
+    gml_wrapped wrapped; /* must be first */
+    gml_common *common;
+    uint64_t last_number; /* the pieces up to this one were taken, or are of another size */
+    gml_handle last_handle;
+    uint64_t bytes;      /* that this driver stands for */
+    size_t absent_count; /* mappings that are absent */
+    gml_map chunks;      /* handle here -> chunk */
+    gml_tree mappings;   /* by address */
+    gml_pool chunk_objects, mapping_objects;
+};
+
+static sharer *
+sharer_of(gml_driver *self)
+{
+    return (sharer *)(void *)self;
+}
+
+static mapping *
+mapping_of_link(gml_link *link)
+{
+    return (mapping *)(void *)((char *)link - offsetof(mapping, of_chunk));
+}
+
+/* The first mapping at or behind an address, or NULL. */
+static mapping *
+mapping_from(const sharer *self, gml_address address)
+{
+    return (mapping *)(void *)gml_tree_at_least(&self->mappings, 0, address);
+}
+
+/* Each call is a counted one of the inner driver. */
+#define PASS(upper, lower, parameters, arguments, cost_bytes)                                      \
+    static gml_status pass_##lower parameters                                                      \
+    {                                                                                              \
+        gml_driver *driver = gml_wrapped_inner(self);                                              \
+        return gml_wrapped_relay(self, gml_driver_##lower arguments);                              \
+    }
+GML_DRIVER_TABLE(PASS, PASS)
+#undef PASS
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* A piece without users that no driver knows yet. */
+static gml_status
+make_piece(gml_driver *self, uint64_t size_bytes, piece **out)
+{
+    gml_common *common = sharer_of(self)->common;
+    piece *made = calloc(1, sizeof *made);
+    if (!made) {
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
+    }
+    gml_status status = pass_create(self, size_bytes, &made->handle);
+    if (status != GML_OK) {
+        free(made);
+        return status;
+    }
+    made->size_bytes = size_bytes;
+    gml_list_init(&made->users);
+    *common->held_bytes += size_bytes;
+    *out = made;
+    return GML_OK;
+}
+
+static void
+share_piece(gml_common *common, piece *shared)
+{
+    shared->is_kept = false;
+    shared->node.address = ++common->last_number;
+    gml_tree_insert(&common->pieces, &shared->node);
+}
+
+/* Releases a piece without users. */
+static gml_status
+end_piece(gml_common *common, piece *ended)
+{
+    gml_status status = gml_driver_release(common->driver, ended->handle);
+    if (status != GML_OK) {
+        return status;
+    }
+    if (!ended->is_kept) {
+        gml_tree_remove(&common->pieces, &ended->node);
+    }
+    *common->held_bytes -= ended->size_bytes;
+    free(ended);
+    return GML_OK;
+}
+
+static void
+add_user(piece *used, chunk *user)
+{
+    user->owner->bytes += gml_list_is_empty(&used->users) ? used->size_bytes : 0;
+    user->piece = used;
+    gml_list_append(&used->users, &user->link);
+}
+
+/* The next user stands for the memory. */
+static void
+remove_user(chunk *user)
+{
+    piece *used = user->piece;
+    bool was_first = used->users.next == &user->link;
+    gml_list_remove(&user->link);
+    if (was_first) {
+        user->owner->bytes -= used->size_bytes;
+        if (!gml_list_is_empty(&used->users)) {
+            ((chunk *)(void *)used->users.next)->owner->bytes += used->size_bytes;
+        }
+    }
+}
+
+static bool
+is_only_user(const chunk *user)
+{
+    return user->link.next == user->link.previous;
+}
+
+/* The next piece of that size which this driver has not taken, made if there is none. */
+static gml_status
+take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
+{
+    sharer *taker = sharer_of(self);
+    gml_common *common = taker->common;
+    gml_tree_node *node = gml_tree_at_least(&common->pieces, 0, taker->last_number + 1);
+    while (node && ((piece *)(void *)node)->size_bytes != size_bytes) {
+        node = gml_tree_next(node);
+    }
+    gml_status status = GML_OK;
+    if (node) {
+        *out = (piece *)(void *)node;
+    } else if ((status = make_piece(self, size_bytes, out)) == GML_OK) {
+        share_piece(common, *out);
+    }
+    if (status == GML_OK) {
+        taker->last_number = (*out)->node.address;
+    }
+    return status;
+}
+
+/* ---- physical memory ------------------------------------------------------------------------- */
+
+static gml_status
+create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
+{
+    sharer *owner = sharer_of(self);
+    chunk *made = gml_pool_take(&owner->chunk_objects);
+    if (!made || gml_map_reserve(&owner->chunks, 1) != GML_OK) {
+        gml_pool_give(&owner->chunk_objects, made);
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
+    }
+    piece *taken;
+    gml_status status = take_piece(self, size_bytes, &taken);
+    if (status != GML_OK) {
+        gml_pool_give(&owner->chunk_objects, made);
+        return status;
+    }
+    made->owner = owner;
+    gml_list_init(&made->mappings);
+    add_user(taken, made);
+    *out = ++owner->last_handle;
+    (void)gml_map_insert(&owner->chunks, *out, made);
+    return GML_OK;
+}
+
+/* Frees what is left of a released chunk once nothing maps it. */
+static void
+forget_chunk(chunk *released)
+{
+    if (!released->piece && gml_list_is_empty(&released->mappings)) {
+        gml_pool_give(&released->owner->chunk_objects, released);
+    }
+}
+
+static gml_status
+release(gml_driver *self, gml_handle handle)
+{
+    sharer *owner = sharer_of(self);
+    chunk *released = gml_map_find(&owner->chunks, handle);
+    if (!released) {
+        return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
+    }
+    piece *used = released->piece;
+    bool is_last = is_only_user(released);
+    remove_user(released);
+    gml_status status = is_last ? gml_wrapped_relay(self, end_piece(owner->common, used)) : GML_OK;
+    if (status != GML_OK) {
+        add_user(used, released);
+        return status;
+    }
+    released->piece = NULL;
+    (void)gml_map_take(&owner->chunks, handle);
+    forget_chunk(released);
+    return GML_OK;
+}
+
+/* ---- mappings -------------------------------------------------------------------------------- */
+
+static gml_status
+map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
+{
+    sharer *owner = sharer_of(self);
+    chunk *mapped = gml_map_find(&owner->chunks, handle);
+    if (!mapped) {
+        return gml_driver_fail(self, GML_MISUSE, "map: %" PRIu64 " is no handle", handle);
+    }
+    mapping *made = gml_pool_take(&owner->mapping_objects);
+    if (!made) {
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "map: no host memory for a mapping");
+    }
+    gml_status status = pass_map(self, address, size_bytes, mapped->piece->handle);
+    if (status != GML_OK) {
+        gml_pool_give(&owner->mapping_objects, made);
+        return status;
+    }
+    made->node.address = address;
+    made->size_bytes = size_bytes;
+    made->chunk = mapped;
+    gml_list_append(&mapped->mappings, &made->of_chunk);
+    gml_tree_insert(&owner->mappings, &made->node);
+    return GML_OK;
+}
+
+/* Unmaps one mapping below, unless it is absent, which it is then. */
+static gml_status
+lose(gml_driver *self, mapping *lost)
+{
+    gml_status status =
+        lost->is_absent ? GML_OK : pass_unmap(self, lost->node.address, lost->size_bytes);
+    if (status == GML_OK && !lost->is_absent) {
+        lost->is_absent = true;
+        sharer_of(self)->absent_count++;
+    }
+    return status;
+}
+
+/* The same for all mappings of a range: in one call, unless some are absent. */
+static gml_status
+lose_range(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    if (!sharer_of(self)->absent_count) {
+        return pass_unmap(self, address, size_bytes);
+    }
+    gml_status status = GML_OK;
+    mapping *at = mapping_from(sharer_of(self), address);
+    while (at && at->node.address < address + size_bytes && status == GML_OK) {
+        status = lose(self, at);
+        at = (mapping *)(void *)gml_tree_next(&at->node);
+    }
+    return status;
+}
+
+static gml_status
+unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    sharer *owner = sharer_of(self);
+    gml_status status = lose_range(self, address, size_bytes);
+    mapping *at = status == GML_OK ? mapping_from(owner, address) : NULL;
+    while (at && at->node.address < address + size_bytes) {
+        mapping *gone = at;
+        at = (mapping *)(void *)gml_tree_next(&at->node);
+        owner->absent_count -= gone->is_absent;
+        gml_tree_remove(&owner->mappings, &gone->node);
+        gml_list_remove(&gone->of_chunk);
+        forget_chunk(gone->chunk);
+        gml_pool_give(&owner->mapping_objects, gone);
+    }
+    return status;
+}
+
+static gml_status
+set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    gml_status status = pass_set_access(self, address, size_bytes);
+    mapping *at = status == GML_OK ? mapping_from(sharer_of(self), address) : NULL;
+    while (at && at->node.address < address + size_bytes) {
+        at->is_open = true;
+        at = (mapping *)(void *)gml_tree_next(&at->node);
+    }
+    return status;
+}
+
+static gml_status
+export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
+{
+    const chunk *exported = gml_map_find(&sharer_of(self)->chunks, handle);
+    return exported ? gml_wrapped_relay(self, gml_driver_export_file(gml_wrapped_inner(self),
+                                                                     exported->piece->handle,
+                                                                     is_kept, out))
+                    : gml_driver_fail(self, GML_MISUSE, "export: %" PRIu64 " is no handle", handle);
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+/* Puts another piece at one address. */
+static gml_status
+replace(gml_driver *self, mapping *at, const piece *by)
+{
+    gml_status status = lose(self, at);
+    if (status == GML_OK) {
+        status = pass_map(self, at->node.address, at->size_bytes, by->handle);
+    }
+    if (status == GML_OK) {
+        at->is_absent = false;
+        sharer_of(self)->absent_count--;
+        status = at->is_open ? pass_set_access(self, at->node.address, at->size_bytes) : GML_OK;
+    }
+    return status;
+}
+
+/* At all addresses of a chunk, or as before. */
+static gml_status
+replace_all(gml_driver *self, chunk *of, const piece *by)
+{
+    gml_status status = GML_OK;
+    gml_link *link = of->mappings.next;
+    for (; link != &of->mappings && status == GML_OK; link = link->next) {
+        status = replace(self, mapping_of_link(link), by);
+    }
+    gml_driver_begin_undo(self);
+    for (gml_link *end = link, *undone = of->mappings.next; status != GML_OK && undone != end;
+         undone = undone->next) {
+        (void)replace(self, mapping_of_link(undone), of->piece);
+    }
+    gml_driver_end_undo(self);
+    return status;
+}
+
+gml_status
+gml_common_keep(gml_driver *driver, gml_handle handle)
+{
+    sharer *owner = sharer_of(driver);
+    chunk *kept = gml_map_find(&owner->chunks, handle);
+    piece *shared = kept->piece, *own;
+    if (shared->is_kept) {
+        return GML_OK;
+    }
+    if (is_only_user(kept)) {
+        gml_tree_remove(&owner->common->pieces, &shared->node);
+        shared->is_kept = true;
+        return GML_OK;
+    }
+    gml_status status = make_piece(driver, shared->size_bytes, &own);
+    if (status != GML_OK) {
+        return status;
+    }
+    own->is_kept = true;
+    status = replace_all(driver, kept, own);
+    if (status == GML_OK) {
+        remove_user(kept);
+        add_user(own, kept);
+        return GML_OK;
+    }
+    if (end_piece(owner->common, own) != GML_OK) {
+        share_piece(owner->common, own);
+    }
+    return status;
+}
+
+gml_status
+gml_common_trim(gml_common *common)
+{
+    gml_status first = GML_OK;
+    for (gml_tree_node *node = gml_tree_first(&common->pieces), *next; node; node = next) {
+        next = gml_tree_next(node);
+        piece *left = (piece *)(void *)node;
+        if (gml_list_is_empty(&left->users)) {
+            first = gml_first_failure(first, end_piece(common, left));
+        }
+    }
+    return first;
+}
+
+/* Pieces that this driver has not taken yet. */
+static uint64_t
+spare_bytes(const gml_driver *self)
+{
+    const sharer *asked = (const sharer *)(const void *)self;
+    uint64_t bytes = 0;
+    const gml_tree_node *node =
+        gml_tree_at_least(&asked->common->pieces, 0, asked->last_number + 1);
+    for (; node; node = gml_tree_next(node)) {
+        bytes += ((const piece *)(const void *)node)->size_bytes;
+    }
+    return bytes;
+}
+
+static bool
+stands_for(gml_driver *self, gml_handle handle)
+{
+    const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
+    return asked && asked->piece->users.next == &asked->link;
+}
+
+uint64_t
+gml_common_bytes(const gml_driver *driver)
+{
+    return ((const sharer *)(const void *)driver)->bytes;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void
+destroy(gml_driver *self)
+{
+    sharer *closed = sharer_of(self);
+    gml_map_clear(&closed->chunks);
+    gml_pool_clear(&closed->chunk_objects);
+    gml_pool_clear(&closed->mapping_objects);
+    free(closed);
+}
+
+gml_status
+gml_common_open(gml_common *common, gml_driver **out)
+{
+    sharer *opened = calloc(1, sizeof *opened);
+    if (!opened) {
+        return gml_driver_fail(common->driver, GML_NO_HOST_MEMORY,
+                               "no host memory for graphs that take turns");
+    }
+    gml_wrap(&opened->wrapped, common->driver, destroy);
+    opened->common = common;
+    opened->chunk_objects.object_bytes = sizeof(chunk);
+    opened->mapping_objects.object_bytes = sizeof(mapping);
+    gml_driver_ops *ops = &opened->wrapped.ops;
+#define COUNT(upper, lower, parameters, arguments, cost_bytes) ops->lower = pass_##lower;
+    GML_DRIVER_TABLE(COUNT, COUNT)
+#undef COUNT
+    ops->create = create;
+    ops->release = release;
+    ops->map = map;
+    ops->unmap = unmap;
+    ops->set_access = set_access;
+    ops->export_file = export_file;
+    ops->spare_bytes = spare_bytes;
+    ops->stands_for = stands_for;
+    ops->behind_malloc = NULL;
+    ops->expect_malloc = NULL;
+    opened->wrapped.base.has_own_account = true;
+    *out = &opened->wrapped.base;
+    return GML_OK;
+}

@@ -1,0 +1,679 @@
+/* Graphs that take turns, over every policy: what they share, what stays each graph's own, and what
+ * comes back. Where a policy does not stitch they share nothing, and all else holds. */
+#include "driver/streams.h"
+#include "gmlake_sleep.h"
+#include "lake/lake.h"
+#include "support/census.h"
+#include "support/contract.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { EAGER = 1, CAPTURER = 5, OTHER_CAPTURER = 6, TURN = 3, OTHER_TURN = 4 };
+
+static const gml_pool_id SHARED = {0, 99};
+
+/* Without the checker of the order of streams, which takes graphs on two streams for a race: it
+ * knows nothing of promises. */
+static gml_lake *
+open_lake(uint64_t capacity_bytes)
+{
+    return lake_open_unchecked(capacity_bytes);
+}
+
+static bool
+shares(gml_lake *lake)
+{
+    return lake->pools.ops->live_chunks != NULL;
+}
+
+static void
+set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)
+{
+    CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
+}
+
+static void
+begin(gml_lake *lake, gml_pool_id id, uint64_t turn)
+{
+    CHECK_OK(gml_lake_begin_pool_in_turn(lake, id, turn));
+    set_capturing(lake, CAPTURER, true);
+}
+
+static gml_status
+try_end(gml_lake *lake, gml_pool_id id)
+{
+    set_capturing(lake, CAPTURER, false);
+    return gml_lake_end_pool(lake, id);
+}
+
+static void
+end(gml_lake *lake, gml_pool_id id)
+{
+    CHECK_OK(try_end(lake, id));
+}
+
+static uint64_t
+reserved(gml_lake *lake)
+{
+    uint64_t reserved_bytes = lake_stats_of(lake).reserved_bytes;
+    CHECK_EQ(lake->driver->held_bytes, reserved_bytes);
+    CHECK_OK(gml_lake_check(lake));
+    return reserved_bytes;
+}
+
+/* The same, and every byte of it is told of once. */
+static uint64_t
+counted(gml_lake *lake)
+{
+    uint64_t reserved_bytes = reserved(lake);
+    CHECK_EQ(census_of(lake).physical_bytes, reserved_bytes);
+    return reserved_bytes;
+}
+
+typedef struct graph {
+    gml_pool_id id;
+    gml_address output, temporary; /* the second was freed before the capture ended */
+    uint64_t output_bytes, temporary_bytes;
+} graph;
+
+static graph
+capture(gml_lake *lake, gml_pool_id id, uint64_t turn, uint64_t temporary_bytes,
+        uint64_t output_bytes)
+{
+    begin(lake, id, turn);
+    graph made = {id, 0, 0, output_bytes, temporary_bytes};
+    made.temporary = lake_take(lake, temporary_bytes, CAPTURER);
+    made.output = lake_take(lake, output_bytes, CAPTURER);
+    lake_give(lake, made.temporary);
+    end(lake, id);
+    return made;
+}
+
+/* Nothing on `sim`, whose memory has no bytes. */
+static void
+write_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
+{
+    void *bytes;
+    if (lake_is_host()) {
+        CHECK_OK(gml_driver_bytes(lake->driver, address, size_bytes, &bytes));
+        memset(bytes, value, size_bytes);
+    }
+}
+
+static bool
+are_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
+{
+    const unsigned char *bytes = NULL;
+    if (!lake_is_host()) {
+        return true;
+    }
+    CHECK_OK(gml_driver_bytes(lake->driver, address, size_bytes, (void **)&bytes));
+    uint64_t i = 0;
+    while (i < size_bytes && bytes[i] == value) {
+        i++;
+    }
+    return i == size_bytes;
+}
+
+static void
+drop(gml_lake *lake, const graph *ended)
+{
+    lake_give(lake, ended->output);
+    CHECK_OK(gml_lake_release_pool(lake, ended->id));
+}
+
+static const uint64_t SIZES[] = {10 * MIB, 40 * MIB, 24 * MIB, 40 * MIB, 6 * MIB};
+enum { GRAPHS = sizeof SIZES / sizeof *SIZES };
+
+static gml_pool_id
+own_pool(size_t i)
+{
+    return (gml_pool_id){1, 10 + i};
+}
+
+TEST(temporaries_take_as_much_as_the_largest)
+{
+    for (int is_one_pool = 0; is_one_pool < 2; is_one_pool++) {
+        gml_lake *lake = open_lake(0);
+        graph graphs[GRAPHS];
+        for (size_t i = 0; i < GRAPHS; i++) {
+            gml_pool_id id = is_one_pool ? SHARED : own_pool(i);
+            graphs[i] = capture(lake, id, TURN, SIZES[i], 4 * MIB);
+            (void)counted(lake);
+        }
+        if (shares(lake)) {
+            CHECK_EQ(counted(lake), 40 * MIB + GRAPHS * 4 * MIB);
+        }
+        for (size_t i = 0; i < GRAPHS; i++) {
+            drop(lake, &graphs[i]);
+            (void)counted(lake);
+        }
+        lake_finish(lake);
+    }
+}
+
+TEST(other_turns_and_none_share_nothing)
+{
+    gml_lake *lake = open_lake(0);
+    graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
+    uint64_t alone = reserved(lake);
+    graph second = capture(lake, own_pool(1), OTHER_TURN, 40 * MIB, 4 * MIB);
+    CHECK_EQ(reserved(lake), 2 * alone);
+    graph third = capture(lake, own_pool(2), 0, 40 * MIB, 4 * MIB);
+    CHECK_EQ(reserved(lake), 3 * alone);
+    drop(lake, &first);
+    CHECK_EQ(reserved(lake), 2 * alone);
+    drop(lake, &second);
+    drop(lake, &third);
+    lake_finish(lake);
+}
+
+TEST(each_graph_has_its_addresses_and_its_outputs)
+{
+    gml_lake *lake = open_lake(0);
+    graph graphs[GRAPHS];
+    for (size_t i = 0; i < GRAPHS; i++) {
+        graphs[i] = capture(lake, own_pool(i), TURN, SIZES[i], 4 * MIB);
+        write_bytes(lake, graphs[i].output, graphs[i].output_bytes, 100 + (int)i);
+        for (size_t j = 0; j < i; j++) {
+            CHECK(graphs[j].output != graphs[i].output);
+            CHECK(graphs[j].temporary != graphs[i].temporary);
+        }
+    }
+    for (size_t i = 0; i < GRAPHS; i++) { /* as replays would */
+        write_bytes(lake, graphs[i].temporary, graphs[i].temporary_bytes, (int)i);
+    }
+    for (size_t i = 0; i < GRAPHS; i++) {
+        CHECK(are_bytes(lake, graphs[i].output, graphs[i].output_bytes, 100 + (int)i));
+    }
+    bool is_same = are_bytes(lake, graphs[0].temporary, SIZES[GRAPHS - 1], GRAPHS - 1);
+    CHECK(lake_is_host() ? is_same == shares(lake) : is_same);
+    for (size_t i = 0; i < GRAPHS; i++) {
+        drop(lake, &graphs[i]);
+    }
+    lake_finish(lake);
+}
+
+/* The first takes what is new, which it may keep; the others have to have it replaced. */
+TEST(outputs_between_temporaries_are_kept)
+{
+    gml_lake *lake = open_lake(0);
+    enum { PARTS = 12 };
+    gml_address outputs[GRAPHS][PARTS], temporaries[GRAPHS][PARTS];
+    for (size_t i = 0; i < GRAPHS; i++) {
+        begin(lake, own_pool(i), TURN);
+        for (size_t part = 0; part < PARTS; part++) {
+            temporaries[i][part] = lake_take(lake, 3 * MIB, CAPTURER);
+            outputs[i][part] = lake_take(lake, 70000 * (1 + part), CAPTURER);
+        }
+        for (size_t part = 0; part < PARTS; part++) {
+            lake_give(lake, temporaries[i][part]);
+        }
+        end(lake, own_pool(i));
+        for (size_t part = 0; part < PARTS; part++) {
+            write_bytes(lake, outputs[i][part], 70000 * (1 + part), (int)(16 * i + part));
+        }
+    }
+    for (size_t i = 0; i < GRAPHS; i++) {
+        for (size_t part = 0; part < PARTS; part++) {
+            write_bytes(lake, temporaries[i][part], 3 * MIB, 255);
+        }
+    }
+    (void)counted(lake);
+    for (size_t i = 0; i < GRAPHS; i++) {
+        for (size_t part = 0; part < PARTS; part++) {
+            CHECK(are_bytes(lake, outputs[i][part], 70000 * (1 + part), (int)(16 * i + part)));
+            lake_give(lake, outputs[i][part]);
+        }
+        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
+    }
+    lake_finish(lake);
+}
+
+TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses)
+{
+    gml_lake *lake = open_lake(0);
+    gml_address outputs[2];
+    for (size_t i = 0; i < 2; i++) {
+        begin(lake, own_pool(i), TURN);
+        gml_address pieces[8];
+        for (size_t piece = 0; piece < 8; piece++) {
+            pieces[piece] = lake_take(lake, 6 * MIB, CAPTURER);
+        }
+        for (size_t piece = 0; piece < 8; piece += 2) {
+            lake_give(lake, pieces[piece]);
+        }
+        outputs[i] = lake_take(lake, 22 * MIB, CAPTURER); /* larger than any hole */
+        for (size_t piece = 1; piece < 8; piece += 2) {
+            lake_give(lake, pieces[piece]);
+        }
+        end(lake, own_pool(i));
+        write_bytes(lake, outputs[i], 22 * MIB, 7 + (int)i);
+    }
+    if (shares(lake)) {
+        CHECK(counted(lake) <= (8 * 6 + 2 * 22) * MIB);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(are_bytes(lake, outputs[i], 22 * MIB, 7 + (int)i));
+        lake_give(lake, outputs[i]);
+        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
+    }
+    lake_finish(lake);
+}
+
+TEST(an_output_outlives_its_graph)
+{
+    gml_lake *lake = open_lake(0);
+    graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
+    graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
+    write_bytes(lake, first.output, 4 * MIB, 9);
+    CHECK_OK(gml_lake_release_pool(lake, first.id));
+    write_bytes(lake, second.temporary, second.temporary_bytes, 8);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK(are_bytes(lake, first.output, 4 * MIB, 9));
+    if (shares(lake)) {
+        CHECK_EQ(counted(lake), 24 * MIB + 2 * 4 * MIB);
+    }
+    lake_give(lake, first.output);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK(are_bytes(lake, second.temporary, second.temporary_bytes, 8));
+    drop(lake, &second);
+    lake_finish(lake);
+}
+
+TEST(a_capture_without_requests_holds_nothing)
+{
+    gml_lake *lake = open_lake(0);
+    begin(lake, own_pool(0), TURN);
+    end(lake, own_pool(0));
+    CHECK_EQ(reserved(lake), 0);
+    CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
+    CHECK(gml_list_is_empty(&lake->pools.all));
+    CHECK(gml_list_is_empty(&lake->pools.turns.all));
+    lake_finish(lake);
+}
+
+TEST(requests_without_a_capture_have_memory_of_their_own)
+{
+    gml_lake *lake = open_lake(0);
+    CHECK_OK(gml_lake_hold_pool(lake, SHARED));
+    begin(lake, SHARED, TURN);
+    gml_address eager = 0;
+    CHECK_OK(gml_lake_allocate_in(lake, SHARED, 24 * MIB, EAGER, &eager));
+    gml_address named = 0;
+    CHECK_OK(gml_lake_allocate_in(lake, SHARED, 24 * MIB, CAPTURER, &named));
+    gml_address unnamed = lake_take(lake, 24 * MIB, CAPTURER);
+    lake_give(lake, named);
+    lake_give(lake, unnamed);
+    end(lake, SHARED);
+    write_bytes(lake, eager, 24 * MIB, 1);
+    graph other = capture(lake, own_pool(0), TURN, 64 * MIB, 4 * MIB);
+    write_bytes(lake, other.temporary, other.temporary_bytes, 2);
+    CHECK(are_bytes(lake, eager, 24 * MIB, 1));
+    if (shares(lake)) {
+        CHECK_EQ(counted(lake), 24 * MIB + 64 * MIB + 4 * MIB);
+        CHECK(are_bytes(lake, named, 24 * MIB, 2));
+        CHECK(are_bytes(lake, unnamed, 24 * MIB, 2));
+    }
+    lake_give(lake, eager);
+    drop(lake, &other);
+    CHECK_OK(gml_lake_release_pool(lake, SHARED));
+    CHECK_OK(gml_lake_release_pool(lake, SHARED));
+    lake_finish(lake);
+}
+
+/* Graph trees put such pools back into earlier states, and share their memory by that. */
+TEST(pools_that_do_more_than_capture_take_no_turns)
+{
+    gml_lake *lake = open_lake(0);
+    gml_pool_state *state = NULL;
+    CHECK_OK(gml_lake_enter_pool(lake, own_pool(0)));
+    CHECK_OK(gml_lake_end_pool(lake, own_pool(0)));
+    CHECK_OK(gml_lake_hold_pool(lake, own_pool(1)));
+    gml_status saved = gml_lake_save_pool(lake, own_pool(1), &state);
+    CHECK_STATUS(saved, shares(lake) ? GML_OK : GML_UNSUPPORTED);
+    CHECK_OK(gml_lake_hold_pool(lake, own_pool(2)));
+    CHECK_OK(gml_lake_set_pool(lake, own_pool(2), GML_POOL_IS_WHOLE, true));
+    graph graphs[3];
+    for (size_t i = 0; i < 3; i++) {
+        graphs[i] = capture(lake, own_pool(i), TURN, 40 * MIB, 4 * MIB);
+        CHECK(counted(lake) >= (i + 1) * 44 * MIB);
+    }
+    CHECK(gml_list_is_empty(&lake->pools.turns.all));
+    gml_pool_state_free(state);
+    for (size_t i = 0; i < 3; i++) {
+        drop(lake, &graphs[i]);
+        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
+    }
+    lake_finish(lake);
+}
+
+TEST(captures_take_turns_one_after_the_other)
+{
+    gml_lake *lake = open_lake(0);
+    graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
+    uint64_t held = reserved(lake);
+    gml_status while_another = shares(lake) ? GML_UNSUPPORTED : GML_OK;
+    CHECK_OK(gml_lake_begin_pool(lake, SHARED));
+    CHECK_STATUS(gml_lake_begin_pool_in_turn(lake, own_pool(1), TURN), while_another);
+    if (while_another == GML_OK) {
+        end(lake, own_pool(1));
+        CHECK_OK(gml_lake_release_pool(lake, own_pool(1)));
+    }
+    CHECK_STATUS(gml_lake_release_pool(lake, own_pool(1)), GML_INVALID_ARGUMENT);
+    end(lake, SHARED);
+    CHECK_EQ(reserved(lake), held);
+
+    /* One that begins meanwhile is told of at the end, which frees the pool. */
+    begin(lake, own_pool(1), TURN);
+    gml_address output = lake_take(lake, 24 * MIB, CAPTURER);
+    CHECK_OK(gml_lake_begin_pool(lake, SHARED));
+    set_capturing(lake, CAPTURER, false);
+    CHECK_STATUS(gml_lake_end_pool(lake, own_pool(1)), while_another);
+    end(lake, SHARED);
+    lake_give(lake, output);
+    CHECK_STATUS(gml_lake_release_pool(lake, own_pool(1)),
+                 shares(lake) ? GML_INVALID_ARGUMENT : GML_OK);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(counted(lake), held);
+    CHECK_OK(gml_lake_release_pool(lake, SHARED));
+    CHECK_OK(gml_lake_release_pool(lake, SHARED));
+    drop(lake, &before);
+    lake_finish(lake);
+}
+
+TEST(a_failed_capture_gives_everything_back)
+{
+    gml_lake *lake = open_lake(0);
+    graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
+    uint64_t held = reserved(lake);
+    begin(lake, own_pool(1), TURN);
+    gml_address left = lake_take(lake, 30 * MIB, CAPTURER);
+    lake_give(lake, lake_take(lake, 30 * MIB, CAPTURER));
+    set_capturing(lake, CAPTURER, false);
+    CHECK_OK(gml_lake_abandon_pool(lake, own_pool(1)));
+    write_bytes(lake, left, 30 * MIB, 5); /* a tensor that the program still has */
+    write_bytes(lake, before.temporary, before.temporary_bytes, 6);
+    CHECK(are_bytes(lake, left, 30 * MIB, 5));
+    lake_give(lake, left);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(counted(lake), held);
+    drop(lake, &before);
+    lake_finish(lake);
+}
+
+TEST(memory_that_runs_out_at_the_end_fails_the_capture)
+{
+    gml_lake *lake = open_lake(64 * MIB);
+    if (!shares(lake)) {
+        CHECK_OK(gml_lake_close(lake));
+        return;
+    }
+    graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
+    write_bytes(lake, first.output, 4 * MIB, 3);
+    uint64_t held = reserved(lake);
+    begin(lake, own_pool(1), TURN);
+    gml_address output = lake_take(lake, 40 * MIB, CAPTURER); /* lies in the memory of the first */
+    CHECK_STATUS(try_end(lake, own_pool(1)), GML_OUT_OF_MEMORY);
+    CHECK(!gml_driver_is_frozen(lake->driver));
+    CHECK_STATUS(gml_lake_release_pool(lake, own_pool(1)), GML_INVALID_ARGUMENT);
+    lake_give(lake, output);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(counted(lake), held);
+    CHECK(are_bytes(lake, first.output, 4 * MIB, 3));
+    graph again = capture(lake, own_pool(1), TURN, 40 * MIB, 4 * MIB);
+    drop(lake, &first);
+    drop(lake, &again);
+    lake_finish(lake);
+}
+
+/* ---- sleep ----------------------------------------------------------------------------------- */
+
+TEST(outputs_survive_a_sleep)
+{
+    gml_lake_config config = lake_config_of(0);
+    config.can_sleep = true;
+    config.hooks = NULL;
+    gml_lake *lake = lake_open_by(&config);
+    graph graphs[2];
+    for (size_t i = 0; i < 2; i++) {
+        graphs[i] = capture(lake, own_pool(i), TURN, 24 * MIB, 4 * MIB);
+        write_bytes(lake, graphs[i].output, 4 * MIB, 20 + (int)i);
+    }
+    uint64_t held = counted(lake);
+    for (int round = 0; round < 2; round++) {
+        gml_sleep_report slept, woken;
+        CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &slept));
+        CHECK_EQ(slept.released_bytes, held);
+        CHECK_OK(gml_lake_wake(lake, &woken));
+        CHECK_EQ(counted(lake), held);
+        for (size_t i = 0; i < 2; i++) {
+            CHECK(are_bytes(lake, graphs[i].output, 4 * MIB, 20 + (int)i));
+        }
+        write_bytes(lake, graphs[0].temporary, 24 * MIB, 50 + round);
+        if (shares(lake)) {
+            CHECK(are_bytes(lake, graphs[1].temporary, 24 * MIB, 50 + round));
+        }
+    }
+    drop(lake, &graphs[0]);
+    drop(lake, &graphs[1]);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(reserved(lake), 0);
+    CHECK_OK(gml_lake_close(lake));
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    bool is_whole;
+    bool has_begun, has_ended;
+    gml_address output;
+} outcome;
+
+static outcome
+try_capture(gml_lake *lake, gml_pool_id id, uint64_t temporary_bytes)
+{
+    outcome out = {.has_begun = gml_lake_begin_pool_in_turn(lake, id, TURN) == GML_OK};
+    gml_address temporary = 0;
+    if (!out.has_begun) {
+        return out;
+    }
+    set_capturing(lake, CAPTURER, true);
+    out.is_whole = gml_lake_allocate(lake, temporary_bytes, CAPTURER, &temporary) == GML_OK;
+    out.is_whole &= gml_lake_allocate(lake, 4 * MIB, CAPTURER, &out.output) == GML_OK;
+    lake_give(lake, temporary);
+    gml_status status = try_end(lake, id);
+    CHECK(status == GML_OK || status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
+    out.has_ended = status == GML_OK;
+    out.is_whole &= out.has_ended;
+    return out;
+}
+
+static void
+drop_outcome(gml_lake *lake, gml_pool_id id, outcome of)
+{
+    lake_give(lake, of.output);
+    if (of.has_ended) {
+        CHECK_OK(gml_lake_release_pool(lake, id));
+    } else {
+        CHECK_STATUS(gml_lake_release_pool(lake, id), GML_INVALID_ARGUMENT);
+    }
+}
+
+/* Captures two graphs; a third one is captured before, so that they have to replace memory. */
+static bool
+survive(uint64_t nth, uint64_t per_million)
+{
+    gml_lake_config config = lake_config_of(0);
+    config.hooks = GML_HOOKS(.fail_call = nth, .fail_per_million = per_million, .fail_seed = nth);
+    gml_lake *lake = NULL;
+    char reason[256];
+    if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {
+        return false;
+    }
+    bool is_whole = true;
+    outcome outcomes[3];
+    for (size_t i = 0; i < 3; i++) {
+        outcomes[i] = try_capture(lake, own_pool(i), (i % 2 ? 24 : 12) * MIB);
+        is_whole &= outcomes[i].is_whole;
+        if (outcomes[i].has_ended && outcomes[i].output) {
+            write_bytes(lake, outcomes[i].output, 4 * MIB, 70 + (int)i);
+        }
+        (void)reserved(lake);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        if (outcomes[i].has_ended && outcomes[i].output) {
+            CHECK(are_bytes(lake, outcomes[i].output, 4 * MIB, 70 + (int)i));
+        }
+        drop_outcome(lake, own_pool(i), outcomes[i]);
+        (void)reserved(lake);
+    }
+    for (int attempt = 0; attempt < 20 && reserved(lake); attempt++) {
+        is_whole &= gml_lake_trim(lake, NULL) == GML_OK;
+    }
+    CHECK_EQ(reserved(lake), 0);
+    gml_status closed = gml_lake_close(lake);
+    CHECK(closed == GML_OK || closed == GML_DRIVER_FAILED);
+    return is_whole && closed == GML_OK;
+}
+
+TEST(each_failing_call_is_survived)
+{
+    size_t failures = 0;
+    for (uint64_t nth = 1; nth < 220; nth++) {
+        failures += !survive(nth, 0);
+    }
+    CHECK(failures > 3);
+}
+
+TEST(many_failing_calls_are_survived)
+{
+    size_t failures = 0;
+    for (uint64_t seed = 1; seed < 60; seed++) {
+        failures += !survive(seed * 1000, 20000 * (1 + seed % 5));
+    }
+    CHECK(failures > 3);
+}
+
+/* ---- at random ------------------------------------------------------------------------------- */
+
+enum { MOST_LIVE = 24, MOST_TEMPORARY = 64 };
+
+typedef struct random_graph {
+    gml_pool_id id;
+    live_block outputs[MOST_LIVE];
+    size_t output_count;
+    gml_address temporaries[MOST_TEMPORARY];
+    uint64_t temporary_bytes[MOST_TEMPORARY];
+    size_t temporary_count;
+    bool is_there;
+} random_graph;
+
+static void
+note_temporary(random_graph *of, const live_block *freed)
+{
+    if (of->temporary_count < MOST_TEMPORARY) {
+        of->temporaries[of->temporary_count] = freed->address;
+        of->temporary_bytes[of->temporary_count++] = freed->size_bytes;
+    }
+}
+
+static void
+capture_at_random(gml_lake *lake, random_graph *of, check_random *random)
+{
+    of->output_count = of->temporary_count = 0;
+    of->is_there = true;
+    begin(lake, of->id, TURN + check_below(random, 2));
+    for (size_t step = 0; step < 80; step++) {
+        bool is_full = of->output_count == MOST_LIVE;
+        if (is_full || (of->output_count && check_below(random, 5) < 2)) {
+            size_t at = check_below(random, of->output_count);
+            note_temporary(of, &of->outputs[at]);
+            lake_give(lake, of->outputs[at].address);
+            of->outputs[at] = of->outputs[--of->output_count];
+        } else {
+            uint64_t size_bytes = lake_draw_size(random);
+            of->outputs[of->output_count++] =
+                (live_block){lake_take(lake, size_bytes, CAPTURER), size_bytes,
+                             check_below(random, 1000), CAPTURER};
+        }
+    }
+    while (of->output_count > 4) {
+        note_temporary(of, &of->outputs[--of->output_count]);
+        lake_give(lake, of->outputs[of->output_count].address);
+    }
+    end(lake, of->id);
+    for (size_t i = 0; i < of->output_count; i++) {
+        lake_fill(lake, &of->outputs[i]);
+    }
+}
+
+/* Overwrites what was temporary, as far as it is still mapped, then writes the outputs, which may
+ * have had some of its memory. */
+static void
+replay(gml_lake *lake, const random_graph *of, int value)
+{
+    for (size_t i = 0; i < of->temporary_count; i++) {
+        void *bytes;
+        if (lake_is_host() && gml_driver_bytes(lake->driver, of->temporaries[i],
+                                               of->temporary_bytes[i], &bytes) == GML_OK) {
+            memset(bytes, value, of->temporary_bytes[i]);
+        }
+    }
+    for (size_t i = 0; i < of->output_count; i++) {
+        lake_fill(lake, &of->outputs[i]);
+    }
+}
+
+static void
+end_at_random(gml_lake *lake, random_graph *of)
+{
+    for (size_t i = 0; i < of->output_count; i++) {
+        lake_check_filled(lake, &of->outputs[i]);
+        lake_give(lake, of->outputs[i].address);
+    }
+    CHECK_OK(gml_lake_release_pool(lake, of->id));
+    of->is_there = false;
+}
+
+TEST(random_graphs_spoil_no_output)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        gml_lake *lake = open_lake(0);
+        check_random random = {seed};
+        random_graph graphs[6] = {0};
+        for (size_t i = 0; i < 6; i++) {
+            /* Without turns, graphs of one pool have to run in the order of their captures. */
+            graphs[i].id = i < 3 || !shares(lake) ? own_pool(i) : SHARED;
+        }
+        for (size_t round = 0; round < 40; round++) {
+            random_graph *at = &graphs[check_below(&random, 6)];
+            if (!at->is_there) {
+                capture_at_random(lake, at, &random);
+            } else if (check_below(&random, 3) == 0) {
+                end_at_random(lake, at);
+            } else {
+                replay(lake, at, (int)check_below(&random, 256));
+            }
+            if (check_below(&random, 8) == 0) {
+                CHECK_OK(gml_lake_trim(lake, NULL));
+            }
+            (void)counted(lake);
+        }
+        for (size_t i = 0; i < 6; i++) {
+            if (graphs[i].is_there) {
+                end_at_random(lake, &graphs[i]);
+            }
+        }
+        lake_finish(lake);
+    }
+}
+
+int
+main(void)
+{
+    return contract_main();
+}
