@@ -7,8 +7,10 @@
 #include "driver/wrapped.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct sharer sharer;
 
@@ -408,6 +410,46 @@ gml_common_trim(gml_common *common)
         }
     }
     return first;
+}
+
+enum { PATTERN_BYTES = 1 << 18 };
+
+/* Lasts as long as the process: a device copies it when it gets there. */
+static unsigned char pattern[PATTERN_BYTES];
+
+static void
+make_pattern(void)
+{
+    memset(pattern, 0xFF, sizeof pattern);
+}
+
+static gml_status
+spoil(gml_driver *self, const mapping *at, gml_stream stream)
+{
+    gml_status status = GML_OK;
+    for (uint64_t done = 0; done < at->size_bytes && status == GML_OK;) {
+        uint64_t left_bytes = at->size_bytes - done;
+        uint64_t bytes = left_bytes < PATTERN_BYTES ? left_bytes : PATTERN_BYTES;
+        status = gml_driver_copy_in(self, at->node.address + done, pattern, bytes, stream);
+        done += bytes;
+    }
+    return status;
+}
+
+gml_status
+gml_common_spoil(gml_driver *driver, gml_stream stream)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, make_pattern);
+    const sharer *owner = sharer_of(driver);
+    gml_status status = GML_OK;
+    for (size_t i = 0; i < owner->chunks.capacity && status == GML_OK; i++) {
+        chunk *at = owner->chunks.slots[i].key ? owner->chunks.slots[i].value : NULL;
+        if (at && !at->piece->is_kept && !gml_list_is_empty(&at->mappings)) {
+            status = spoil(driver, mapping_of_link(at->mappings.next), stream);
+        }
+    }
+    return status;
 }
 
 /* Pieces that this driver has not taken yet. */

@@ -30,6 +30,9 @@ gml_status gml_common_open(gml_common *common, gml_driver **out);
  * it again as well, the addresses are without memory until they are unmapped. */
 gml_status gml_common_keep(gml_driver *driver, gml_handle handle);
 
+/* Overwrites the shared memory that this driver maps with bytes of 0xFF, as work of `stream`. */
+gml_status gml_common_spoil(gml_driver *driver, gml_stream stream);
+
 /* The memory that this driver stands for: of the drivers that map a piece, the one that took it
  * first. */
 uint64_t gml_common_bytes(const gml_driver *driver);

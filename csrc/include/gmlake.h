@@ -335,6 +335,16 @@ GML_API gml_status gml_lake_begin_pool_in_turn(gml_lake *lake, gml_pool_id id, u
  * gml_lake_trim(). GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_lake_enter_pool(gml_lake *lake, gml_pool_id id);
 
+/* The number of the graph that takes turns whose capture this thread ended last; no other graph of
+ * the process has it. 0: none, or that capture took no turn, failed, or asked for no memory. */
+GML_API uint64_t gml_last_graph(void);
+
+/* Overwrites the temporary memory of such a graph with bytes of 0xFF, which are no number to
+ * floating point, as work of `stream`: so a program can show, before a replay, that it expects
+ * nothing of it. GML_UNKNOWN_ADDRESS where the graph is not of this lake, or is gone;
+ * GML_UNSUPPORTED during a capture; GML_DRIVER_FAILED. */
+GML_API gml_status gml_lake_spoil_graph(gml_lake *lake, uint64_t graph, gml_stream stream);
+
 /* Ends the latest begin, or the latest entering, of the pool by this thread, else by any. The use
  * goes on. GML_INVALID_ARGUMENT for a pool that is not begun.
  *

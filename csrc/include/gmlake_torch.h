@@ -46,6 +46,17 @@ typedef struct gml_region {
  * applies. `owner`: any address; identifies the entry when it ends. GML_NO_HOST_MEMORY. */
 GML_API gml_status gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner);
 
+/* Graphs that this thread begins to capture take turns with all of that number, which is not 0, see
+ * gml_lake_begin_pool_in_turn(); ended by gml_torch_leave_region(). GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_torch_enter_turn(uint64_t turn, const void *owner);
+
+/* The turn of this thread's graphs; 0: none. */
+GML_API uint64_t gml_torch_turn(void);
+
+/* gml_lake_spoil_graph() on the lake that has the graph, with a reason of one line. */
+GML_API gml_status gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason,
+                                         size_t reason_bytes);
+
 /* Ends the owner's last entry of this thread, else its last of any thread; its other entries stay
  * open, in any order. False if the owner has no entry. */
 GML_API bool gml_torch_leave_region(const void *owner);
@@ -53,7 +64,7 @@ GML_API bool gml_torch_leave_region(const void *owner);
 /* The region that this thread is in; number 0: none. Hot: every request asks. */
 GML_API gml_region gml_torch_region(void);
 
-/* Whether an entry is open, of any thread. */
+/* Whether an entry into a region is open, of any thread. */
 GML_API bool gml_torch_has_entered(void);
 
 /* The device of the open lake of that number. */

@@ -247,11 +247,12 @@ may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
     return has_waited || (status == GML_OK && has_room);
 }
 
-/* The block is about to be used. Where that would be a race, its owner has it back. */
+/* The block is about to be used. Where that would be a race, its owner has it back. Graphs that
+ * take turns use their memory in replays, in an order that the program has promised. */
 static gml_status
-begin_use(gml_lake *lake, gml_block *block)
+begin_use(gml_lake *lake, const gml_heap *heap, gml_block *block)
 {
-    gml_status status = gml_lake_begin_use(lake, block);
+    gml_status status = heap && heap->turn ? GML_OK : gml_lake_begin_use(lake, block);
     if (status != GML_OK) {
         block->owner->ops->free(block->owner, block);
     }
@@ -317,7 +318,7 @@ serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream s
         block->requested_bytes = size_bytes;
         block->owner = heap ? heap->policy : lake->policy;
         block->uses = NULL;
-        status = begin_use(lake, block);
+        status = begin_use(lake, heap, block);
     }
     if (status == GML_OK) {
         block->id = lake->next_id++;

@@ -76,6 +76,15 @@ gml_lake_set_pool(gml_lake *lake, gml_pool_id id, gml_pool_flag flag, bool is_se
     return status;
 }
 
+gml_status
+gml_lake_spoil_graph(gml_lake *lake, uint64_t graph, gml_stream stream)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_status status = gml_pools_spoil(&lake->pools, graph, stream);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
 bool
 gml_lake_has_private_heaps(gml_lake *lake)
 {

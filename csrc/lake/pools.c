@@ -14,6 +14,7 @@
 typedef struct graph {
     gml_link link; /* must be first; in pool->graphs */
     gml_heap heap;
+    uint64_t number; /* no other graph of the process has it */
     bool is_open;    /* the capture goes on */
     bool has_failed; /* no graph came of it */
 } graph;
@@ -388,6 +389,7 @@ begin_graph(gml_pools *pools, pool *of, uint64_t turn, graph **out)
         return gml_driver_fail(pools->driver, GML_NO_HOST_MEMORY,
                                "the host has no memory for graphs that take turns");
     }
+    begun->number = next_life();
     begun->is_open = true;
     gml_list_append(&of->graphs, &begun->link);
     *out = begun;
@@ -456,6 +458,14 @@ settle(gml_pools *pools, const graph *ended)
     return status;
 }
 
+static _Thread_local uint64_t last_graph; /* see gml_last_graph() */
+
+uint64_t
+gml_last_graph(void)
+{
+    return last_graph;
+}
+
 /* Blocks of a failed capture may live on, so it settles too, where that is possible. */
 static gml_status
 end_graph(gml_pools *pools, graph *ended)
@@ -465,6 +475,7 @@ end_graph(gml_pools *pools, graph *ended)
     if (ended->heap.policy) {
         status = settle(pools, ended);
         ended->has_failed |= status != GML_OK;
+        last_graph = ended->has_failed ? 0 : ended->number;
     } else {
         (void)forget_graph(pools, ended);
     }
@@ -488,6 +499,7 @@ gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
         (void)__atomic_sub_fetch(&pools->driver->device->captures, 1, __ATOMIC_RELAXED);
     }
     gml_status status = GML_OK;
+    last_graph = is_capture ? 0 : last_graph;
     if (of) {
         of->has_failed = has_failed;
         status = end_graph(pools, of);
@@ -729,6 +741,33 @@ gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_hea
             status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
         }
     }
+    return status;
+}
+
+static graph *
+find_graph(const gml_pools *pools, uint64_t number)
+{
+    for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        const pool *of = (const pool *)link;
+        for (gml_link *each = of->graphs.next; each != &of->graphs; each = each->next) {
+            graph *candidate = (graph *)each;
+            if (candidate->number == number) {
+                return candidate;
+            }
+        }
+    }
+    return NULL;
+}
+
+gml_status
+gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream)
+{
+    const graph *found = find_graph(pools, graph_number);
+    if (!found || found->is_open) {
+        return GML_UNKNOWN_ADDRESS;
+    }
+    gml_status status = gml_common_spoil(found->heap.policy->driver, stream);
+    pass_reason(pools, status, found->heap.policy->driver);
     return status;
 }
 

@@ -100,6 +100,9 @@ gml_pools_reserved(const gml_pools *pools)
  * is not frozen. */
 gml_status gml_pools_trim(gml_pools *pools, bool is_urgent);
 
+/* See gml_lake_spoil_graph(). */
+gml_status gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream);
+
 /* Calls `see` with each pool, the oldest first. */
 void gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool_info *info),
                     void *context);

@@ -185,7 +185,7 @@ retirement block_retire_locked(block_object *self);
 /* Adds the capsule of access.h; -1 with an exception. */
 int add_access(PyObject *module, core_state *state);
 
-extern PyType_Spec lake_spec, block_spec, replay_spec, inside_spec;
+extern PyType_Spec lake_spec, block_spec, replay_spec, inside_spec, turn_spec;
 
 PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *describe_knobs(PyObject *module, PyObject *unused);

@@ -1,4 +1,5 @@
-/* The type Inside: the core keeps its entries, and ends them with the object at the latest.
+/* The types Inside and Turn: the core keeps their entries, and ends them with the object at the
+ * latest.
  *
  * Python delivers signals between its instructions, so none arrives between an entry and the block
  * of a `with`, or inside an exit: both are one call.
@@ -49,6 +50,24 @@ inside_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
+turn_enter(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    core_state *state = state_of(Py_TYPE(self));
+    PyObject *number = state ? PyObject_CallMethod(self, "number", NULL) : NULL;
+    unsigned long long turn = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    Py_XDECREF(number);
+    if (!number || PyErr_Occurred()) {
+        return NULL;
+    }
+    if (!turn) {
+        PyErr_SetString(PyExc_ValueError, "the number of a turn must be above 0");
+        return NULL;
+    }
+    gml_status status = gml_torch_enter_turn(turn, self);
+    return status == GML_OK ? Py_NewRef(self) : raise_status(state, status, NULL);
+}
+
+static PyObject *
 inside_exit(PyObject *self, PyObject *Py_UNUSED(args))
 {
     (void)gml_torch_leave_region(self);
@@ -95,4 +114,30 @@ PyType_Spec inside_spec = {
     .basicsize = sizeof(PyObject),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .slots = inside_slots,
+};
+
+PyDoc_STRVAR(turn_enter_doc, "__enter__($self, /)\n--\n\n"
+                             "Let the graphs that this thread begins to capture take turns with "
+                             "all of the number that number() returns; return self.");
+PyDoc_STRVAR(turn_doc, "Graphs that take turns, from an entry to its exit or the object's end, "
+                       "whichever comes first.");
+
+static PyMethodDef turn_methods[] = {
+    {"__enter__", turn_enter, METH_NOARGS, turn_enter_doc},
+    {"__exit__", inside_exit, METH_VARARGS, exit_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot turn_slots[] = {
+    {Py_tp_doc, (void *)turn_doc},
+    {Py_tp_dealloc, (void *)inside_dealloc},
+    {Py_tp_methods, turn_methods},
+    {0, NULL},
+};
+
+PyType_Spec turn_spec = {
+    .name = "gmlake._core.Turn",
+    .basicsize = sizeof(PyObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = turn_slots,
 };

@@ -31,9 +31,11 @@ add_types(PyObject *module, core_state *state)
         add_type(module, &block_spec, &state->block_type) < 0) {
         return -1;
     }
-    PyTypeObject *inside = NULL;
+    PyTypeObject *inside = NULL, *turn = NULL;
     int added = add_type(module, &inside_spec, &inside);
+    added = added < 0 ? added : add_type(module, &turn_spec, &turn);
     Py_XDECREF(inside);
+    Py_XDECREF(turn);
     return added < 0 ? -1 : add_type(module, &replay_spec, &state->replay_type);
 }
 

@@ -162,6 +162,38 @@ torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
+torch_turn(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromUnsignedLongLong(gml_torch_turn());
+}
+
+static PyObject *
+torch_last_graph(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromUnsignedLongLong(gml_last_graph());
+}
+
+static PyObject *
+torch_spoil_graph(PyObject *module, PyObject *args)
+{
+    number_argument graph = {"graph", 0};
+    number_argument stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:torch_spoil_graph", convert_number, &graph, convert_number,
+                          &stream)) {
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_torch_spoil_graph(graph.value, stream.value, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
+        return raise_status(PyModule_GetState(module), status, reason);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return PyBool_FromLong(gml_torch_has_entered());
@@ -231,6 +263,17 @@ PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
 PyDoc_STRVAR(region_doc, "torch_region()\n--\n\n"
                          "Return the number of the region that this thread is in, see Inside; 0: "
                          "none.");
+PyDoc_STRVAR(turn_doc, "torch_turn()\n--\n\n"
+                       "Return the number of the turn of this thread's graphs, see Turn; 0: none.");
+PyDoc_STRVAR(last_graph_doc,
+             "torch_last_graph()\n--\n\n"
+             "Return the number of the graph that takes turns whose capture this thread ended\n"
+             "last; 0: none, or that capture took no turn, failed, or asked for no memory.");
+PyDoc_STRVAR(spoil_graph_doc,
+             "torch_spoil_graph(graph, stream, /)\n--\n\n"
+             "Overwrite the temporary memory of that graph with bytes of 0xFF, as work of the\n"
+             "stream. Raises ValueError for a graph that is gone, UnsupportedError during a\n"
+             "capture, DriverError.");
 PyDoc_STRVAR(has_entered_doc, "torch_has_entered()\n--\n\n"
                               "Whether any thread is inside of an Inside.");
 PyDoc_STRVAR(region_lakes_doc,
@@ -252,6 +295,9 @@ PyMethodDef torch_methods[] = {
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
     {"torch_region", torch_region, METH_NOARGS, region_doc},
+    {"torch_turn", torch_turn, METH_NOARGS, turn_doc},
+    {"torch_last_graph", torch_last_graph, METH_NOARGS, last_graph_doc},
+    {"torch_spoil_graph", torch_spoil_graph, METH_VARARGS, spoil_graph_doc},
     {"torch_has_entered", torch_has_entered, METH_NOARGS, has_entered_doc},
     {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
     {"torch_set_margin", torch_set_margin, METH_O, set_margin_doc},

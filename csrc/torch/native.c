@@ -53,6 +53,12 @@ open_lake_of_device(int device, char *reason, size_t reason_bytes)
     return gml_registry_open(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
 }
 
+static gml_status
+begin_pool(gml_lake *lake, gml_pool_id id)
+{
+    return gml_lake_begin_pool_in_turn(lake, id, gml_torch_turn());
+}
+
 const gml_native_core *
 gml_torch_native_core(void)
 {
@@ -73,7 +79,7 @@ gml_torch_native_core(void)
         .grant = gml_lake_grant,
         .has_private_heaps = gml_lake_has_private_heaps,
         .hold_pool = gml_lake_hold_pool,
-        .begin_pool = gml_lake_begin_pool,
+        .begin_pool = begin_pool,
         .enter_pool = gml_lake_enter_pool,
         .end_pool = gml_lake_end_pool,
         .abandon_pool = gml_lake_abandon_pool,
@@ -84,6 +90,7 @@ gml_torch_native_core(void)
         .save_pool = gml_lake_save_pool,
         .restore_pool = gml_lake_restore_pool,
         .free_state = gml_pool_state_free,
+        .reason = gml_lake_reason,
         .stats = gml_lake_stats,
         .torch_stats = gml_lake_torch_stats,
         .reset_peaks = gml_lake_reset_peaks,

@@ -1,5 +1,6 @@
-/* Who is in which region: the entries that are open, of all threads, in one list. A thread looks
- * through it again once it has changed, so an entry can end on any thread, in any order. */
+/* Who is in which region, and whose graphs take which turns: the entries that are open, of all
+ * threads, in one list. A thread looks through it again once it has changed, so an entry can end on
+ * any thread, in any order. */
 #include "base/list.h"
 #include "gmlake_torch.h"
 
@@ -13,6 +14,7 @@ typedef struct entry {
     uint64_t thread; /* that entered */
     gml_region region;
     bool is_everywhere;
+    uint64_t turn; /* 0: this entry is one into the region */
 } entry;
 
 /* Held for a few instructions, while no other lock is taken. */
@@ -30,6 +32,7 @@ static _Thread_local struct {
     uint64_t number; /* its own; 0: none yet */
     uint64_t seen;   /* the changes when it last looked */
     gml_region region;
+    uint64_t turn;
 } mine;
 
 static void
@@ -44,36 +47,54 @@ unlock_entries(void)
     pthread_mutex_unlock(&entries_lock);
 }
 
-/* The last entry of this thread counts, else the last of those that hold everywhere. */
+/* The last entry of this thread counts, else, of those into regions, the last of those that hold
+ * everywhere. */
 static void
 look_locked(void)
 {
-    const entry *found = NULL;
-    for (const gml_link *link = entries.previous; link != &entries; link = link->previous) {
+    const entry *own = NULL, *shared = NULL;
+    mine.turn = 0;
+    for (const gml_link *link = entries.next; link != &entries; link = link->next) {
         const entry *each = (const entry *)link;
-        if (each->thread == mine.number) {
-            found = each;
-            break;
+        bool is_own = each->thread == mine.number;
+        if (each->turn) {
+            mine.turn = is_own ? each->turn : mine.turn;
+        } else {
+            own = is_own ? each : own;
+            shared = each->is_everywhere ? each : shared;
         }
-        found = !found && each->is_everywhere ? each : found;
     }
-    mine.region = found ? found->region : (gml_region){0};
+    own = own ? own : shared;
+    mine.region = own ? own->region : (gml_region){0};
     mine.seen = atomic_load_explicit(&changes, memory_order_relaxed);
 }
 
-gml_region
-gml_torch_region(void)
+static void
+look(void)
 {
     if (__builtin_expect(mine.seen != atomic_load_explicit(&changes, memory_order_acquire), 0)) {
         lock_entries();
         look_locked();
         unlock_entries();
     }
+}
+
+gml_region
+gml_torch_region(void)
+{
+    look();
     return mine.region;
 }
 
-gml_status
-gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
+uint64_t
+gml_torch_turn(void)
+{
+    look();
+    return mine.turn;
+}
+
+static gml_status
+enter(entry wanted)
 {
     entry *made = malloc(sizeof *made);
     if (!made) {
@@ -82,8 +103,8 @@ gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
     if (!mine.number) {
         mine.number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
     }
-    *made = (entry){
-        .owner = owner, .thread = mine.number, .region = region, .is_everywhere = is_everywhere};
+    *made = wanted;
+    made->thread = mine.number;
     lock_entries();
     /* A child inherits a consistent list and an unlocked lock. */
     watches_forks =
@@ -98,6 +119,18 @@ gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
         free(made);
     }
     return status;
+}
+
+gml_status
+gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
+{
+    return enter((entry){.owner = owner, .region = region, .is_everywhere = is_everywhere});
+}
+
+gml_status
+gml_torch_enter_turn(uint64_t turn, const void *owner)
+{
+    return enter((entry){.owner = owner, .turn = turn});
 }
 
 bool
@@ -127,8 +160,11 @@ gml_torch_leave_region(const void *owner)
 bool
 gml_torch_has_entered(void)
 {
+    bool has_entered = false;
     lock_entries();
-    bool has_entered = !gml_list_is_empty(&entries);
+    for (const gml_link *link = entries.next; link != &entries; link = link->next) {
+        has_entered |= !((const entry *)link)->turn;
+    }
     unlock_entries();
     return has_entered;
 }

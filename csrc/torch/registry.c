@@ -6,6 +6,7 @@
 #include "torch/refusal.h"
 #include "torch/settings.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -485,6 +486,26 @@ gml_torch_release_stream(int device, gml_stream stream)
     gml_lake *lake = gml_torch_lake(device);
     gml_status status = lake ? gml_lake_release_stream(lake, stream) : GML_OK;
     pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+gml_status
+gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason, size_t reason_bytes)
+{
+    gml_lake *lake = NULL;
+    gml_status status = GML_UNKNOWN_ADDRESS;
+    pthread_mutex_lock(&registry_lock);
+    for (int number = gml_registry_next(-1); number >= 0 && status == GML_UNKNOWN_ADDRESS;
+         number = gml_registry_next(number)) {
+        lake = gml_torch_lake(number);
+        status = gml_lake_spoil_graph(lake, graph, stream);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    if (status == GML_UNKNOWN_ADDRESS) {
+        (void)snprintf(reason, reason_bytes, "graph %" PRIu64 " is gone", graph);
+    } else if (status != GML_OK) {
+        gml_lake_reason(lake, reason, reason_bytes);
+    }
     return status;
 }
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         wake,
     )
     from gmlake.pytorch.streams import order_streams, release_stream, stream_pairs
+    from gmlake.pytorch.turns import graphs_take_turns
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.settings import knobs, policies
     from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
@@ -102,6 +103,7 @@ __all__ = [
     "exportable",
     "fit",
     "format_size",
+    "graphs_take_turns",
     "is_enabled",
     "is_exportable",
     "knobs",
@@ -141,6 +143,7 @@ _NAMES = {
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "release_stream order_streams stream_pairs",
+    "gmlake.pytorch.turns": "graphs_take_turns",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.settings": "knobs policies",
     "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",

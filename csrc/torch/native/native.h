@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 10,
+    GML_NATIVE_VERSION = 11,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -56,6 +56,7 @@ typedef struct gml_native_core {
     /* Private pools. Whether those of the lake are of its own kind: else PyTorch's are better. */
     bool (*has_private_heaps)(gml_lake *lake);
     gml_status (*hold_pool)(gml_lake *lake, gml_pool_id id);
+    /* In the turn of this thread's graphs. */
     gml_status (*begin_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*enter_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*end_pool)(gml_lake *lake, gml_pool_id id);
@@ -71,6 +72,8 @@ typedef struct gml_native_core {
                                void (*see)(void *context, bool is_new, gml_address address),
                                void *context);
     void (*free_state)(gml_pool_state *state);
+    /* Of a lake's last failure. */
+    void (*reason)(gml_lake *lake, char *out, size_t out_bytes);
     gml_status (*stats)(gml_lake *lake, gml_stats *out);
     gml_status (*torch_stats)(gml_lake *lake, gml_torch_stats *out);
     gml_status (*reset_peaks)(gml_lake *lake);

@@ -201,6 +201,22 @@ check_pool(gml_status status, const char *what)
                                              : "the pool is not in use, or was used before");
 }
 
+/* For who began or ends a capture. */
+void
+check_capture(gml_status status, gml_lake *lake, const char *what)
+{
+    char reason[reason_bytes] = "";
+    if (status != GML_OK) {
+        core->reason(lake, reason, sizeof reason);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        C10_THROW_ERROR(OutOfMemoryError,
+                        c10::str("CUDA out of memory. The outputs of a graph ",
+                                 "that takes turns need memory of their own: ", reason));
+    }
+    TORCH_CHECK(status == GML_OK, "a capture ", what, ": ", reason);
+}
+
 /* One use more, of a pool that is the lakes'. */
 void
 hold_in_lake(c10::DeviceIndex device, MempoolId_t id)
@@ -350,7 +366,7 @@ struct Routes {
         if (status != GML_OK && is_capture) {
             shadows.end(device, stands);
         }
-        check_pool(status, "a pool cannot be begun");
+        check_capture(status, lake, "cannot be begun");
         return stands;
     }
 
@@ -406,19 +422,20 @@ struct Routes {
         return true;
     }
 
+    /* A capture that cannot be ended has failed: PyTorch makes no graph of it. */
     static void end_in_lake(const Route &ended, bool has_failed)
     {
         gml_pool_id id = pool_id(ended.id);
-        if (has_failed) {
-            (void)core->abandon_pool(ended.server.lake, id);
-            if (uses_of(ended.device, ended.id) == 0) {
-                owners.forget(ended.device, ended.id);
-            }
-        } else {
-            (void)core->end_pool(ended.server.lake, id);
+        gml_lake *lake = ended.server.lake;
+        gml_status status = has_failed ? core->abandon_pool(lake, id) : core->end_pool(lake, id);
+        if ((has_failed || status != GML_OK) && uses_of(ended.device, ended.id) == 0) {
+            owners.forget(ended.device, ended.id);
         }
         if (ended.is_capture) {
             shadows.end(ended.device, ended.stands);
+        }
+        if (!has_failed) {
+            check_capture(status, lake, "cannot be ended");
         }
     }
 

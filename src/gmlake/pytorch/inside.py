@@ -8,6 +8,18 @@ from gmlake import _core
 from gmlake.pytorch.session import is_enabled, is_passed_by, why_off
 
 
+def require_served(title: str) -> None:
+    """Raise RuntimeError where gmlake does not serve this process. title: who needs it."""
+    if not is_enabled():
+        advice = why_off() or "call gmlake.enable() first, or start it with `gmlake run`"
+        raise RuntimeError(f"{title}: gmlake does not serve this process; {advice}")
+    if is_passed_by():
+        raise RuntimeError(
+            f'{title}: inside gmlake.enabled("caching") PyTorch\'s own allocator serves, which '
+            "has no such thing; enter it outside"
+        )
+
+
 class Inside(_core.Inside, ContextDecorator):
     """Serves the thread that enters it from the lakes of a region, until it leaves.
 
@@ -26,14 +38,7 @@ class Inside(_core.Inside, ContextDecorator):
 
     def region(self) -> tuple[int, bool, bool]:
         """Return the core's region: number, takes_graphs, is_exclusive. Raises RuntimeError."""
-        if not is_enabled():
-            advice = why_off() or "call gmlake.enable() first, or start it with `gmlake run`"
-            raise RuntimeError(f"{self._title}: gmlake does not serve this process; {advice}")
-        if is_passed_by():
-            raise RuntimeError(
-                f'{self._title}: inside gmlake.enabled("caching") PyTorch\'s own allocator '
-                "serves, which has no regions; enter it outside"
-            )
+        require_served(self._title)
         return self._region()
 
     def _region(self) -> tuple[int, bool, bool]:

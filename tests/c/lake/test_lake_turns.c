@@ -15,14 +15,6 @@ enum { EAGER = 1, CAPTURER = 5, OTHER_CAPTURER = 6, TURN = 3, OTHER_TURN = 4 };
 
 static const gml_pool_id SHARED = {0, 99};
 
-/* Without the checker of the order of streams, which takes graphs on two streams for a race: it
- * knows nothing of promises. */
-static gml_lake *
-open_lake(uint64_t capacity_bytes)
-{
-    return lake_open_unchecked(capacity_bytes);
-}
-
 static bool
 shares(gml_lake *lake)
 {
@@ -137,7 +129,7 @@ own_pool(size_t i)
 TEST(temporaries_take_as_much_as_the_largest)
 {
     for (int is_one_pool = 0; is_one_pool < 2; is_one_pool++) {
-        gml_lake *lake = open_lake(0);
+        gml_lake *lake = lake_open(0);
         graph graphs[GRAPHS];
         for (size_t i = 0; i < GRAPHS; i++) {
             gml_pool_id id = is_one_pool ? SHARED : own_pool(i);
@@ -157,7 +149,7 @@ TEST(temporaries_take_as_much_as_the_largest)
 
 TEST(other_turns_and_none_share_nothing)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
     uint64_t alone = reserved(lake);
     graph second = capture(lake, own_pool(1), OTHER_TURN, 40 * MIB, 4 * MIB);
@@ -173,7 +165,7 @@ TEST(other_turns_and_none_share_nothing)
 
 TEST(each_graph_has_its_addresses_and_its_outputs)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     graph graphs[GRAPHS];
     for (size_t i = 0; i < GRAPHS; i++) {
         graphs[i] = capture(lake, own_pool(i), TURN, SIZES[i], 4 * MIB);
@@ -200,7 +192,7 @@ TEST(each_graph_has_its_addresses_and_its_outputs)
 /* The first takes what is new, which it may keep; the others have to have it replaced. */
 TEST(outputs_between_temporaries_are_kept)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     enum { PARTS = 12 };
     gml_address outputs[GRAPHS][PARTS], temporaries[GRAPHS][PARTS];
     for (size_t i = 0; i < GRAPHS; i++) {
@@ -235,7 +227,7 @@ TEST(outputs_between_temporaries_are_kept)
 
 TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     gml_address outputs[2];
     for (size_t i = 0; i < 2; i++) {
         begin(lake, own_pool(i), TURN);
@@ -266,7 +258,7 @@ TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses)
 
 TEST(an_output_outlives_its_graph)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
     graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
     write_bytes(lake, first.output, 4 * MIB, 9);
@@ -286,7 +278,7 @@ TEST(an_output_outlives_its_graph)
 
 TEST(a_capture_without_requests_holds_nothing)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     begin(lake, own_pool(0), TURN);
     end(lake, own_pool(0));
     CHECK_EQ(reserved(lake), 0);
@@ -298,7 +290,7 @@ TEST(a_capture_without_requests_holds_nothing)
 
 TEST(requests_without_a_capture_have_memory_of_their_own)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, SHARED));
     begin(lake, SHARED, TURN);
     gml_address eager = 0;
@@ -328,7 +320,7 @@ TEST(requests_without_a_capture_have_memory_of_their_own)
 /* Graph trees put such pools back into earlier states, and share their memory by that. */
 TEST(pools_that_do_more_than_capture_take_no_turns)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     gml_pool_state *state = NULL;
     CHECK_OK(gml_lake_enter_pool(lake, own_pool(0)));
     CHECK_OK(gml_lake_end_pool(lake, own_pool(0)));
@@ -353,7 +345,7 @@ TEST(pools_that_do_more_than_capture_take_no_turns)
 
 TEST(captures_take_turns_one_after_the_other)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
     uint64_t held = reserved(lake);
     gml_status while_another = shares(lake) ? GML_UNSUPPORTED : GML_OK;
@@ -387,7 +379,7 @@ TEST(captures_take_turns_one_after_the_other)
 
 TEST(a_failed_capture_gives_everything_back)
 {
-    gml_lake *lake = open_lake(0);
+    gml_lake *lake = lake_open(0);
     graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
     uint64_t held = reserved(lake);
     begin(lake, own_pool(1), TURN);
@@ -407,7 +399,7 @@ TEST(a_failed_capture_gives_everything_back)
 
 TEST(memory_that_runs_out_at_the_end_fails_the_capture)
 {
-    gml_lake *lake = open_lake(64 * MIB);
+    gml_lake *lake = lake_open(64 * MIB);
     if (!shares(lake)) {
         CHECK_OK(gml_lake_close(lake));
         return;
@@ -430,13 +422,44 @@ TEST(memory_that_runs_out_at_the_end_fails_the_capture)
     lake_finish(lake);
 }
 
+TEST(spoiling_overwrites_what_is_temporary)
+{
+    gml_lake *lake = lake_open(0);
+    graph first = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
+    uint64_t number = gml_last_graph();
+    CHECK((number != 0) == shares(lake));
+    graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
+    CHECK(!number || gml_last_graph() != number);
+    write_bytes(lake, first.output, 4 * MIB, 1);
+    write_bytes(lake, first.temporary, 24 * MIB, 2);
+    write_bytes(lake, second.output, 4 * MIB, 3);
+    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER),
+                 shares(lake) ? GML_OK : GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_driver_device_synchronize(lake->driver));
+    CHECK(are_bytes(lake, first.temporary, 24 * MIB, shares(lake) ? 0xFF : 2));
+    CHECK(are_bytes(lake, first.output, 4 * MIB, 1));
+    CHECK(are_bytes(lake, second.output, 4 * MIB, 3));
+    CHECK_OK(gml_lake_begin_pool(lake, SHARED));
+    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER),
+                 shares(lake) ? GML_UNSUPPORTED : GML_UNKNOWN_ADDRESS);
+    CHECK_OK(gml_lake_abandon_pool(lake, SHARED));
+    drop(lake, &first);
+    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER), GML_UNKNOWN_ADDRESS);
+    begin(lake, own_pool(0), 0);
+    lake_give(lake, lake_take(lake, MIB, CAPTURER));
+    end(lake, own_pool(0));
+    CHECK_EQ(gml_last_graph(), 0);
+    CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
+    drop(lake, &second);
+    lake_finish(lake);
+}
+
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
 TEST(outputs_survive_a_sleep)
 {
     gml_lake_config config = lake_config_of(0);
     config.can_sleep = true;
-    config.hooks = NULL;
     gml_lake *lake = lake_open_by(&config);
     graph graphs[2];
     for (size_t i = 0; i < 2; i++) {
@@ -508,7 +531,8 @@ static bool
 survive(uint64_t nth, uint64_t per_million)
 {
     gml_lake_config config = lake_config_of(0);
-    config.hooks = GML_HOOKS(.fail_call = nth, .fail_per_million = per_million, .fail_seed = nth);
+    config.hooks = GML_HOOKS(.fail_call = nth, .fail_per_million = per_million, .fail_seed = nth,
+                             .check_order = true);
     gml_lake *lake = NULL;
     char reason[256];
     if (gml_lake_open(&config, &lake, reason, sizeof reason) != GML_OK) {
@@ -642,7 +666,7 @@ end_at_random(gml_lake *lake, random_graph *of)
 TEST(random_graphs_spoil_no_output)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
-        gml_lake *lake = open_lake(0);
+        gml_lake *lake = lake_open(0);
         check_random random = {seed};
         random_graph graphs[6] = {0};
         for (size_t i = 0; i < 6; i++) {

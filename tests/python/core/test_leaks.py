@@ -114,6 +114,14 @@ class In(_core.Inside):
         return self._number, False, False
 
 
+class At(_core.Turn):
+    def __init__(self, number: int = 4) -> None:
+        self._number = number
+
+    def number(self) -> int:
+        return self._number
+
+
 def use_lakes_that_sleep_together() -> None:
     with (
         gmlake.Lake("host", capacity="64MiB", can_sleep=True) as lake,
@@ -143,6 +151,13 @@ def use_lakes_below_pytorch() -> None:
         pass
     with contextlib.suppress(ValueError):
         In(-1).__enter__()
+    with At() as turn, turn:
+        _ = (_core.torch_turn(), _core.torch_last_graph())
+    for wrong in (0, -1):
+        with contextlib.suppress(ValueError, OverflowError):
+            At(wrong).__enter__()
+    with contextlib.suppress(ValueError):
+        _core.torch_spoil_graph(1, 0)
     _core.torch_set_margin(0)
     _core.torch_mark_external_stream(0, 8)
     _core.torch_note_refusals("")
