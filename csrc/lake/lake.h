@@ -36,6 +36,7 @@ typedef struct gml_held {
     gml_address address;
     uint64_t size_bytes;
     gml_stream stream;
+    gml_pool_id pool; /* (0, 0): none */
 } gml_held;
 
 /* In address order, without overlaps. */

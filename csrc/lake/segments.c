@@ -7,10 +7,11 @@
 
 typedef struct look {
     gml_held_list *held;
-    bool is_short;   /* of host memory: not everything is there */
-    bool is_ordered; /* by address, so far */
-    bool was_base;   /* the last one was of a base range, whose spans are cut for other
-                           reasons */
+    gml_pool_id pool; /* of the spans that follow */
+    bool is_short;    /* of host memory: not everything is there */
+    bool is_ordered;  /* by address, so far */
+    bool was_base;    /* the last one was of a base range, whose spans are cut for other
+                            reasons */
 } look;
 
 /* The list with room for one more; NULL, and the old one stays, without host memory. */
@@ -58,7 +59,7 @@ see_span(void *context, const gml_span_info *span)
     }
     held->list = grown;
     held->list[held->count++] =
-        (gml_held){span->address, span->size_bytes, is_base ? 0 : span->stream};
+        (gml_held){span->address, span->size_bytes, is_base ? 0 : span->stream, taken->pool};
 }
 
 static void
@@ -78,6 +79,7 @@ see_policy(look *taken, gml_policy *policy)
 static void
 see_heap(void *context, const gml_heap *heap)
 {
+    ((look *)context)->pool = heap->policy->pool;
     see_policy(context, heap->policy);
 }
 
@@ -104,7 +106,14 @@ take_look(gml_lake *lake, gml_held_list *out)
 
 /* ---- the difference -------------------------------------------------------------------------- */
 
-/* Tells what of `held` is not in `others`, and returns how much it is. */
+static bool
+are_same(gml_pool_id left, gml_pool_id right)
+{
+    return left.first == right.first && left.second == right.second;
+}
+
+/* Tells what of `held` is not in `others`, or is another pool's there, and returns how much it is.
+ */
 static uint64_t
 tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_new,
                 gml_tell_held tell, void *context)
@@ -117,13 +126,15 @@ tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_
             while (at < others->count && end_of(&others->list[at]) <= begin) {
                 at++;
             }
-            bool is_cut = at < others->count && others->list[at].address < end_of(span);
-            gml_address end = is_cut ? others->list[at].address : end_of(span);
-            if (begin < end) {
-                tell(context, is_new, &(gml_held){begin, end - begin, span->stream});
+            const gml_held *other = at < others->count ? &others->list[at] : NULL;
+            bool is_inside = other && other->address <= begin;
+            gml_address limit = is_inside ? end_of(other) : other ? other->address : UINT64_MAX;
+            gml_address end = limit < end_of(span) ? limit : end_of(span);
+            if (!is_inside || !are_same(other->pool, span->pool)) {
+                tell(context, is_new, &(gml_held){begin, end - begin, span->stream, span->pool});
                 told_bytes += end - begin;
             }
-            begin = is_cut ? end_of(&others->list[at]) : end;
+            begin = end;
         }
     }
     return told_bytes;

@@ -29,7 +29,7 @@ static void
 pass_on(void *context, bool is_new, const gml_held *span)
 {
     const listener *to = context;
-    to->tell(to->context, is_new, span->address, span->size_bytes);
+    to->tell(to->context, is_new, span->address, span->size_bytes, span->pool);
 }
 
 static void

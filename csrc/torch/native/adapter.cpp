@@ -310,6 +310,9 @@ class Adapter final : public CUDAAllocator
     static torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
                                                bool has_traces)
     {
+        if (has_traces) {
+            history.look_at_all();
+        }
         std::vector<SegmentInfo> ours = segments_of_lakes();
         std::copy_if(ours.begin(), ours.end(), std::back_inserter(info.segments),
                      [&](const SegmentInfo &segment) {
@@ -321,6 +324,9 @@ class Adapter final : public CUDAAllocator
                   });
         if (has_traces) {
             add_events(info.device_traces);
+#if TORCH_VERSION_MINOR < 12
+            annotate_pools(info);
+#endif
         }
         return info;
     }

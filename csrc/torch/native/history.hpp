@@ -189,16 +189,19 @@ struct History {
         TraceEntry::Action action;
         gml_address address;
         uint64_t size_bytes;
+        MempoolId_t id; /* of its private pool */
     };
 
     /* The spans added and released in a lake since the last look. */
     std::vector<Change> changes(int number, gml_lake *lake)
     {
         std::vector<Change> found;
-        auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes) {
+        auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
+                       gml_pool_id id) {
             auto action =
                 is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
-            static_cast<std::vector<Change> *>(to)->push_back({action, address, size_bytes});
+            static_cast<std::vector<Change> *>(to)->push_back(
+                {action, address, size_bytes, {id.first, id.second}});
         };
         core->changes(lake, &looks[static_cast<size_t>(number)], keep, &found);
         return found;
@@ -218,8 +221,15 @@ struct History {
         std::string metadata = user_metadata();
         std::lock_guard<std::mutex> lock(mutex);
         for (const Change &change : found) {
-            Place place{device, change.address, change.size_bytes, nullptr, {0, 0}};
+            Place place{device, change.address, change.size_bytes, nullptr, change.id};
             note(entry_of(change.action, place, context, metadata));
+        }
+    }
+
+    void look_at_all()
+    {
+        for (int number = core->next(-1); number >= 0; number = core->next(number)) {
+            look(number, core->find(number), nullptr);
         }
     }
 
@@ -297,6 +307,39 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
         }
     }
 }
+
+#if TORCH_VERSION_MINOR < 12
+/* Python is not told the pools of events before PyTorch 2.12, and what a pool has given back by now
+ * cannot be inferred from the segments. An annotation is the one place where text of any kind
+ * passes through these versions, and whoever does not know this one ignores it. It has three
+ * numbers for each run of events of one pool: their count and the pool's two. */
+void
+annotate_pools(torch_cuda::SnapshotInfo &info)
+{
+    for (size_t device = 0; device < info.device_traces.size(); device++) {
+        const auto &trace = info.device_traces[device];
+        std::string runs;
+        bool has_pools = false;
+        for (size_t first = 0, end = 0; first < trace.size(); first = end) {
+            MempoolId_t id = trace[first].mempool_;
+            while (end < trace.size() && trace[end].mempool_ == id) {
+                end++;
+            }
+            has_pools |= id != MempoolId_t{0, 0};
+            runs += (first ? " " : "") + std::to_string(end - first) + " " +
+                    std::to_string(id.first) + " " + std::to_string(id.second);
+        }
+        if (has_pools) {
+            auto &note = info.external_annotations.emplace_back(
+                static_cast<c10::DeviceIndex>(device), c10::approx_time_t{});
+            note.time_.t_ = trace.back().time_.t_;
+            note.recordUserMetadata("name", "gmlake: pools of events");
+            note.recordUserMetadata("stage", "END");
+            note.recordUserMetadata("gmlake_pools", std::move(runs));
+        }
+    }
+}
+#endif
 
 } // namespace
 

@@ -23,7 +23,7 @@ enum {
 
 typedef struct gml_looks gml_looks;
 typedef void (*gml_native_tell)(void *context, bool is_new, gml_address address,
-                                uint64_t size_bytes);
+                                uint64_t size_bytes, gml_pool_id pool);
 
 /* Functions of gmlake.h, by their names there, and of the registry of lakes. */
 typedef struct gml_native_core {

@@ -188,6 +188,15 @@ def is_row(entry: Entry) -> bool:
     return action not in NOT_MEMORY and not (action in SEGMENT_KINDS and entry.get(ADDED) is True)
 
 
+def are_rows(events: Events) -> NDArray[np.bool_]:
+    """Return which events of a device, all of them read, became rows of its trace."""
+    if not isinstance(events, EventTable):
+        return np.array([is_row(entry) for entry in events], np.bool_)
+    of_shared = np.array([is_row(entry) for entry in events.shared], np.bool_)
+    result: NDArray[np.bool_] = of_shared[events.rows["id"]]
+    return result
+
+
 def values_of_rows(events: Events, value: Callable[[Any], object], dtype: DTypeLike) -> Records:
     """Return value(event) for each event of a device that became a row of its trace, in order.
 

@@ -1,6 +1,7 @@
 """Finds the private pool (of CUDA graphs or of a MemPool) of each event of a snapshot.
 
-From version 2.12 on, PyTorch writes it into each event. For earlier ones it follows from the final
+From version 2.12 on, PyTorch writes it into each event. Where gmlake served an earlier one, an
+annotation of the recording has the pools of all events. Otherwise they follow from the final
 segments: memory in those of a pool belongs to the pool from their allocation on. What a pool had
 released by then cannot be recognized, and counts as memory of none.
 """
@@ -24,6 +25,12 @@ UNNAMED: Final = (1 << 32) - 1
 """In `pool` of a request: the event does not tell."""
 
 NO_POOL: Final = (0, 0)
+
+_NOTE: Final = "gmlake_pools"
+"""In an external annotation: the count, owner and number of the pool for each run of events."""
+
+_NUMBERS_OF_RUN: Final = 3
+_MOST_DIGITS: Final = 20  # of 64 bits
 
 OF_POOLS: Final = (Kind.ALLOC, Kind.OOM, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
 """The kinds of requests that belong to a pool, or to none."""
@@ -62,6 +69,46 @@ class PoolNumbers:
         if "pool_id" not in entry:
             return UNNAMED
         return self.number(pool_id(entry, "pool_id", what, event))
+
+    def of_note(self, note: Entry | None, events: int) -> Records | None:
+        """Return the numbers of the pools of a device's events, from the annotation about them.
+
+        Events added behind the annotated ones are UNNAMED. None without an annotation, or if it is
+        about more events: some were cut off since, and which is unknown.
+        """
+        if note is None:
+            return None
+        runs = _read_runs(note.get(_NOTE))
+        counts = [count for count, _, _ in runs]
+        if sum(counts) > events:
+            return None
+        numbers = np.full(events, UNNAMED, np.uint32)
+        told = [self.number((owner, number)) for _, owner, number in runs]
+        numbers[: sum(counts)] = np.repeat(np.array(told, np.uint32), counts)
+        return numbers
+
+
+def is_note(annotation: Entry) -> bool:
+    """Whether an external annotation has the pools of a device's events."""
+    return _NOTE in annotation
+
+
+def _read_runs(text: object) -> list[tuple[int, int, int]]:
+    words = text.split() if type(text) is str else []
+    if (
+        not words
+        or len(words) % _NUMBERS_OF_RUN
+        or not all(word.isascii() and word.isdigit() for word in words)
+        or max(map(len, words)) > _MOST_DIGITS
+    ):
+        reason = f"{_NOTE!r} of an external annotation is not three numbers for each run of events"
+        raise TraceError(reason)
+    numbers = [int(word) for word in words]
+    if 0 in numbers[::_NUMBERS_OF_RUN] or max(numbers) >= entries.ADDRESS_LIMIT:
+        reason = f"{_NOTE!r} of an external annotation has a number out of range"
+        raise TraceError(reason)
+    runs = iter(numbers)
+    return list(zip(runs, runs, runs, strict=True))
 
 
 def name_pools(

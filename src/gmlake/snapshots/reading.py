@@ -19,7 +19,9 @@ from gmlake.snapshots.entries import SEGMENT_KINDS, EventTable, Visits, is_row
 from gmlake.snapshots.pools import (
     NO_POOL,
     OF_POOLS,
+    UNNAMED,
     PoolNumbers,
+    is_note,
     name_pools,
     pool_id,
 )
@@ -59,6 +61,7 @@ class _State:
     segments: list[Segment] = field(default_factory=list)
     blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
     events: Events = ()
+    pool_note: Entry | None = None
     is_expandable: bool = False
 
 
@@ -78,7 +81,9 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     left = Visits(budget)
     states = _read_states(top, left)
     settings = _read_settings(top.get("allocator_settings"))
-    annotations = _read_annotations(top.get("external_annotations"), left)
+    annotations, pool_notes = _read_annotations(top.get("external_annotations"), left)
+    for device, state in states.items():
+        state.pool_note = pool_notes.get(device)
     traces = [
         _build(device, states[device], settings, annotations.get(device, []))
         for device in sorted(states)
@@ -179,12 +184,20 @@ class _Events:
         self.has_mapped = False
         self.named: Records = np.zeros(0, np.uint64)  # addresses, where no dict has them
 
-    def read_all(self, raw_events: Events) -> None:
-        if isinstance(raw_events, EventTable) and self._read_table(raw_events):
-            return
-        for event, raw in enumerate(raw_events):
-            self._read(event, raw)
-        self.requests = np.array(self.rows, _SIGNED_REQUEST)
+    def read_all(self, raw_events: Events, pool_note: Entry | None) -> None:
+        if not isinstance(raw_events, EventTable) or not self._read_table(raw_events):
+            for event, raw in enumerate(raw_events):
+                self._read(event, raw)
+            self.requests = np.array(self.rows, _SIGNED_REQUEST)
+        noted = self.pools.of_note(pool_note, len(raw_events))
+        if noted is not None:
+            self._take_noted(raw_events, noted)
+
+    def _take_noted(self, raw_events: Events, noted: Records) -> None:
+        """Set the pool of each row whose event does not name it."""
+        noted = noted[entries.are_rows(raw_events)]
+        unnamed = self.requests["pool"] == UNNAMED
+        self.requests["pool"][unnamed] = noted[unnamed]
 
     def _read_table(self, table: EventTable) -> bool:
         """Read all events by columns; does nothing and returns False if any is unusual."""
@@ -377,7 +390,7 @@ def _build(
     state.segments.sort()
     state.blocks.sort()
     events = _Events()
-    events.read_all(state.events)
+    events.read_all(state.events, state.pool_note)
     final_segments = np.array(state.segments, SEGMENT)
     final_blocks = np.array(state.blocks, FINAL_BLOCK)
     _add_survivors(events, state)
@@ -438,6 +451,14 @@ Pools = dict[int, tuple[int, int]]
 """The ids of pools by their numbers."""
 
 
+def _mapped_bytes(requests: Records) -> Records:
+    """Return by how much each event changed what was reserved."""
+    sizes = requests["size_bytes"].astype(np.int64)
+    is_new, is_gone = (requests["kind"] == kind for kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))
+    changes: Records = np.where(is_new, sizes, np.where(is_gone, -sizes, 0))
+    return changes
+
+
 def _undo_segment_events(final: list[Segment], requests: Records, pools: Pools) -> Records:
     held = {segment[0]: segment for segment in final}
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
@@ -452,7 +473,13 @@ def _undo_segment_events(final: list[Segment], requests: Records, pools: Pools) 
 
 
 def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Records:
-    """Undo events of expandable segments, any part of which may be mapped by itself."""
+    """Undo events of expandable segments, any part of which may be mapped by itself.
+
+    gmlake's final segments may be views, and lack the memory in them: no event maps a view. All of
+    them together are what was reserved nevertheless, which tells that none was at the start.
+    """
+    if sum(size for _, size, *_ in final) == int(_mapped_bytes(requests).sum()):
+        return np.zeros(0, SEGMENT)
     held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
@@ -586,13 +613,16 @@ def _read_settings(raw: object) -> dict[str, Any]:
     return kept
 
 
-def _read_annotations(raw: object, budget: Visits) -> dict[int, list[tuple[int, str]]]:
-    """Return, by device, the time in ns and the name of each annotation that ends a step.
+def _read_annotations(
+    raw: object, budget: Visits
+) -> tuple[dict[int, list[tuple[int, str]]], dict[int, Entry]]:
+    """Return, by device, the ends of steps (time in ns and name) and the note about pools.
 
     The profiler brackets a step as "ProfilerStep#N"; without it, the optimizer's step is the end.
     """
+    notes: dict[int, Entry] = {}
     if raw is None:
-        return {}
+        return {}, notes
     items = entries.list_of(raw, "'external_annotations'")
     budget.spend(len(items))
     found: dict[int, list[tuple[int, str]]] = {}
@@ -600,6 +630,8 @@ def _read_annotations(raw: object, budget: Visits) -> dict[int, list[tuple[int, 
         what = f"external annotation {index}"
         entry = entries.entry_of(item, what)
         name = entry.get("name")
+        if is_note(entry):
+            notes[entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES)] = entry
         if entry.get("stage") != "END" or type(name) is not str:
             continue
         if name.startswith(("ProfilerStep#", "Optimizer.step#")):
@@ -608,7 +640,7 @@ def _read_annotations(raw: object, budget: Visits) -> dict[int, list[tuple[int, 
     for device, marks in found.items():
         steps = [mark for mark in marks if mark[1].startswith("ProfilerStep#")]
         found[device] = sorted(steps or marks)
-    return found
+    return found, notes
 
 
 def add_marks(trace: Trace, marks: list[tuple[int, str]]) -> Trace:
