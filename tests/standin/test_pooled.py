@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from tests.standin.running import run_program
 
 import gmlake
+from gmlake.trace import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.standin.running import Outcome
 
 CONFIGURATIONS = {"caching": "", "expandable": "expandable_segments:True"}
 SETTINGS = ("--capacity", "8GiB")
@@ -45,3 +49,63 @@ def test_a_replay_says_what_running_gmlake_takes(tmp_path: Path) -> None:
     assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
     (result,) = gmlake.replay(gmlake.load_trace(recorded), "stitch").results
     assert result.peak_reserved_bytes == pytest.approx(outcomes[1].results["reserved"], rel=0.02)
+
+
+# ---- recorded under gmlake
+
+REQUESTED = 3 * 12 + 11
+"""The allocations of gone_pools.py, all of which lie in pools but the last."""
+
+
+@pytest.fixture(scope="module")
+def gone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[gmlake.Trace]]:
+    """What was reserved, and the recordings with the pools there and gone."""
+    paths = [
+        str(tmp_path_factory.mktemp("gone") / name) for name in ("whole.pickle", "gone.pickle")
+    ]
+    outcome = run_program("gone_pools", *paths, settings=SETTINGS)
+    assert outcome.code == 0, outcome.errors
+    return outcome, [gmlake.load_trace(path) for path in paths]
+
+
+def test_a_recording_under_gmlake_knows_the_pools_of_views_that_are_gone(
+    gone: tuple[Outcome, list[gmlake.Trace]],
+) -> None:
+    for trace in gone[1]:
+        (result,) = gmlake.validate(trace).results
+        assert result.pooled_allocations == REQUESTED
+        assert len(trace.pools) == 2
+
+
+def test_a_replay_of_a_recording_under_gmlake_reserves_what_the_run_did(
+    gone: tuple[Outcome, list[gmlake.Trace]],
+) -> None:
+    outcome, traces = gone
+    for trace in traces:
+        (result,) = gmlake.replay(trace, "stitch").results
+        assert result.peak_reserved_bytes == pytest.approx(outcome.results["reserved"], rel=0.02)
+
+
+def test_events_of_segments_name_the_pool_whose_memory_came_and_went(
+    gone: tuple[Outcome, list[gmlake.Trace]],
+) -> None:
+    outcome, (whole, end) = gone
+    expected = {str(list(pool)): 0 for pool in ((0, 0), *whole.pools)} | outcome.results["by_pool"]
+    assert changes_by_pool(whole) == expected
+    assert set(expected.values()) != {0}
+    of_pools = changes_by_pool(end)
+    assert of_pools.pop("[0, 0]") == 50 << 20
+    assert set(of_pools.values()) == {0}
+
+
+def changes_by_pool(trace: gmlake.Trace) -> dict[str, int]:
+    """What each pool had come to hold by the segment events."""
+    requests = trace.requests
+    sizes = requests["size_bytes"].astype(np.int64)
+    signs = (requests["kind"] == Kind.SEGMENT_ALLOC) * 1 - (
+        requests["kind"] == Kind.SEGMENT_FREE
+    ) * 1
+    return {
+        str(list(pool)): int((sizes * signs)[requests["pool"] == number].sum())
+        for number, pool in enumerate(((0, 0), *trace.pools))
+    }

@@ -188,6 +188,94 @@ def test_more_pools_than_anyone_has_are_one_line() -> None:
         Trace.from_snapshot(snapshot(events))
 
 
+# ---- named by an annotation
+
+
+def noted(runs: Any, document: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A recording with gmlake's annotation, and no pools in its events."""
+    document = copy.deepcopy(named() if document is None else document)
+    for entry in document["device_traces"][0]:
+        entry.pop("pool_id", None)
+    note = {"device": 0, "time_us": 1, "name": "gmlake", "stage": "END", "gmlake_pools": runs}
+    return {**document, "external_annotations": [note]}
+
+
+@pytest.mark.parametrize("read", [as_object, as_table])
+def test_an_annotation_tells_the_pools_of_events_also_of_one_that_is_gone(read: Any) -> None:
+    told = noted("3 0 7 2 1 0 2 0 0 1 1 0 1 0 7")
+    assert Trace.from_snapshot(read(told)) == Trace.from_snapshot(read(named()))
+    assert Trace.from_snapshot(read(told)).pools == (MEM_POOL, GRAPH)
+
+
+@pytest.mark.parametrize("read", [as_object, as_table])
+def test_an_annotation_counts_events_that_are_no_memory(read: Any) -> None:
+    events = [
+        event("snapshot", 0, 0),
+        event("segment_map", BASE, 20 * MIB),
+        event("snapshot", 0, 0),
+        alloc(BASE, MIB),
+        alloc(BASE + MIB, MIB),
+        free(BASE + MIB, MIB),
+    ]
+    document = noted("1 0 0 1 1 0 1 0 0 1 1 0 2 0 7", snapshot(events))
+    trace = Trace.from_snapshot(read(document))
+    found = [[(0, 0), *trace.pools][number] for number in trace.event_pools.tolist()]
+    assert found == [GRAPH, GRAPH, MEM_POOL, MEM_POOL]
+
+
+@pytest.mark.parametrize("read", [as_object, as_table])
+def test_what_an_event_names_itself_precedes_an_annotation(read: Any) -> None:
+    document = noted("9 1 0")
+    document["device_traces"][0][1]["pool_id"] = MEM_POOL
+    trace = Trace.from_snapshot(read(document))
+    ids = [(0, 0), *trace.pools]
+    found = [ids[number] for number in trace.event_pools.tolist()]
+    assert found == [GRAPH, *[MEM_POOL] * 2, *[GRAPH] * 6]
+
+
+def test_pools_of_events_behind_the_annotated_ones_are_inferred() -> None:
+    document = noted("3 0 7 2 1 0")
+    document["device_traces"][0].append(alloc(BASE + 65 * MIB, MIB))
+    trace = Trace.from_snapshot(document)
+    assert [trace.pools[pool - 1] if pool else None for pool in pools_of(trace)] == [
+        *(MEM_POOL, GRAPH, None, GRAPH)
+    ]
+
+
+def test_an_annotation_of_events_that_were_cut_off_is_left_alone() -> None:
+    whole = noted("3 0 7 2 1 0 2 0 0 1 1 0 1 0 7")
+    cut = copy.deepcopy(whole)
+    del cut["device_traces"][0][:2]
+    assert Trace.from_snapshot(cut) == Trace.from_snapshot({**cut, "external_annotations": []})
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        *(None, 5, "", "1 2", "1 2 3 4", "a b c", "-1 0 0", "1 0 \u0667", "0 1 0"),
+        *(f"1 {1 << 64} 0", "9" * 21 + " 0 0", "9" * 5000 + " 0 0", ["1", "0", "7"]),
+    ],
+)
+def test_an_annotation_of_other_form_is_one_line(runs: Any) -> None:
+    with pytest.raises(TraceError, match=r"^'gmlake_pools' of an external annotation [^\n]*$"):
+        Trace.from_snapshot(noted(runs))
+
+
+def test_views_at_the_end_are_no_memory_from_before_the_recording() -> None:
+    """Under gmlake no event maps a view, and the memory in it has no segment of its own."""
+    events = [
+        event("segment_map", BASE, 60 * MIB),
+        alloc(FAR, 40 * MIB),
+        event("segment_unmap", BASE, 10 * MIB),
+    ]
+    view = segment(FAR, 40 * MIB, [block(FAR, 40 * MIB, 40 * MIB)], is_expandable=True)
+    rest = segment(BASE + 30 * MIB, 10 * MIB, [block(BASE + 30 * MIB, 10 * MIB)])
+    trace = Trace.from_snapshot(snapshot(events, [view, rest]))
+    assert not len(trace.start_segments)
+    assert len(trace.final_segments) == 2
+    assert gmlake.validate(trace).results[0].allocations == 1
+
+
 POOLS = st.sampled_from([(0, 0), GRAPH, MEM_POOL, (5, 5)])
 
 
