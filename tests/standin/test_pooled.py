@@ -5,11 +5,13 @@ Given the same requests, the policies have to do in pools what PyTorch did, and 
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from tests.standin.running import run_program
+from torch.cuda import _memory_viz as viz
 
 import gmlake
 from gmlake.trace import Kind
@@ -53,18 +55,23 @@ def test_a_replay_says_what_running_gmlake_takes(tmp_path: Path) -> None:
 
 # ---- recorded under gmlake
 
-REQUESTED = 3 * 12 + 11
-"""The allocations of gone_pools.py, all of which lie in pools but the last."""
+POOLED_AND_GONE = 3 * 12 + 11
+"""The allocations of gone_pools.py that lie in pools."""
 
 
 @pytest.fixture(scope="module")
-def gone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[gmlake.Trace]]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[Path]]:
     """What was reserved, and the recordings with the pools there and gone."""
-    paths = [
-        str(tmp_path_factory.mktemp("gone") / name) for name in ("whole.pickle", "gone.pickle")
-    ]
-    outcome = run_program("gone_pools", *paths, settings=SETTINGS)
+    folder = tmp_path_factory.mktemp("gone")
+    paths = [folder / "whole.pickle", folder / "gone.pickle"]
+    outcome = run_program("gone_pools", *map(str, paths), settings=SETTINGS)
     assert outcome.code == 0, outcome.errors
+    return outcome, paths
+
+
+@pytest.fixture(scope="module")
+def gone(files: tuple[Outcome, list[Path]]) -> tuple[Outcome, list[gmlake.Trace]]:
+    outcome, paths = files
     return outcome, [gmlake.load_trace(path) for path in paths]
 
 
@@ -73,7 +80,7 @@ def test_a_recording_under_gmlake_knows_the_pools_of_views_that_are_gone(
 ) -> None:
     for trace in gone[1]:
         (result,) = gmlake.validate(trace).results
-        assert result.pooled_allocations == REQUESTED
+        assert result.pooled_allocations == POOLED_AND_GONE
         assert len(trace.pools) == 2
 
 
@@ -109,3 +116,13 @@ def changes_by_pool(trace: gmlake.Trace) -> dict[str, int]:
         str(list(pool)): int((sizes * signs)[requests["pool"] == number].sum())
         for number, pool in enumerate(((0, 0), *trace.pools))
     }
+
+
+def test_pytorchs_tools_read_a_recording_under_gmlake(files: tuple[Outcome, list[Path]]) -> None:
+    for path in files[1]:
+        with path.open("rb") as file:
+            found = pickle.load(file)
+        for page in (viz.segment_plot(found), viz.trace_plot(found)):
+            assert "<html" in page or "MemoryViz" in page
+        assert "# free completed for" in viz.trace(found)
+        assert "capture" in viz.trace(found)

@@ -40,7 +40,7 @@ def reserved_by_pool() -> dict[str, int]:
 
 
 def main(whole: str, gone: str) -> None:
-    gmlake.enable()
+    session = gmlake.enable()
     torch.cuda.memory._record_memory_history(stacks="python")  # noqa: SLF001
     shared = torch.cuda.graph_pool_handle()
     held: list[object] = [capture(batch, shared) for batch in range(1, 13)]
@@ -56,6 +56,8 @@ def main(whole: str, gone: str) -> None:
     del pool
     torch.cuda.empty_cache()
     left = empty(50)
+    empty(300)
+    session.trim()  # past PyTorch
     torch.cuda.memory._dump_snapshot(gone)  # type: ignore[no-untyped-call]  # noqa: SLF001
     del left
     print(json.dumps({"reserved": torch.cuda.max_memory_reserved(), "by_pool": sizes}))
