@@ -3,6 +3,9 @@
 Given the same requests, the policies have to do in pools what PyTorch did, and what gmlake does.
 """
 
+# PyTorch's drawing of snapshots has no types.
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import pickle

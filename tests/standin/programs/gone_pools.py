@@ -33,7 +33,7 @@ def capture(batch: int, pool: object) -> tuple[torch.cuda.CUDAGraph, torch.Tenso
 
 def reserved_by_pool() -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for segment in torch.cuda.memory._snapshot()["segments"]:  # type: ignore[no-untyped-call]  # noqa: SLF001
+    for segment in torch.cuda.memory._snapshot()["segments"]:  # noqa: SLF001
         name = str(list(segment["segment_pool_id"]))
         sizes[name] = sizes.get(name, 0) + segment["total_size"]
     return sizes
