@@ -29,9 +29,8 @@ add(void *context, bool is_new, const gml_held *span)
 }
 
 static void
-find_pool(void *context, const gml_pool_info *info, gml_policy *policy)
+find_pool(void *context, const gml_pool_info *info)
 {
-    (void)policy;
     gml_pool_info *wanted = context;
     if (info->id.first == wanted->id.first && info->id.second == wanted->id.second) {
         *wanted = *info;
