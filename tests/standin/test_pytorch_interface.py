@@ -449,3 +449,14 @@ def test_a_snapshot_leaves_out_events_that_nobody_asks_for(asker: Asker) -> None
             assert found == len(snapshot()["segments"]) > 0
             assert (count.value > 0) == bool(has_traces)
     assert block_of(held)["state"] == "active_allocated"
+
+
+def test_pytorch_tells_the_allocator_in_place_of_all_captures() -> None:
+    """Notices a later PyTorch, which registers captures of conditional nodes with its own alone.
+
+    docs/compatibility.md says what is lost then. The adapter would have to register them itself, or
+    refuse captures of torch.cond.
+    """
+    headers = Path(torch.__file__).parent / "include" / "c10" / "cuda"
+    assert (headers / "CUDACachingAllocator.h").exists()
+    assert not (headers / "CUDAGraphMemory.h").exists()
