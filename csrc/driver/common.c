@@ -90,7 +90,8 @@ make_piece(gml_driver *self, uint64_t size_bytes, piece **out)
     gml_common *common = sharer_of(self)->common;
     piece *made = calloc(1, sizeof *made);
     if (!made) {
-        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
+        (void)gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
+        return GML_NO_HOST_MEMORY;
     }
     gml_status status = pass_create(self, size_bytes, &made->handle);
     if (status != GML_OK) {
@@ -112,20 +113,15 @@ share_piece(gml_common *common, piece *shared)
     gml_tree_insert(&common->pieces, &shared->node);
 }
 
-/* Releases a piece without users. */
-static gml_status
-end_piece(gml_common *common, piece *ended)
+/* A piece without users, whose memory was released. */
+static void
+forget_piece(gml_common *common, piece *gone)
 {
-    gml_status status = gml_driver_release(common->driver, ended->handle);
-    if (status != GML_OK) {
-        return status;
+    if (!gone->is_kept) {
+        gml_tree_remove(&common->pieces, &gone->node);
     }
-    if (!ended->is_kept) {
-        gml_tree_remove(&common->pieces, &ended->node);
-    }
-    *common->held_bytes -= ended->size_bytes;
-    free(ended);
-    return GML_OK;
+    *common->held_bytes -= gone->size_bytes;
+    free(gone);
 }
 
 static void
@@ -167,16 +163,17 @@ take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
     while (node && ((piece *)(void *)node)->size_bytes != size_bytes) {
         node = gml_tree_next(node);
     }
-    gml_status status = GML_OK;
-    if (node) {
-        *out = (piece *)(void *)node;
-    } else if ((status = make_piece(self, size_bytes, out)) == GML_OK) {
-        share_piece(common, *out);
+    piece *taken = (piece *)(void *)node;
+    if (!taken) {
+        gml_status status = make_piece(self, size_bytes, &taken);
+        if (status != GML_OK) {
+            return status;
+        }
+        share_piece(common, taken);
     }
-    if (status == GML_OK) {
-        taker->last_number = (*out)->node.address;
-    }
-    return status;
+    taker->last_number = taken->node.address;
+    *out = taken;
+    return GML_OK;
 }
 
 /* ---- physical memory ------------------------------------------------------------------------- */
@@ -223,11 +220,13 @@ release(gml_driver *self, gml_handle handle)
     }
     piece *used = released->piece;
     bool is_last = is_only_user(released);
-    remove_user(released);
-    gml_status status = is_last ? gml_wrapped_relay(self, end_piece(owner->common, used)) : GML_OK;
+    gml_status status = is_last ? pass_release(self, used->handle) : GML_OK;
     if (status != GML_OK) {
-        add_user(used, released);
         return status;
+    }
+    remove_user(released);
+    if (is_last) {
+        forget_piece(owner->common, used);
     }
     released->piece = NULL;
     (void)gml_map_take(&owner->chunks, handle);
@@ -372,7 +371,7 @@ gml_common_keep(gml_driver *driver, gml_handle handle)
 {
     sharer *owner = sharer_of(driver);
     chunk *kept = gml_map_find(&owner->chunks, handle);
-    piece *shared = kept->piece, *own;
+    piece *shared = kept->piece, *own = NULL;
     if (shared->is_kept) {
         return GML_OK;
     }
@@ -392,9 +391,13 @@ gml_common_keep(gml_driver *driver, gml_handle handle)
         add_user(own, kept);
         return GML_OK;
     }
-    if (end_piece(owner->common, own) != GML_OK) {
+    gml_driver_begin_undo(driver);
+    if (pass_release(driver, own->handle) == GML_OK) {
+        forget_piece(owner->common, own);
+    } else {
         share_piece(owner->common, own);
     }
+    gml_driver_end_undo(driver);
     return status;
 }
 
@@ -405,9 +408,14 @@ gml_common_trim(gml_common *common)
     for (gml_tree_node *node = gml_tree_first(&common->pieces), *next; node; node = next) {
         next = gml_tree_next(node);
         piece *left = (piece *)(void *)node;
-        if (gml_list_is_empty(&left->users)) {
-            first = gml_first_failure(first, end_piece(common, left));
+        if (!gml_list_is_empty(&left->users)) {
+            continue;
         }
+        gml_status status = gml_driver_release(common->driver, left->handle);
+        if (status == GML_OK) {
+            forget_piece(common, left);
+        }
+        first = gml_first_failure(first, status);
     }
     return first;
 }

@@ -202,8 +202,9 @@ static gml_status
 forget(gml_pools *pools, pool *forgotten)
 {
     gml_status status = GML_OK;
-    while (!gml_list_is_empty(&forgotten->graphs)) {
-        status = gml_first_failure(status, forget_graph(pools, (graph *)forgotten->graphs.next));
+    for (gml_link *link = forgotten->graphs.next, *next; link != &forgotten->graphs; link = next) {
+        next = link->next;
+        status = gml_first_failure(status, forget_graph(pools, (graph *)link));
     }
     status = gml_first_failure(status, close_heap(pools, &forgotten->heap));
     remove_by_id(pools, forgotten);

@@ -80,8 +80,10 @@ gml_turns_trim(gml_turns *turns)
 void
 gml_turns_close(gml_turns *turns)
 {
-    gml_turns_trim(turns);
-    while (!gml_list_is_empty(&turns->all)) {
-        forget((gml_turn *)turns->all.next);
+    for (gml_link *link = turns->all.next, *next; link != &turns->all; link = next) {
+        next = link->next;
+        gml_turn *left = (gml_turn *)link;
+        (void)gml_common_trim(&left->common);
+        forget(left);
     }
 }

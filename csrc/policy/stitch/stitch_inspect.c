@@ -289,8 +289,7 @@ visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visi
         end = next_spot(range, end);
     }
     visitor->span(visitor->context, &span);
-    for (spot at = first; at.extent != end.extent || at.offset != end.offset;
-         at = next_spot(range, at)) {
+    for (spot at = first; at.extent && at.offset < end.offset; at = next_spot(range, at)) {
         visit_part(range, at, visitor);
     }
     return end;
