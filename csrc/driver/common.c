@@ -489,10 +489,21 @@ gml_common_bytes(const gml_driver *driver)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* What the driver below refused to release stays among the shared pieces. */
 static void
 destroy(gml_driver *self)
 {
     sharer *closed = sharer_of(self);
+    for (size_t i = 0; i < closed->chunks.capacity; i++) {
+        chunk *left = closed->chunks.slots[i].key ? closed->chunks.slots[i].value : NULL;
+        if (left) {
+            piece *used = left->piece;
+            remove_user(left);
+            if (used->is_kept) {
+                share_piece(closed->common, used);
+            }
+        }
+    }
     gml_map_clear(&closed->chunks);
     gml_pool_clear(&closed->chunk_objects);
     gml_pool_clear(&closed->mapping_objects);

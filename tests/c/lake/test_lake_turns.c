@@ -3,6 +3,7 @@
 #include "driver/streams.h"
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
+#include "support/breaking.h"
 #include "support/census.h"
 #include "support/contract.h"
 
@@ -571,6 +572,31 @@ TEST(each_failing_call_is_survived)
         failures += !survive(nth, 0);
     }
     CHECK(failures > 3);
+}
+
+TEST(memory_that_the_driver_keeps_is_released_later)
+{
+    gml_lake_config config = lake_config_of(0);
+    config.hooks = &breaking_hooks;
+    gml_lake *lake = lake_open_by(&config);
+    graph first = capture(lake, own_pool(0), TURN, 12 * MIB, 4 * MIB);
+    graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
+    breaking_refuse(GML_CALL_RELEASE, true);
+    breaking_refuse(GML_CALL_FREE, true);
+    drop(lake, &first);
+    drop(lake, &second);
+    (void)gml_lake_trim(lake, NULL);
+    (void)reserved(lake);
+    breaking_refuse(GML_CALL_RELEASE, false);
+    breaking_refuse(GML_CALL_FREE, false);
+    first = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
+    write_bytes(lake, first.output, 4 * MIB, 1);
+    write_bytes(lake, first.temporary, 24 * MIB, 2);
+    CHECK(are_bytes(lake, first.output, 4 * MIB, 1));
+    drop(lake, &first);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(reserved(lake), 0);
+    CHECK_OK(gml_lake_close(lake));
 }
 
 TEST(many_failing_calls_are_survived)
