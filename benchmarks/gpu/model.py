@@ -67,6 +67,15 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return x * turns[0] + torch.cat((-right, left), dim=-1) * turns[1]
 
 
+def turns_of(sizes: Sizes, sequence: int, device: torch.device) -> Tensor:
+    """Return cosines and sines [2, sequence, head] of every position, for rotate()."""
+    places = torch.arange(sequence, device=device, dtype=torch.float32)
+    pairs = torch.arange(0, sizes.head, 2, device=device, dtype=torch.float32)
+    angles = torch.outer(places, 10_000.0 ** (-pairs / sizes.head))
+    angles = torch.cat((angles, angles), dim=-1)
+    return torch.stack((angles.cos(), angles.sin())).to(torch.bfloat16)
+
+
 class Layer(nn.Module):
     """One block: attention, then a gated feed-forward part."""
 
@@ -128,12 +137,7 @@ class Tuned(nn.Module):
 
     def turns(self, sequence: int) -> Tensor:
         """Return cosines and sines [2, sequence, head] of every position."""
-        device = self.tokens.device
-        places = torch.arange(sequence, device=device, dtype=torch.float32)
-        pairs = torch.arange(0, self.sizes.head, 2, device=device, dtype=torch.float32)
-        angles = torch.outer(places, 10_000.0 ** (-pairs / self.sizes.head))
-        angles = torch.cat((angles, angles), dim=-1)
-        return torch.stack((angles.cos(), angles.sin())).to(torch.bfloat16)
+        return turns_of(self.sizes, sequence, self.tokens.device)
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Return the mean cross-entropy of what follows each of tokens [batch, sequence + 1]."""

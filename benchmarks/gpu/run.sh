@@ -7,8 +7,8 @@
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic and
-# transports, which wants two GPUs; all of them unless named.
+# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic,
+# graphs and transports, which wants two GPUs; all of them unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -40,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic transports
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs transports
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -83,11 +83,14 @@ for wanted in "$@"; do
     elastic)
         part elastic "$PYTHON" -m gpu.elastic --write
         ;;
+    graphs)
+        part graphs "$PYTHON" -m gpu.graphs --write
+        ;;
     transports)
         part transports "$PYTHON" -m gpu.transports --write
         ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, transports" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, transports" >&2
         exit 2
         ;;
     esac
