@@ -320,14 +320,11 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
+static gml_handle
+handle_below(gml_driver *self, gml_handle handle)
 {
-    const chunk *exported = gml_map_find(&sharer_of(self)->chunks, handle);
-    return exported ? gml_wrapped_relay(self, gml_driver_export_file(gml_wrapped_inner(self),
-                                                                     exported->piece->handle,
-                                                                     is_kept, out))
-                    : gml_driver_fail(self, GML_MISUSE, "export: %" PRIu64 " is no handle", handle);
+    const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
+    return asked ? asked->piece->handle : 0;
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
@@ -531,7 +528,7 @@ gml_common_open(gml_common *common, gml_driver **out)
     ops->map = map;
     ops->unmap = unmap;
     ops->set_access = set_access;
-    ops->export_file = export_file;
+    ops->handle_below = handle_below;
     ops->spare_bytes = spare_bytes;
     ops->stands_for = stands_for;
     ops->behind_malloc = NULL;

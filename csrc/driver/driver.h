@@ -137,6 +137,8 @@ typedef struct gml_driver_ops {
     gml_status (*close_files)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* The memory that create() has without taking it from the device; NULL: none. */
     uint64_t (*spare_bytes)(const gml_driver *self);
+    /* The handle by which the lake's driver knows the memory behind a handle; NULL: the same. */
+    gml_handle (*handle_below)(gml_driver *self, gml_handle handle);
     /* Whether to tell of the memory behind a handle here: of several drivers that map it, one does.
      * NULL: always. */
     bool (*stands_for)(gml_driver *self, gml_handle handle);
@@ -241,6 +243,13 @@ static inline uint64_t
 gml_driver_spare(const gml_driver *driver)
 {
     return driver->ops->spare_bytes ? driver->ops->spare_bytes(driver) : 0;
+}
+
+/* See handle_below(). */
+static inline gml_handle
+gml_driver_handle_below(gml_driver *driver, gml_handle handle)
+{
+    return driver->ops->handle_below ? driver->ops->handle_below(driver, handle) : handle;
 }
 
 /* See stands_for(). */

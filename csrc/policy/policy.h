@@ -114,8 +114,8 @@ typedef struct gml_policy_ops {
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);
     void (*reset_peaks)(gml_policy *self);
-    /* The chunk behind an address of a span of GML_SPAN_BASE; GML_UNSUPPORTED for memory that
-     * is no chunk's. */
+    /* The chunk behind an address of a span of GML_SPAN_BASE, by the handle of the lake's driver;
+     * GML_UNSUPPORTED for memory that is no chunk's. */
     gml_status (*chunk)(gml_policy *self, gml_address address, gml_chunk *out);
     /* Serves one whole chunk of the smallest size, to be mapped elsewhere too: the one at `wanted`
      * if free for the stream, else any. `missing_bytes`: of all chunks to be taken now, including

@@ -214,7 +214,8 @@ find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
                                "0x%" PRIx64 " lies in no chunk of the policy", address);
     }
     uint64_t begin = gml_base_range_chunk_begin(range, offset);
-    gml_handle handle = range->handles[begin / range->granule_bytes];
+    gml_handle handle =
+        gml_driver_handle_below(self->driver, range->handles[begin / range->granule_bytes]);
     *out = (gml_chunk){range->base + begin, gml_base_range_chunk_bytes(range, offset), handle};
     return handle ? GML_OK
                   : gml_driver_fail(self->driver, GML_UNSUPPORTED,

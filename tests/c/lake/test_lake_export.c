@@ -315,6 +315,38 @@ TEST(a_mapping_that_cannot_end_in_a_capture_ends_later)
     CHECK_OK(gml_lake_close(lake));
 }
 
+/* The first graph of a turn keeps the memory that it took, the second has its memory replaced. */
+TEST(outputs_of_graphs_that_take_turns_are_shared)
+{
+    gml_lake *lake = open_lake("cuda", "stitch");
+    gml_address outputs[2], others[2];
+    gml_stream stream = raw_cuda_stream(&raw);
+    for (uint64_t i = 0; i < 2; i++) {
+        gml_pool_id pool = {1, 7 + i};
+        void *graph = NULL;
+        gml_cu_stream handle = (gml_cu_stream)(uintptr_t)stream;
+        CHECK_OK(gml_lake_begin_pool_in_turn(lake, pool, 1));
+        CHECK_EQ(raw.cuStreamBeginCapture(handle, 0), GML_CU_SUCCESS);
+        CHECK_OK(gml_lake_allocate_in(lake, pool, 6 * MIB, stream, &outputs[i]));
+        CHECK_EQ(raw.cuStreamEndCapture(handle, &graph), GML_CU_SUCCESS);
+        CHECK_OK(gml_lake_end_pool(lake, pool));
+    }
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t wanted = 40 + i, seen = 0;
+        CHECK(raw_cuda_write(&raw, outputs[i], &wanted, sizeof wanted));
+        shared given = share(lake, outputs[i]);
+        CHECK_OK(gml_lake_import(lake, given.pieces, given.count, &others[i]));
+        CHECK(raw_cuda_read(&raw, &seen, others[i] + given.offset_bytes, sizeof seen));
+        CHECK_EQ(seen, wanted);
+    }
+    for (uint64_t i = 0; i < 2; i++) {
+        CHECK_OK(gml_lake_unimport(lake, others[i]));
+        CHECK_OK(gml_lake_free(lake, outputs[i]));
+        CHECK_OK(gml_lake_release_pool(lake, (gml_pool_id){1, 7 + i}));
+    }
+    CHECK_OK(gml_lake_close(lake));
+}
+
 TEST(memory_that_is_no_chunk_is_not_shared)
 {
     gml_lake *lake = open_lake("cuda", "caching");

@@ -574,6 +574,40 @@ TEST(each_failing_call_is_survived)
     CHECK(failures > 3);
 }
 
+/* At the end of a capture, once what was shared is unmapped: nothing is mapped any more, not even
+ * what was. */
+TEST(addresses_without_memory_are_given_back)
+{
+    gml_lake_config config = lake_config_of(0);
+    config.hooks = &breaking_hooks;
+    gml_lake *lake = lake_open_by(&config);
+    graph first = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
+    write_bytes(lake, first.output, 4 * MIB, 1);
+    uint64_t held = counted(lake);
+    begin(lake, own_pool(1), TURN);
+    gml_address blocks[4];
+    for (size_t i = 0; i < 4; i++) {
+        blocks[i] = lake_take(lake, 4 * MIB, CAPTURER);
+    }
+    lake_give(lake, blocks[1]);
+    breaking_refuse(GML_CALL_MAP, true);
+    CHECK_STATUS(try_end(lake, own_pool(1)), shares(lake) ? GML_OUT_OF_MEMORY : GML_OK);
+    breaking_refuse(GML_CALL_MAP, false);
+    (void)reserved(lake);
+    lake_give(lake, blocks[0]);
+    lake_give(lake, blocks[2]);
+    lake_give(lake, blocks[3]);
+    CHECK_STATUS(gml_lake_release_pool(lake, own_pool(1)),
+                 shares(lake) ? GML_INVALID_ARGUMENT : GML_OK);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(counted(lake), held);
+    CHECK(are_bytes(lake, first.output, 4 * MIB, 1));
+    drop(lake, &first);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(reserved(lake), 0);
+    CHECK_OK(gml_lake_close(lake));
+}
+
 TEST(memory_that_the_driver_keeps_is_released_later)
 {
     gml_lake_config config = lake_config_of(0);
