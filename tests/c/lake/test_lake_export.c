@@ -329,7 +329,10 @@ TEST(outputs_of_graphs_that_take_turns_are_shared)
         CHECK_EQ(raw.cuStreamBeginCapture(handle, 0), GML_CU_SUCCESS);
         CHECK_OK(gml_lake_allocate_in(lake, pool, 6 * MIB, stream, &outputs[i]));
         CHECK_EQ(raw.cuStreamEndCapture(handle, &graph), GML_CU_SUCCESS);
+        CHECK(graph != NULL);
+        CHECK_EQ(raw.cuGraphDestroy(graph), GML_CU_SUCCESS);
         CHECK_OK(gml_lake_end_pool(lake, pool));
+        CHECK(gml_last_graph() != 0);
     }
     for (uint64_t i = 0; i < 2; i++) {
         uint64_t wanted = 40 + i, seen = 0;
@@ -417,6 +420,7 @@ main(void)
     RUN(what_is_mapped_outlives_what_was_shared);
     RUN(a_file_that_is_none_changes_nothing);
     RUN(a_mapping_that_cannot_end_in_a_capture_ends_later);
+    RUN(outputs_of_graphs_that_take_turns_are_shared);
     RUN(memory_that_is_no_chunk_is_not_shared);
     RUN(a_process_that_may_open_no_more_files_is_told);
     if (strcmp(cuda, "fake") == 0) {
