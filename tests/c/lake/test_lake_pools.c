@@ -733,6 +733,39 @@ TEST(a_pool_helps_out_with_idle_memory_only)
     lake_finish(lake);
 }
 
+/* A helper that has nothing is passed over: memory that is idle elsewhere is still released. */
+TEST(a_pool_without_idle_memory_does_not_keep_others_from_helping)
+{
+    gml_lake *lake = lake_open(96 * MIB);
+    CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
+    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS, true));
+    gml_address kept = take_in(lake, GRAPH, 10 * MIB, EAGER);
+    CHECK_OK(gml_lake_hold_pool(lake, OTHER_GRAPH));
+    lake_give(lake, take_in(lake, OTHER_GRAPH, 60 * MIB, EAGER));
+    gml_address eager = lake_take(lake, 60 * MIB, EAGER);
+    CHECK(owner_of(lake, eager) == lake->policy);
+    lake_give(lake, eager);
+    lake_give(lake, kept);
+    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
+    CHECK_OK(gml_lake_release_pool(lake, OTHER_GRAPH));
+    lake_finish(lake);
+}
+
+TEST(who_leaves_a_pool_by_a_failure_ends_no_graph)
+{
+    gml_lake *lake = lake_open(0);
+    begin_capture(lake, GRAPH, CAPTURER);
+    lake_give(lake, lake_take(lake, 30 * MIB, CAPTURER));
+    end_capture(lake, GRAPH, CAPTURER);
+    uint64_t held = reserved(lake);
+    CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
+    CHECK_OK(gml_lake_abandon_pool(lake, GRAPH));
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(reserved(lake), held);
+    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
+    lake_finish(lake);
+}
+
 typedef struct pool_walk {
     size_t spans, pool_spans;
     gml_pool_id last;
