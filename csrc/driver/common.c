@@ -441,6 +441,19 @@ spoil(gml_driver *self, const mapping *at, gml_stream stream)
     return status;
 }
 
+/* A place where the chunk can be written to, or NULL. */
+static const mapping *
+find_open(chunk *of)
+{
+    for (gml_link *link = of->mappings.next; link != &of->mappings; link = link->next) {
+        const mapping *at = mapping_of_link(link);
+        if (at->is_open && !at->is_absent) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
 gml_status
 gml_common_spoil(gml_driver *driver, gml_stream stream)
 {
@@ -450,9 +463,8 @@ gml_common_spoil(gml_driver *driver, gml_stream stream)
     gml_status status = GML_OK;
     for (size_t i = 0; i < owner->chunks.capacity && status == GML_OK; i++) {
         chunk *at = owner->chunks.slots[i].key ? owner->chunks.slots[i].value : NULL;
-        if (at && !at->piece->is_kept && !gml_list_is_empty(&at->mappings)) {
-            status = spoil(driver, mapping_of_link(at->mappings.next), stream);
-        }
+        const mapping *seen = at && !at->piece->is_kept ? find_open(at) : NULL;
+        status = seen ? spoil(driver, seen, stream) : GML_OK;
     }
     return status;
 }

@@ -342,7 +342,7 @@ GML_API uint64_t gml_last_graph(void);
 /* Overwrites the temporary memory of such a graph with bytes of 0xFF, which are no number to
  * floating point, as work of `stream`: so a program can show, before a replay, that it expects
  * nothing of it. GML_UNKNOWN_ADDRESS where the graph is not of this lake, or is gone;
- * GML_UNSUPPORTED during a capture; GML_DRIVER_FAILED. */
+ * GML_UNSUPPORTED during a capture, and while the lake sleeps; GML_DRIVER_FAILED. */
 GML_API gml_status gml_lake_spoil_graph(gml_lake *lake, uint64_t graph, gml_stream stream);
 
 /* Ends the latest begin, or the latest entering, of the pool by this thread, else by any. The use

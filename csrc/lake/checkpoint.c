@@ -214,7 +214,7 @@ static gml_status
 restore_locked(way_back *way, const gml_pool_state *state)
 {
     gml_lake *lake = way->lake;
-    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
+    if (gml_lake_sleeps(lake)) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "%sthis memory is asleep: wake it before a private pool is put back",
                                lake->title);

@@ -519,7 +519,7 @@ resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahe
     if (end <= of->count) {
         return GML_OK;
     }
-    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
+    if (gml_lake_sleeps(lake)) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "this memory is asleep: wake it before a buffer grows");
     }

@@ -332,7 +332,7 @@ serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream s
 static gml_status
 admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {
-    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
+    if (gml_lake_sleeps(lake)) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "%sthis memory is asleep: wake it first, or allocate elsewhere",
                                lake->title);

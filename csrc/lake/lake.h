@@ -164,6 +164,13 @@ gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 /* The end of a freed block: no stream uses it any more. Counts, and hands it to its owner. */
 void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 
+/* Whether its memory is asleep. pre: the lock is held. */
+static inline bool
+gml_lake_sleeps(const gml_lake *lake)
+{
+    return lake->remapper && gml_remapper_is_asleep(lake->remapper);
+}
+
 /* The memory that the policy and the pools hold from the device. */
 static inline uint64_t
 gml_lake_reserved(const gml_lake *lake)

@@ -80,7 +80,10 @@ gml_status
 gml_lake_spoil_graph(gml_lake *lake, uint64_t graph, gml_stream stream)
 {
     pthread_mutex_lock(&lake->lock);
-    gml_status status = gml_pools_spoil(&lake->pools, graph, stream);
+    gml_status status = gml_lake_sleeps(lake)
+                            ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
+                                              "%sthe memory of its graphs is asleep", lake->title)
+                            : gml_pools_spoil(&lake->pools, graph, stream);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

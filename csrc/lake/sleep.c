@@ -299,7 +299,7 @@ bool
 gml_lake_is_asleep(gml_lake *lake)
 {
     pthread_mutex_lock(&lake->lock);
-    bool is_asleep = lake->remapper && gml_remapper_is_asleep(lake->remapper);
+    bool is_asleep = gml_lake_sleeps(lake);
     pthread_mutex_unlock(&lake->lock);
     return is_asleep;
 }

@@ -25,6 +25,8 @@ enum {
     STRESS_LIVE = 100,
     STRESS_BUFFERS = 3,
     STRESS_EXCHANGED = 8,
+    STRESS_GRAPHS = 8,
+    STRESS_TURNS = 2,
     STRESS_STRIDE_BYTES = 1 << 18, /* between stamps: what takes long on `host` is to fill pages */
 };
 
@@ -50,7 +52,14 @@ typedef struct stress_block {
     uint64_t born;    /* sleeps of the lake when it was served, or later */
     uint64_t stamped; /* when it was stamped */
     bool is_stamped;
+    bool is_captured; /* in a capture that takes turns and goes on, or failed: has no content */
 } stress_block;
+
+/* A graph that took its turn when it was captured. */
+typedef struct stress_graph {
+    gml_lake *lake;
+    uint64_t number;
+} stress_graph;
 
 typedef struct stress_buffer {
     gml_address address; /* 0: none */
@@ -65,6 +74,7 @@ typedef struct stress_census {
     atomic_uint_least64_t sleeps[3]; /* by backup */
     atomic_uint_least64_t failed_sleeps, half_sleeps, wakes, failed_wakes, saved;
     atomic_uint_least64_t grown, shrunk, refused, captures, struck, planned;
+    atomic_uint_least64_t turns, failed_turns, spoiled; /* spoiled: graphs, each time */
 } stress_census;
 
 extern stress_census stress_counts;
@@ -94,8 +104,11 @@ typedef struct stress {
     stress_block blocks[STRESS_LIVE];
     size_t count;
     stress_buffer buffers[STRESS_BUFFERS];
-    stress_lake *captured_on;        /* NULL: nothing is captured */
-    uint64_t captures[STRESS_LAKES]; /* uses of the pool that were not released */
+    stress_lake *captured_on;           /* NULL: nothing is captured */
+    bool takes_turn;                    /* that capture */
+    stress_graph graphs[STRESS_GRAPHS]; /* some of those that it captured; they may be gone */
+    size_t graph_count;                 /* captured so far */
+    uint64_t captures[STRESS_LAKES];    /* uses of the pool that were not released */
 } stress;
 
 /* ---- stress_lakes.c -------------------------------------------------------------------------- */

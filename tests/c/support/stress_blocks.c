@@ -48,7 +48,7 @@ stress_touch(stress_block *held)
     stress_lake *at = held->at;
     const live_block *block = &held->block;
     void *bytes = NULL;
-    if (!lake_is_host()) {
+    if (!lake_is_host() || held->is_captured) {
         return;
     }
     (void)pthread_rwlock_rdlock(&at->awake);
@@ -127,6 +127,8 @@ static void
 add_block(stress *self)
 {
     stress_block *held = &self->blocks[self->count++];
+    held->is_captured = self->takes_turn && self->captured_on == held->at &&
+                        held->block.stream == stress_capturing_stream(self);
     (void)pthread_rwlock_rdlock(&held->at->awake);
     held->born = held->at->sleeps;
     (void)pthread_rwlock_unlock(&held->at->awake);
@@ -163,6 +165,13 @@ draw_lake(stress *self)
     return at;
 }
 
+/* Whether to name the pool of this thread's captures, if it has one there. */
+static bool
+draw_named(stress *self, const stress_lake *at)
+{
+    return self->captures[at - self->shared->lakes] && check_below(&self->random, 4) == 0;
+}
+
 void
 stress_begin_block(stress *self)
 {
@@ -173,8 +182,12 @@ stress_begin_block(stress *self)
     block->size_bytes = draw_size(&self->random);
     block->stream = stress_any_stream(self, at);
     block->seed = check_next(&self->random);
+    gml_pool_id pool = {1, 1 + self->number};
+    bool is_named = draw_named(self, at);
     gml_status status =
-        gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
+        is_named ? gml_lake_allocate_in(at->lake, pool, block->size_bytes, block->stream,
+                                        &block->address)
+                 : gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
     if (status == GML_OK) {
         CHECK(!self->shared->is_alone || !stress_is_asleep(at));
         add_block(self);
@@ -187,7 +200,8 @@ stress_begin_block(stress *self)
     stress_counts.refused += status == GML_OUT_OF_MEMORY;
     if (status != GML_OUT_OF_MEMORY) {
         stress_expect(self, status);
-    } else if (self->shared->is_alone && !self->shared->per_million && !self->captured_on) {
+    } else if (self->shared->is_alone && !self->shared->per_million && !self->captured_on &&
+               !is_named) {
         check_refusal(held);
     }
     for (size_t i = self->count; i > 0; i--) { /* half of what it has there */
@@ -202,6 +216,9 @@ stress_exchange_block(stress *self)
 {
     stress_block *mine = &self->blocks[check_below(&self->random, self->count)];
     stress_lakes *shared = self->shared;
+    if (mine->is_captured) {
+        return; /* this thread ends its capture */
+    }
     (void)pthread_mutex_lock(&shared->lock);
     stress_block *slot = &shared->exchange[check_below(&self->random, STRESS_EXCHANGED)];
     stress_block theirs = *slot;

@@ -1,5 +1,6 @@
 /* What a random program asks of its lakes besides memory. */
 #include "gmlake_share.h"
+#include "lake/lake.h"
 #include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -16,28 +17,67 @@ own_pool(const stress *self)
     return (gml_pool_id){1, 1 + self->number};
 }
 
+/* While any graph is captured on the device, none begins that takes turns. */
 static void
 begin_capture(stress *self, stress_lake *at)
 {
-    if (gml_lake_begin_pool(at->lake, own_pool(self)) == GML_OK) {
-        CHECK_OK(
-            gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), true));
-        self->captures[at - self->shared->lakes]++;
-        self->captured_on = at;
-        stress_counts.captures++;
+    uint64_t turn = check_below(&self->random, STRESS_TURNS + 1);
+    gml_status status = gml_lake_begin_pool_in_turn(at->lake, own_pool(self), turn);
+    if (status != GML_OK) {
+        CHECK(status == GML_UNSUPPORTED && turn && !self->shared->is_alone);
+        return;
     }
+    CHECK_OK(gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), true));
+    self->captures[at - self->shared->lakes]++;
+    self->captured_on = at;
+    self->takes_turn = turn && at->lake->pools.ops->live_chunks && !at->is_arena;
+    stress_counts.captures++;
+}
+
+/* What was captured in turn has contents from here on, and is a graph. */
+static void
+end_turn(stress *self, stress_lake *at)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        self->blocks[i].is_captured &= self->blocks[i].at != at;
+    }
+    stress_graph *graph = &self->graphs[self->graph_count++ % STRESS_GRAPHS];
+    *graph = (stress_graph){at->lake, gml_last_graph()};
+    stress_counts.turns++;
+}
+
+/* A capture that takes turns may find no memory for its outputs, or another one begun meanwhile. */
+static bool
+is_failed_turn(const stress *self, gml_status status)
+{
+    return self->takes_turn && (status == GML_OUT_OF_MEMORY || status == GML_UNSUPPORTED ||
+                                (self->shared->per_million && status == GML_DRIVER_FAILED));
 }
 
 void
 stress_end_capture(stress *self)
 {
     stress_lake *at = self->captured_on;
-    if (at) {
-        CHECK_OK(
-            gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), false));
-        stress_expect(self, gml_lake_end_pool(at->lake, own_pool(self)));
-        self->captured_on = NULL;
+    if (!at) {
+        return;
     }
+    CHECK_OK(gml_streams_set_capturing(stress_streams(at), stress_capturing_stream(self), false));
+    bool is_over = check_below(&self->random, 6) == 0;
+    gml_status status = is_over ? gml_lake_abandon_pool(at->lake, own_pool(self))
+                                : gml_lake_end_pool(at->lake, own_pool(self));
+    if (is_failed_turn(self, status)) {
+        stress_counts.failed_turns++;
+        is_over = true;
+    } else {
+        stress_expect(self, status);
+    }
+    if (is_over) {
+        self->captures[at - self->shared->lakes]--;
+    } else if (self->takes_turn) {
+        end_turn(self, at);
+    }
+    self->captured_on = NULL;
+    self->takes_turn = false;
 }
 
 static void
@@ -66,6 +106,24 @@ capture(stress *self, stress_lake *at)
         release_capture(self, at);
     } else {
         begin_capture(self, at);
+    }
+}
+
+/* As a replay does, which writes to all its temporary memory: everything else keeps its content. */
+static void
+spoil_graph(stress *self, stress_lake *at)
+{
+    (void)at;
+    if (!self->graph_count) {
+        return;
+    }
+    size_t known = self->graph_count < STRESS_GRAPHS ? self->graph_count : STRESS_GRAPHS;
+    const stress_graph *graph = &self->graphs[check_below(&self->random, known)];
+    gml_status status =
+        gml_lake_spoil_graph(graph->lake, graph->number, stress_lasting_stream(self));
+    if (status != GML_UNKNOWN_ADDRESS && status != GML_UNSUPPORTED) { /* gone; a capture, asleep */
+        stress_expect(self, status);
+        stress_counts.spoiled += status == GML_OK;
     }
 }
 
@@ -234,6 +292,7 @@ stress_tell(stress *self)
         release_stream, release_stream, mark_external_stream,
         trim,           mark,           set_limit,
         set_margin,     capture,        capture,
+        capture,        spoil_graph,    spoil_graph,
         grant,          look_at_block,  look,
         keep_history,
     };
