@@ -372,11 +372,26 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
+/* The last place that begins there or below, or NULL. */
+static const gml_tree_node *
+place_below(const gml_remapper *remapper, gml_address address)
+{
+    const gml_tree_node *above = gml_tree_at_least(&remapper->places, 0, address + 1);
+    return above ? gml_tree_previous(above) : gml_tree_last(&remapper->places);
+}
+
+gml_address
+gml_remapper_mapping_end(const gml_remapper *remapper, gml_address address)
+{
+    const place *at = (const place *)(const void *)place_below(remapper, address);
+    return at && address - at->node.address < at->size_bytes ? at->node.address + at->size_bytes
+                                                             : 0;
+}
+
 bool
 gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t size_bytes)
 {
-    const gml_tree_node *above = gml_tree_at_least(&remapper->places, 0, address + 1);
-    const gml_tree_node *at = above ? gml_tree_previous(above) : gml_tree_last(&remapper->places);
+    const gml_tree_node *at = place_below(remapper, address);
     bool is_held = true;
     for (; at && at->address < address + size_bytes && is_held; at = gml_tree_next(at)) {
         const chunk *mapped = ((const place *)(const void *)at)->chunk;

@@ -50,6 +50,9 @@ gml_status gml_remapper_wake(gml_remapper *remapper, gml_driver *counted,
 /* Whether a mapped range still has its content from before the sleep: none of it was released. */
 bool gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t size_bytes);
 
+/* The end of the mapping that an address lies in, mapped now or after the wake; 0: in none. */
+gml_address gml_remapper_mapping_end(const gml_remapper *remapper, gml_address address);
+
 /* Whether a sleep has begun, and no wake has ended since. */
 bool gml_remapper_is_asleep(const gml_remapper *remapper);
 

@@ -392,10 +392,11 @@ GML_API gml_status gml_lake_save_pool(gml_lake *lake, gml_pool_id id, gml_pool_s
  *
  * Waits for other streams that may still use the memory of blocks that are freed, before or here,
  * and for streams of saved blocks that were destroyed; GML_NOT_READY where a capture forbids that.
- * GML_INVALID_ARGUMENT if the last use of the pool has ended since; GML_UNSUPPORTED while the lake
- * sleeps; GML_NO_HOST_MEMORY; GML_DRIVER_FAILED. Nothing changes then, and `see` is not called. One
- * exception: should the driver refuse to tell that other streams are done, after it has waited for
- * the whole device, the blocks told to `see` are freed, and the others live. */
+ * GML_INVALID_ARGUMENT if the last use of the pool has ended since; GML_NO_HOST_MEMORY;
+ * GML_DRIVER_FAILED. Nothing changes then, and `see` is not called. While the lake sleeps, it is
+ * as while it is awake: the contents come with waking. One exception: should the driver refuse to
+ * tell that other streams are done, after it has waited for the whole device, the blocks told to
+ * `see` are freed, and the others live. */
 GML_API gml_status gml_lake_restore_pool(gml_lake *lake, const gml_pool_state *state,
                                          void (*see)(void *context, bool is_new,
                                                      gml_address address),

@@ -29,7 +29,8 @@ typedef struct gml_sleep_report {
 } gml_sleep_report;
 
 /* Puts the lake to sleep: waits for the device, releases idle memory, saves the contents of live
- * blocks, and releases the rest. `folder`: of the file for GML_BACKUP_DISK, NULL for /tmp. Using
+ * blocks, and of pools that graphs are captured in and that were entered or saved all they hold,
+ * and releases the rest. `folder`: of the file for GML_BACKUP_DISK, NULL for /tmp. Using
  * the memory before it is awake is an illegal address. Freeing blocks is allowed; allocating fails
  * with GML_UNSUPPORTED.
  *

@@ -21,39 +21,128 @@ by_address(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+typedef struct listing {
+    gml_lake *lake;
+    gml_saved *found; /* NULL: they are only counted */
+    size_t count;
+} listing;
+
+static void
+list(listing *to, const gml_saved *saved)
+{
+    if (to->found) {
+        to->found[to->count] = *saved;
+    }
+    to->count++;
+}
+
+/* One entry for each mapping: it is there, or not, as a whole. */
+static void
+list_span(void *context, const gml_span_info *span)
+{
+    listing *to = context;
+    gml_address end = span->address + span->size_bytes;
+    for (gml_address at = span->address, next; !span->is_view && at < end; at = next) {
+        next = gml_remapper_mapping_end(to->lake->remapper, at);
+        next = next && next < end ? next : end;
+        list(to, &(gml_saved){.address = at, .size_bytes = next - at, .is_pools = true});
+    }
+}
+
+static void
+skip_range(void *context, const gml_range_info *range)
+{
+    (void)context;
+    (void)range;
+}
+
+static void
+list_heap(void *context, const gml_heap *heap)
+{
+    const gml_visitor visitor = {.context = context, .span = list_span, .range = skip_range};
+    if (heap->policy->holds_results) {
+        heap->policy->ops->visit(heap->policy, &visitor);
+    }
+}
+
+static void
+list_all(listing *to)
+{
+    const gml_map *blocks = &to->lake->blocks;
+    to->count = 0;
+    for (size_t i = 0; i < blocks->capacity; i++) {
+        const gml_block *block = blocks->slots[i].value;
+        if (blocks->slots[i].key && !block->owner->holds_results) {
+            list(to, &(gml_saved){.address = block->address,
+                                  .size_bytes = block->requested_bytes,
+                                  .id = block->id});
+        }
+    }
+    gml_pools_each_heap(&to->lake->pools, list_heap, to);
+}
+
 gml_status
 gml_backup_list(gml_lake *lake, gml_backup_store *store)
 {
-    size_t room = lake->blocks.count;
-    gml_saved *blocks = malloc((room ? room : 1) * sizeof *blocks);
-    if (!blocks) {
+    listing to = {.lake = lake};
+    list_all(&to);
+    to.found = malloc((to.count ? to.count : 1) * sizeof *to.found);
+    if (!to.found) {
         return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                "no host memory for a list of blocks");
     }
-    size_t count = 0;
-    for (size_t i = 0; i < lake->blocks.capacity; i++) {
-        const gml_block *block = lake->blocks.slots[i].value;
-        if (lake->blocks.slots[i].key && count < room) {
-            blocks[count++] = (gml_saved){
-                .address = block->address, .size_bytes = block->requested_bytes, .id = block->id};
-        }
-    }
-    qsort(blocks, count, sizeof *blocks, by_address);
+    list_all(&to);
+    qsort(to.found, to.count, sizeof *to.found, by_address);
     uint64_t offset_bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        blocks[i].offset_bytes = offset_bytes;
-        offset_bytes += (blocks[i].size_bytes + 511) & ~UINT64_C(511);
+    for (size_t i = 0; i < to.count; i++) {
+        to.found[i].offset_bytes = offset_bytes;
+        offset_bytes += (to.found[i].size_bytes + 511) & ~UINT64_C(511);
     }
     free(store->blocks);
-    store->blocks = blocks;
-    store->count = count;
+    store->blocks = to.found;
+    store->count = to.count;
     store->room_bytes = offset_bytes;
     return GML_OK;
+}
+
+/* The entry that begins there or below, or NULL. */
+static gml_saved *
+find_saved(const gml_backup_store *store, gml_address address)
+{
+    size_t first = 0, end = store->count; /* it is at `first` - 1 */
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (store->blocks[middle].address <= address) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return first ? &store->blocks[first - 1] : NULL;
+}
+
+const gml_saved *
+gml_backup_find(const gml_backup_store *store, gml_address address)
+{
+    return find_saved(store, address);
+}
+
+void
+gml_backup_adopt(gml_backup_store *store, const gml_block *block)
+{
+    gml_saved *saved = find_saved(store, block->address);
+    if (saved && !saved->is_pools && saved->address == block->address) {
+        saved->id = block->id;
+    }
 }
 
 bool
 gml_backup_is_live(const gml_lake *lake, const gml_saved *saved)
 {
+    if (saved->is_pools) {
+        return gml_remapper_mapping_end(lake->remapper, saved->address) >=
+               saved->address + saved->size_bytes;
+    }
     const gml_block *block = gml_map_find(&lake->blocks, saved->address);
     return block && block->id == saved->id;
 }
@@ -65,20 +154,14 @@ gml_backup_is_away(const gml_lake *lake, const gml_saved *saved)
            !gml_remapper_holds(lake->remapper, saved->address, saved->size_bytes);
 }
 
-const gml_saved *
-gml_backup_find(const gml_backup_store *store, gml_address address)
+bool
+gml_backup_is_needed(const gml_lake *lake, const gml_backup_store *store)
 {
-    size_t first = 0,
-           end = store->count; /* the last that begins there or below is at `first` - 1 */
-    while (first < end) {
-        size_t middle = first + (end - first) / 2;
-        if (store->blocks[middle].address <= address) {
-            first = middle + 1;
-        } else {
-            end = middle;
-        }
+    bool is_needed = false;
+    for (size_t i = 0; i < store->count && !is_needed; i++) {
+        is_needed = gml_backup_is_live(lake, &store->blocks[i]);
     }
-    return first ? &store->blocks[first - 1] : NULL;
+    return is_needed && gml_remapper_is_asleep(lake->remapper);
 }
 
 void

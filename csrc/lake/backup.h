@@ -13,6 +13,7 @@ typedef struct gml_saved {
     uint64_t size_bytes;
     uint64_t offset_bytes; /* in the memory or file */
     uint64_t id;           /* the block's: another one may have the address later */
+    bool is_pools;         /* memory of a pool, and no block's */
     bool is_saved;         /* the copy has ended; false: gml_remapper_holds() the block */
 } gml_saved;
 
@@ -27,11 +28,18 @@ typedef struct gml_backup_store {
     int file;
 } gml_backup_store;
 
-/* Lists the live blocks. */
+/* Lists the live blocks. Of a pool whose graphs are replayed behind each other, as those of graph
+ * trees are, it lists all memory: which results of a replay are in use, the pool is not told. */
 gml_status gml_backup_list(gml_lake *lake, gml_backup_store *store);
 
-/* Whether that block is there still. */
+/* Whether that block is there still, or that memory of a pool. */
 bool gml_backup_is_live(const gml_lake *lake, const gml_saved *saved);
+
+/* What was saved at the block's address is the block's: one that lives again during the sleep. */
+void gml_backup_adopt(gml_backup_store *store, const gml_block *block);
+
+/* Whether something that sleeps is to be restored from the store. */
+bool gml_backup_is_needed(const gml_lake *lake, const gml_backup_store *store);
 
 /* Drops blocks freed during the sleep: they are not restored, and may not be mapped. */
 void gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store);

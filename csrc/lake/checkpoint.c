@@ -1,6 +1,6 @@
 /* The state of a private pool: which blocks live in it, saved and put back. */
 #include "base/status.h"
-#include "lake/lake.h"
+#include "lake/backup.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -188,6 +188,9 @@ begin_block(const way_back *way, gml_block *block)
         status = gml_lake_begin_use(lake, block);
     }
     block->id = lake->next_id++;
+    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
+        gml_backup_adopt(lake->backup, block);
+    }
     gml_lake_count_allocation(lake, block);
     block->is_exported = is_exported;
     gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address,
@@ -214,11 +217,6 @@ static gml_status
 restore_locked(way_back *way, const gml_pool_state *state)
 {
     gml_lake *lake = way->lake;
-    if (gml_lake_sleeps(lake)) {
-        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                               "%sthis memory is asleep: wake it before a private pool is put back",
-                               lake->title);
-    }
     gml_heap *heap;
     gml_status status = gml_pools_look_up_again(&lake->pools, state->id, state->life, &heap);
     if (status == GML_OK) {

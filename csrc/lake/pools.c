@@ -267,6 +267,9 @@ follow_graphs(pool *of)
 {
     bool is_kept = of->graph_count > 0;
     keep_heap(&of->heap, is_kept);
+    if (of->heap.policy) {
+        of->heap.policy->holds_results = is_kept && of->is_entered;
+    }
     for (gml_link *link = of->graphs.next; link != &of->graphs; link = link->next) {
         graph *told = (graph *)link;
         keep_heap(&told->heap, is_kept && !told->has_failed);
@@ -419,11 +422,11 @@ gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn
         return status;
     }
     begun->is_entered |= !is_capture;
+    begun->graph_count += is_capture;
+    follow_graphs(begun);
     gml_list_append(&pools->begun, &added->link);
     gml_list_append(&begun->begins, &added->of_pool);
     if (is_capture) {
-        begun->graph_count++;
-        follow_graphs(begun);
         (void)__atomic_add_fetch(&pools->driver->device->captures, 1, __ATOMIC_RELAXED);
     }
     return GML_OK;

@@ -39,7 +39,8 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     gml_status first = wait_for_uses(lake);
     first = gml_first_failure(first, gml_pools_trim(&lake->pools, false));
     first = gml_first_failure(first, trim_policy(lake));
-    if (first == GML_OK && lake->backup && lake->blocks.count == 0) {
+    if (first == GML_OK && lake->backup && lake->blocks.count == 0 &&
+        !gml_backup_is_needed(lake, lake->backup)) {
         first = gml_backup_give_memory(lake); /* no copy into it is in progress */
     }
     *released_bytes = before_bytes - lake->driver->held_bytes;

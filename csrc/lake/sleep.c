@@ -312,7 +312,7 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
     const gml_backup_store *store = lake->backup;
     const gml_saved *at =
         store && store->kind == GML_BACKUP_HOST ? gml_backup_find(store, address) : NULL;
-    if (at && at->is_saved && address - at->address <= at->size_bytes &&
+    if (at && !at->is_pools && at->is_saved && address - at->address <= at->size_bytes &&
         size_bytes <= at->size_bytes - (address - at->address) && gml_backup_is_live(lake, at)) {
         *out = (const char *)store->memory + at->offset_bytes + (address - at->address);
         status = GML_OK;

@@ -167,6 +167,7 @@ struct gml_policy {
     bool awaits_device; /* graphs did: before the first unmap the device is waited for, and this is
                            cleared */
     bool is_closed;     /* serves from idle memory only */
+    bool holds_results; /* what is free in it may be in use: see gml_backup_list() */
 
     /* Waits for the streams that still use blocks freed by the program, and frees those blocks
      * through ops->free. NULL: not needed. */

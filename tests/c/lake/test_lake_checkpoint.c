@@ -651,29 +651,143 @@ TEST(pools_of_other_policies_have_none)
     finish(lake);
 }
 
-TEST(sleeping_pools_are_not_put_back)
+/* ---- sleep ----------------------------------------------------------------------------------- */
+
+enum { SLEEPERS = 6 };
+
+static const uint64_t sleeper_bytes[SLEEPERS] = {1000, 3 * MIB, 5 * MIB, 2 * MIB, 4 * MIB, 700000};
+
+/* Blocks in a pool of a lake that can sleep; NULL where the policy has no states. The third and the
+ * fourth leave holes where the fifth is stitched. */
+static gml_lake *
+open_sleepers(gml_address *blocks)
 {
     gml_lake *lake = open_pool(0);
     if (!lake) {
-        return;
+        return NULL;
     }
-    CHECK_OK(gml_lake_close(lake));
+    finish(lake);
     gml_lake_config config = lake_config_of(0);
     config.can_sleep = true;
     lake = lake_open_by(&config);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    gml_address address = take_in(lake, 4 * MIB, 1);
-    gml_pool_state *state = save(lake);
+    for (size_t i = 0; i < SLEEPERS; i++) {
+        blocks[i] = take_in(lake, sleeper_bytes[i], 1);
+        if (i == 3) {
+            gml_address between = take_in(lake, 2 * MIB, 1);
+            lake_give(lake, blocks[1]);
+            lake_give(lake, blocks[3]);
+            blocks[3] = between;
+            blocks[1] = 0;
+        }
+    }
+    return lake;
+}
+
+/* Writes bytes of its own into each block, or checks them. */
+static void
+look_into(gml_lake *lake, const gml_address *blocks, bool writes)
+{
+    for (size_t i = 0; i < SLEEPERS && lake_is_host(); i++) {
+        void *found = NULL;
+        if (!blocks[i]) {
+            continue;
+        }
+        CHECK_OK(gml_lake_bytes(lake, blocks[i], &found));
+        unsigned char *bytes = found;
+        uint64_t wrong = 0;
+        for (uint64_t at = 0; at < sleeper_bytes[i]; at += 499) {
+            bytes[at] = writes ? (unsigned char)(i * 31 + at % 241 + 1) : bytes[at];
+            wrong += bytes[at] != (unsigned char)(i * 31 + at % 241 + 1);
+        }
+        CHECK_EQ(wrong, 0);
+    }
+}
+
+static void
+sleep_well(gml_lake *lake)
+{
+    uint64_t released_bytes = 0;
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
-    check_refused(lake, state, GML_UNSUPPORTED, "asleep");
+    CHECK_OK(gml_lake_trim(lake, &released_bytes));
+}
+
+static void
+wake_up(gml_lake *lake)
+{
+    uint64_t released_bytes = 0;
+    gml_sleep_report report = {0};
+    CHECK_OK(gml_lake_trim(lake, &released_bytes));
+    CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_wake(lake, &report));
+    CHECK_OK(gml_lake_check(lake));
+}
+
+static void
+put_back(gml_lake *lake, const gml_pool_state *state)
+{
     told to = {.ended_count = 0};
     CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
-    lake_give(lake, address);
+}
+
+static void
+give_all(gml_lake *lake, const gml_address *blocks)
+{
+    for (size_t i = 0; i < SLEEPERS; i++) {
+        if (blocks[i]) {
+            lake_give(lake, blocks[i]);
+        }
+    }
+}
+
+TEST(free_memory_of_a_pool_that_goes_back_keeps_its_bytes_in_sleep)
+{
+    gml_address blocks[SLEEPERS];
+    gml_lake *lake = open_sleepers(blocks);
+    if (!lake) {
+        return;
+    }
+    gml_pool_state *state = save(lake);
+    look_into(lake, blocks, true);
+    give_all(lake, blocks);
+    sleep_well(lake);
+    wake_up(lake);
+    put_back(lake, state);
+    look_into(lake, blocks, false);
+    give_all(lake, blocks);
+    sleep_well(lake);
+    put_back(lake, state);
+    wake_up(lake);
+    look_into(lake, blocks, false);
+    sleep_well(lake);
+    CHECK_OK(gml_lake_release_pool(lake, GRAPH)); /* while its blocks live */
+    wake_up(lake);
+    look_into(lake, blocks, false);
+    give_all(lake, blocks);
     gml_pool_state_free(state);
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_close(lake));
+    lake_finish(lake);
+}
+
+TEST(a_pool_is_saved_and_put_back_in_sleep)
+{
+    gml_address blocks[SLEEPERS];
+    gml_lake *lake = open_sleepers(blocks);
+    if (!lake) {
+        return;
+    }
+    look_into(lake, blocks, true);
+    sleep_well(lake);
+    gml_pool_state *state = save(lake);
+    lake_give(lake, blocks[0]);
+    lake_give(lake, blocks[4]);
+    put_back(lake, state);
+    put_back(lake, state);
+    wake_up(lake);
+    look_into(lake, blocks, false);
+    give_all(lake, blocks);
+    gml_pool_state_free(state);
+    finish(lake);
 }
 
 /* ---- events and counters --------------------------------------------------------------------- */
