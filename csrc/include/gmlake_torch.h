@@ -35,8 +35,8 @@ GML_API gml_lake *gml_torch_lake(int number);
 /* A region: one lake on each device, which can sleep (gmlake_sleep.h). */
 typedef struct gml_region {
     int number;        /* by the caller; 0: no region, but the lakes of the devices */
-    bool takes_graphs; /* also the memory of graphs captured in it, which PyTorch's own allocator
-                        * serves otherwise */
+    bool takes_graphs; /* also the memory of graphs captured in it, and of the pools where they are,
+                        * which the lakes of the devices serve otherwise */
     bool is_exclusive; /* each block lies in one chunk, as transports want it, under PyTorch's
                         * caching algorithm */
 } gml_region;

@@ -2,8 +2,7 @@
  *
  * A pool is native's or the lakes' for all its life. It is the lakes' if it is seen first while
  * gmlake serves, unless it has an allocator of its own or the device's lake makes no private heaps.
- * Which lake serves is decided each time that the pool is begun: a region that takes graphs serves
- * those captured in it.
+ * Which lake serves is decided each time that the pool is begun, so it may have parts in several.
  *
  * A capture freezes the device: its lakes make no call that would break one. Native is told of each
  * capture and of its end; of those that are the lakes' by a pool that matches nothing.
@@ -169,30 +168,6 @@ struct Owners {
 
 Owners &owners = *new Owners;
 
-/* How often a pool of lakes is used. */
-int
-uses_of(c10::DeviceIndex device, MempoolId_t id)
-{
-    int uses = 0;
-    each_with_pool(device, id, [&](gml_lake *, const gml_pool_info &info) {
-        uses += static_cast<int>(info.use_count);
-    });
-    return uses;
-}
-
-/* The lake that a pool is begun or held in: that of this thread's region, if it takes graphs, else
- * the device's. */
-Server
-open_for_pool(c10::DeviceIndex device)
-{
-    char reason[reason_bytes] = "";
-    bool is_region = core->takes_graphs();
-    gml_lake *lake =
-        open_to_all(is_region ? core->open : core->open_of_device, device, reason, sizeof reason);
-    TORCH_CHECK(lake, "memory for a graph or a pool cannot be had: ", reason);
-    return {lake, is_region ? core->serving(device) : device};
-}
-
 void
 check_pool(gml_status status, const char *what)
 {
@@ -217,34 +192,127 @@ check_capture(gml_status status, gml_lake *lake, const char *what)
     TORCH_CHECK(status == GML_OK, "a capture ", what, ": ", reason);
 }
 
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* A pool in one lake. */
+struct Part {
+    gml_lake *lake;
+    gml_pool_info info;
+};
+
+/* The parts of a pool: those that are in use. Its memory is held as long as it is used in any of
+ * them, as PyTorch's allocator does it: of several parts, each has one use more than PyTorch counts
+ * there. */
+struct Parts {
+    std::mutex mutex; /* held while parts are begun, held and released */
+
+    static std::vector<Part> of(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::vector<Part> found;
+        each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &info) {
+            if (info.use_count > 0) {
+                found.push_back({lake, info});
+            }
+        });
+        return found;
+    }
+
+    /* Of each part, those that PyTorch does not count. */
+    static size_t extra_uses(const std::vector<Part> &parts)
+    {
+        return parts.size() > 1 ? 1 : 0;
+    }
+
+    static size_t uses(const std::vector<Part> &parts)
+    {
+        size_t sum = 0;
+        for (const Part &part : parts) {
+            sum += part.info.use_count - extra_uses(parts);
+        }
+        return sum;
+    }
+
+    /* Before a use in a lake, which may become a part by it, with the flags of the others. pre: the
+     * mutex is held. */
+    static void join(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake)
+    {
+        std::vector<Part> parts = of(device, id);
+        bool is_part = std::any_of(parts.begin(), parts.end(),
+                                   [&](const Part &part) { return part.lake == lake; });
+        if (parts.empty() || is_part) {
+            return;
+        }
+        const Part &first = parts.front();
+        for (gml_lake *held : {parts.size() == 1 ? first.lake : nullptr, lake}) {
+            if (held) {
+                check_pool(core->hold_pool(held, pool_id(id)), "a pool cannot be used");
+            }
+        }
+        for (gml_pool_flag flag : {GML_POOL_HELPS, GML_POOL_IS_WHOLE}) {
+            if (first.info.flags & flag) { /* refused where it has served before */
+                (void)core->set_pool(lake, pool_id(id), flag, true);
+            }
+        }
+    }
+
+    /* After a use has ended. All parts end with the last one. pre: the mutex is held. */
+    static void leave(c10::DeviceIndex device, MempoolId_t id)
+    {
+        std::vector<Part> parts = of(device, id);
+        if (uses(parts) > 0) {
+            return;
+        }
+        for (const Part &part : parts) {
+            (void)core->release_pool(part.lake, pool_id(id));
+        }
+        owners.forget(device, id);
+    }
+};
+
+Parts &all_parts = *new Parts;
+
+/* How often a pool of lakes is used. */
+int
+uses_of(c10::DeviceIndex device, MempoolId_t id)
+{
+    return static_cast<int>(Parts::uses(Parts::of(device, id)));
+}
+
+/* The lake that a pool is begun or held in: that of this thread's region, else the device's. The
+ * memory of graphs belongs only to regions that take it, be it that this is a capture, or that
+ * graphs were captured in the pool, which then write there. */
+Server
+open_for_pool(c10::DeviceIndex device, MempoolId_t id, bool is_capture)
+{
+    bool is_region = core->takes_graphs();
+    if (!is_region && !is_capture) {
+        std::vector<Part> parts = Parts::of(device, id);
+        is_region = std::none_of(parts.begin(), parts.end(),
+                                 [](const Part &part) { return part.info.is_kept; });
+    }
+    char reason[reason_bytes] = "";
+    gml_lake *lake =
+        open_to_all(is_region ? core->open : core->open_of_device, device, reason, sizeof reason);
+    TORCH_CHECK(lake, "memory for a graph or a pool cannot be had: ", reason);
+    return {lake, is_region ? core->serving(device) : device};
+}
+
 /* One use more, of a pool that is the lakes'. */
 void
 hold_in_lake(c10::DeviceIndex device, MempoolId_t id)
 {
-    check_pool(core->hold_pool(open_for_pool(device).lake, pool_id(id)), "a pool cannot be made");
+    gml_lake *lake = open_for_pool(device, id, false).lake;
+    std::lock_guard<std::mutex> lock(all_parts.mutex);
+    Parts::join(device, id, lake);
+    check_pool(core->hold_pool(lake, pool_id(id)), "a pool cannot be made");
 }
 
 void
 set_in_lakes(c10::DeviceIndex device, MempoolId_t id, gml_pool_flag flag, bool is_set)
 {
-    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &) {
-        check_pool(core->set_pool(lake, pool_id(id), flag, is_set), "a pool cannot be changed");
-    });
-}
-
-/* Ends one use, of a region's lake first: what is captured there is the first to go. */
-void
-release_in_lakes(c10::DeviceIndex device, MempoolId_t id)
-{
-    gml_lake *last = nullptr;
-    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &info) {
-        last = info.use_count > 0 ? lake : last;
-    });
-    if (last) {
-        (void)core->release_pool(last, pool_id(id));
-    }
-    if (uses_of(device, id) == 0) {
-        owners.forget(device, id);
+    for (const Part &part : Parts::of(device, id)) {
+        check_pool(core->set_pool(part.lake, pool_id(id), flag, is_set),
+                   "a pool cannot be changed");
     }
 }
 
@@ -325,7 +393,7 @@ struct Routes {
         Server server;
         MempoolId_t stands{0, 0};
         if (owners.decide(device, id)) {
-            server = open_for_pool(device);
+            server = open_for_pool(device, id, is_capture);
             refuse_second_begin(device, id, server.lake);
             stands = begin_in_lake(device, id, server.lake, is_capture);
         } else {
@@ -351,6 +419,8 @@ struct Routes {
             });
         }
         if (is_begun) {
+            std::lock_guard<std::mutex> lock(all_parts.mutex);
+            Parts::join(device, id, lake);
             (void)core->hold_pool(lake, pool_id(id));
             TORCH_CHECK(false, "beginAllocateToPool: already recording to mempool_id");
         }
@@ -361,8 +431,16 @@ struct Routes {
                                      bool is_capture)
     {
         MempoolId_t stands = is_capture ? shadows.begin(device) : MempoolId_t{0, 0};
-        gml_status status =
-            is_capture ? core->begin_pool(lake, pool_id(id)) : core->enter_pool(lake, pool_id(id));
+        gml_status status = GML_OK;
+        {
+            std::lock_guard<std::mutex> lock(all_parts.mutex);
+            Parts::join(device, id, lake);
+            status = is_capture ? core->begin_pool(lake, pool_id(id))
+                                : core->enter_pool(lake, pool_id(id));
+            if (status != GML_OK) {
+                Parts::leave(device, id);
+            }
+        }
         if (status != GML_OK && is_capture) {
             shadows.end(device, stands);
         }
@@ -428,8 +506,9 @@ struct Routes {
         gml_pool_id id = pool_id(ended.id);
         gml_lake *lake = ended.server.lake;
         gml_status status = has_failed ? core->abandon_pool(lake, id) : core->end_pool(lake, id);
-        if ((has_failed || status != GML_OK) && uses_of(ended.device, ended.id) == 0) {
-            owners.forget(ended.device, ended.id);
+        if (has_failed || status != GML_OK) {
+            std::lock_guard<std::mutex> lock(all_parts.mutex);
+            Parts::leave(ended.device, ended.id);
         }
         if (ended.is_capture) {
             shadows.end(ended.device, ended.stands);
@@ -437,6 +516,15 @@ struct Routes {
         if (!has_failed) {
             check_capture(status, lake, "cannot be ended");
         }
+    }
+
+    /* How many begins of a pool in a lake have not ended. */
+    size_t begun_in(c10::DeviceIndex device, MempoolId_t id, const gml_lake *lake)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        return static_cast<size_t>(std::count_if(list.begin(), list.end(), [&](const Route &route) {
+            return route.device == device && route.id == id && route.server.lake == lake;
+        }));
     }
 
     /* Who takes the request of a stream: the pool begun last whose filter matches. */
@@ -460,6 +548,26 @@ struct Routes {
 };
 
 Routes &routes = *new Routes;
+
+/* Ends one use, of a region's part first, but none whose begin has not ended. */
+void
+release_in_lakes(c10::DeviceIndex device, MempoolId_t id)
+{
+    std::lock_guard<std::mutex> lock(all_parts.mutex);
+    std::vector<Part> parts = Parts::of(device, id);
+    size_t extra = Parts::extra_uses(parts);
+    auto found = std::find_if(parts.rbegin(), parts.rend(), [&](const Part &part) {
+        return part.info.use_count > extra + routes.begun_in(device, id, part.lake);
+    });
+    if (found == parts.rend()) { /* a use too many is ended */
+        found = std::find_if(parts.rbegin(), parts.rend(),
+                             [&](const Part &part) { return part.info.use_count > extra; });
+    }
+    if (found != parts.rend()) {
+        (void)core->release_pool(found->lake, pool_id(id));
+    }
+    Parts::leave(device, id);
+}
 
 } // namespace
 

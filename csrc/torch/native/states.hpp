@@ -9,20 +9,23 @@ namespace
 
 /* Of a pool in the lakes of a device. */
 struct PoolState final : torch_cuda::AllocatorState {
-    struct Part {
+    struct Saved {
         gml_lake *lake;
         gml_pool_state *state;
     };
 
-    std::vector<Part> parts;
+    MempoolId_t id;
+    std::vector<Saved> parts;
 
-    PoolState() = default;
+    explicit PoolState(MempoolId_t of) : id(of)
+    {
+    }
     PoolState(const PoolState &) = delete;
     PoolState &operator=(const PoolState &) = delete;
 
     ~PoolState() override
     {
-        for (const Part &part : parts) {
+        for (const Saved &part : parts) {
             core->free_state(part.state);
         }
     }
@@ -33,7 +36,7 @@ check_state(gml_status status, const char *what)
 {
     const char *why = status == GML_NOT_READY        ? "a graph is being captured"
                       : status == GML_NO_HOST_MEMORY ? "the host is out of memory"
-                      : status == GML_UNSUPPORTED    ? "its lake sleeps, or does not stitch"
+                      : status == GML_UNSUPPORTED    ? "its lake does not stitch"
                                                      : "its last use has ended";
     TORCH_CHECK(status == GML_OK, "the state of a pool cannot be ", what, ": ", why);
 }
@@ -41,13 +44,31 @@ check_state(gml_status status, const char *what)
 std::shared_ptr<torch_cuda::AllocatorState>
 state_of(c10::DeviceIndex device, MempoolId_t id)
 {
-    auto whole = std::make_shared<PoolState>();
-    each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &) {
+    auto whole = std::make_shared<PoolState>(id);
+    for (const Part &part : Parts::of(device, id)) {
         gml_pool_state *state = nullptr;
-        check_state(core->save_pool(lake, pool_id(id), &state), "saved");
-        whole->parts.push_back({lake, state});
-    });
+        check_state(core->save_pool(part.lake, pool_id(id), &state), "saved");
+        whole->parts.push_back({part.lake, state});
+    }
     return whole;
+}
+
+/* Ends what lives in parts that have come to the pool since. */
+void
+free_others(c10::DeviceIndex device, const PoolState &whole, std::vector<void *> *freed)
+{
+    for (void *pointer : live_in_pool(device, whole.id)) {
+        gml_block_info block{};
+        int number = 0;
+        gml_lake *lake = find_block(pointer, &block, &number) ? core->find(number) : nullptr;
+        bool is_saved =
+            std::any_of(whole.parts.begin(), whole.parts.end(),
+                        [&](const PoolState::Saved &part) { return part.lake == lake; });
+        if (lake && !is_saved) {
+            freed->push_back(pointer);
+            (void)core->free(lake, block.address);
+        }
+    }
 }
 
 /* What PyTorch is told: what was freed, and what lives now. */
@@ -69,8 +90,11 @@ put_back(c10::DeviceIndex device, const PoolState &whole)
             to->delta.ptrs_freed.push_back(pointer);
         }
     };
-    for (const PoolState::Part &part : whole.parts) {
+    for (const PoolState::Saved &part : whole.parts) {
         check_state(core->restore_pool(part.lake, part.state, see, &listener), "restored");
+    }
+    if (Parts::of(device, whole.id).size() > whole.parts.size()) {
+        free_others(device, whole, &listener.delta.ptrs_freed);
     }
     return std::move(listener.delta);
 }
