@@ -23,6 +23,7 @@ from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.pytorch import compat, lakes
 from gmlake.pytorch.exporting import EXPORTABLE
+from gmlake.pytorch.generators import numbers_outside
 from gmlake.pytorch.inside import Inside
 from gmlake.pytorch.locking import process_lock
 from gmlake.units import format_size
@@ -92,7 +93,7 @@ class SleepReport:
 
     moved_bytes: released to the devices, or restored. kept_bytes: memory that a device could not
     take back. saved_bytes: bytes copied. seconds: without the callbacks. awake_bytes: other memory
-    of gmlake. pytorch_bytes: memory of PyTorch's own allocator (graphs, torch.cuda.MemPool).
+    of gmlake. pytorch_bytes: memory of PyTorch's own allocator, from before gmlake or in its pools.
     other_bytes: everything else on the device: CUDA contexts, NCCL, other libraries and processes.
     The last two are 0 where CUDA does not report them.
     """
@@ -113,7 +114,7 @@ class SleepReport:
         lines = [f"{names}: {sizes}, in {self.seconds:.3f} s; on the device now:"]
         for held, whose in (
             (self.awake_bytes, "of gmlake, awake"),
-            (self.pytorch_bytes, "of PyTorch's own allocator (graphs, MemPool, before gmlake)"),
+            (self.pytorch_bytes, "of PyTorch's own allocator (before gmlake, its own pools)"),
             (self.other_bytes, "of everything else (CUDA contexts, NCCL, other processes)"),
             (self.kept_bytes, "that the device did not release"),
         ):
@@ -127,8 +128,9 @@ class region(Inside):  # noqa: N801 (it is used as a function)
     name: any text; entering the same name again adds to its region.
     backup, folder: where sleep() saves contents: "cpu" in page-locked host memory, "disk" in a file
         in the folder (TMPDIR or /tmp by default); None discards them.
-    graphs: whether memory of CUDA graphs captured inside belongs to the region; otherwise it is
-        PyTorch's.
+    graphs: whether memory of CUDA graphs captured inside belongs to the region; otherwise it stays
+        awake. That of torch.cuda.MemPool belongs to it in both cases, unless graphs are captured in
+        the pool.
     everywhere: whether the region applies, while it is entered, to all threads that are in no
         region of their own; otherwise only to this thread, and gradients, which PyTorch's threads
         allocate, lie elsewhere.
@@ -159,6 +161,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
         self._wanted = (backup, path, graphs)
+        self._numbers: list[torch.cuda.CUDAGraph] = []
 
     def _recreate_cm(self) -> Self:
         backup, folder, graphs = self._wanted
@@ -168,6 +171,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
 
     def _region(self) -> tuple[int, bool, bool]:
         """Return the core's region; it is known by its name from then on."""
+        self._numbers = numbers_outside(will_capture=self._wanted[2])
         with _lock:
             known = _named.get(self.name)
             if known is None:

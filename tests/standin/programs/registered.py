@@ -42,7 +42,7 @@ def use(path: str, around: AbstractContextManager[object]) -> dict[str, Any]:
     after = torch.ones(MIB, device="cuda")
     seen = {
         "of_the_pool": given.value >= 8 * MIB,
-        "not_gmlakes": live() - before == after.nbytes,
+        "not_gmlakes": live() - before < after.nbytes + inside.nbytes,
         "segments": [one["total_size"] for one in pool.snapshot()] == [20 * MIB],
         "exportable": gmlake.is_exportable(inside),
     }
