@@ -188,7 +188,7 @@ begin_block(const way_back *way, gml_block *block)
         status = gml_lake_begin_use(lake, block);
     }
     block->id = lake->next_id++;
-    if (lake->remapper && gml_remapper_is_asleep(lake->remapper)) {
+    if (gml_lake_sleeps(lake)) {
         gml_backup_adopt(lake->backup, block);
     }
     gml_lake_count_allocation(lake, block);
