@@ -15,7 +15,8 @@
  * states.hpp    private pools that are put back into an earlier state
  *
  * Locks: each mutex guards the members declared after it; no lock of PyTorch or of a lake is taken
- * while one is held, except a lake's under those of Opened and Parts. Native may hold its own when it calls.
+ * while one is held, except a lake's under those of Opened and Parts. Native may hold its own when
+ * it calls.
  *
  * No function takes Python's GIL, but the recorder of stack traces that PyTorch hands over may, so
  * it is called with no lock held. These objects are never destroyed: tensors are freed until the
