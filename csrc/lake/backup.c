@@ -24,13 +24,13 @@ by_address(const void *left, const void *right)
 typedef struct listing {
     gml_lake *lake;
     gml_saved *found; /* NULL: they are only counted */
-    size_t count;
+    size_t count, room;
 } listing;
 
 static void
 list(listing *to, const gml_saved *saved)
 {
-    if (to->found) {
+    if (to->found && to->count < to->room) {
         to->found[to->count] = *saved;
     }
     to->count++;
@@ -86,7 +86,8 @@ gml_backup_list(gml_lake *lake, gml_backup_store *store)
 {
     listing to = {.lake = lake};
     list_all(&to);
-    to.found = malloc((to.count ? to.count : 1) * sizeof *to.found);
+    to.room = to.count;
+    to.found = malloc((to.room ? to.room : 1) * sizeof *to.found);
     if (!to.found) {
         return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                "no host memory for a list of blocks");

@@ -100,12 +100,12 @@ typedef struct stress {
     size_t operations;
     uint64_t seed;
     check_random random;
-    bool repeats; /* the open step is one of those that are the same */
+    bool repeats;    /* the open step is one of those that are the same */
+    bool takes_turn; /* the capture does */
     stress_block blocks[STRESS_LIVE];
     size_t count;
     stress_buffer buffers[STRESS_BUFFERS];
     stress_lake *captured_on;           /* NULL: nothing is captured */
-    bool takes_turn;                    /* that capture */
     stress_graph graphs[STRESS_GRAPHS]; /* some of those that it captured; they may be gone */
     size_t graph_count;                 /* captured so far */
     uint64_t captures[STRESS_LAKES];    /* uses of the pool that were not released */
