@@ -39,12 +39,13 @@ def storage_recorder() -> Any:
 
 
 class Reader:
-    """What a reader has: a model, data, and functions that train."""
+    """What a reader has: a model, data, functions that train, and batches to serve."""
 
     def __init__(self) -> None:
         self.model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)]).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.loader = [torch.zeros(rows, WIDTH) for rows in (64, 96, 64)]
+        self.batches = (64, 32)
 
     def train_on(self, batch: torch.Tensor) -> None:
         self.train_step(self.model, self.optimizer, batch.cuda())
@@ -71,6 +72,10 @@ class Reader:
             "gmlake": gmlake,
             "model": self.model,
             "loader": self.loader,
+            "batches": self.batches,
+            "inputs": {rows: torch.zeros(rows, WIDTH, device="cuda") for rows in self.batches},
+            "graphs": {},
+            "outputs": {},
             "train": self.train,
             "train_on": self.train_on,
             "train_one_step": lambda: self.train_on(self.loader[0]),
