@@ -12,7 +12,7 @@ import gmlake
 from gmlake import Trace
 from gmlake.commands import main
 from gmlake.refusals import Refusal, ask_again, refusals_of
-from gmlake.snapshots.sites import own_frame
+from gmlake.snapshots.frames import own_frame
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:

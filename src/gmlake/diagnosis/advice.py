@@ -32,7 +32,7 @@ from gmlake.diagnosis.object_layout import (
     ApiKind,
 )
 from gmlake.diagnosis.words import GUIDANCE, Pattern, line_of
-from gmlake.snapshots.sites import own_frame
+from gmlake.snapshots.frames import named_frame, own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class _Reader:
     # ---- lines
 
     def _own_frame(self, place: Place) -> str:
-        frame = own_frame(place.frames) or (place.frames[0] if place.frames else "")
+        frame = named_frame(place.frames) or (place.frames[0] if place.frames else "")
         self._frames.setdefault(frame, place.frames)
         return frame
 
@@ -259,7 +259,7 @@ class _Reader:
             path = (*path, best)
             paths = [(frames, size) for frames, size in paths if frames[: len(path)] == path]
         inner = path[::-1]
-        frame = own_frame(inner) or (inner[0] if inner else "")
+        frame = named_frame(inner) or (inner[0] if inner else "")
         self._frames.setdefault(frame, inner)
         return frame
 

@@ -16,7 +16,7 @@ from gmlake.diagnosis.report import fixed_bytes, needed, others
 from gmlake.diagnosis.words import INSIDE, WASTED, Pattern, colours
 from gmlake.pictures.figures import Mark, Report, Timeline
 from gmlake.snapshots.figures_of import turning_points
-from gmlake.snapshots.sites import own_frame
+from gmlake.snapshots.frames import named_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
 
 def _made_at(diagnosis: Diagnosis, one: int) -> str:
     place = diagnosis.trace.object_place(one)
-    return own_frame(place.frames) or (place.frames[0] if place.frames else place.scope)
+    return named_frame(place.frames) or place.scope
 
 
 def ends_of(diagnosis: Diagnosis, one: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 from gmlake.diagnosis import _diagnosis
-from gmlake.snapshots.sites import own_frame
+from gmlake.snapshots.frames import named_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -58,11 +58,9 @@ GUIDANCE: Final = ("", "easy: the rest is in one piece", "hard: the rest is scat
 def line_of(place: Place) -> str:
     """Return where the program was as "file:line", else its module; "" if it is not known.
 
-    The line is the user's own where the call path has one.
+    The line is the user's own where the call path has one, else a library's.
     """
-    if place.frames:
-        return (own_frame(place.frames) or place.frames[0]).rpartition("  ")[2]
-    return place.scope
+    return named_frame(place.frames).rpartition("  ")[2] or place.scope
 
 
 def at(place: Place) -> str:

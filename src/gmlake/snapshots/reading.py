@@ -25,6 +25,7 @@ from gmlake.snapshots.pools import (
     name_pools,
     pool_id,
 )
+from gmlake.snapshots.sites import latest_use
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
     ALIGNMENT,
@@ -150,7 +151,12 @@ def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, i
         reason = f"{what} lies outside its segment or overlaps the block before it"
         raise TraceError(reason)
     is_used = state in _LIVE_STATES
-    requested = entries.size(entry, "requested_size", what) if "requested_size" in entry else size
+    requested = size
+    if "requested_size" in entry:
+        requested = entries.size(entry, "requested_size", what)
+    elif "history" in entry:  # of PyTorch 2.0
+        real = latest_use(entry).get("real_size")
+        requested = real if type(real) is int and 0 < real < size else size
     return address, size, requested if is_used else 0, is_used
 
 

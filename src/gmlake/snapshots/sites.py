@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from gmlake.snapshots.frames import (
+    Frame,
+    Origin,
+    compiled_of,
+    frame_of,
+    library_of,
+    named_frame,
+    own_of,
+    torch_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-_FOREIGN: Final = re.compile(
-    r"[/\\](site-packages|dist-packages|lib[/\\]python\d[^/\\]*|c10|aten)[/\\]"
-    r"|[/\\]torch[/\\](_\w+|amp|ao|autograd|backends|csrc|cuda|distributed|func|fx|jit|nn|optim"
-    r"|utils)[/\\]|[/\\]torch[/\\](_\w+|functional|overrides|serialization)\.py:"
-    r"|  (<|\?\?|:|\w+\.(cpp|cu|h):)|[/\\]bin[/\\][^/\\.]+:\d+$"
-)
-"""Of a package that was installed, of Python, of PyTorch's sources, of a program that launches
-others, of C++, or of no file."""
-
 _LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a project
-
-
-def own_frame(frames: Iterable[str]) -> str:
-    """Return the innermost frame that is the user's own, "function  file:line"; "" if none is.
-
-    frames: innermost first, as those of Site.
-    """
-    return next((frame for frame in frames if not _FOREIGN.search(frame)), "")
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Site:
     def __str__(self) -> str:
         """Name the site in one line; "" if nothing is known."""
         named = " · ".join(part for part in (self.phase, self.scope) if part)
-        return named or own_frame(self.frames) or (self.frames[0] if self.frames else "")
+        return named or named_frame(self.frames)
 
 
 def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int, Site]:
@@ -58,17 +51,33 @@ def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int
 
 
 class OwnLines:
-    """The user's line for the number of a site, relative to the folder that all lines share."""
+    """The line that a person would name for the number of a site: the user's, else a library's.
+
+    The user's are relative to the folder that all of them share, libraries' to where they are
+    installed.
+    """
 
     def __init__(self, sites: Mapping[int, Site]) -> None:
         self._sites = sites
         self._names: dict[int, str] = {}
-        owns = map(own_frame, {site.frames for site in sites.values()})
-        files = {own.rpartition("  ")[2] for own in owns}
-        folders = {posixpath.dirname(file) for file in files if posixpath.isabs(file)}
-        root = posixpath.commonpath(folders) if folders else ""
+        self._lines: dict[int, str] = {}
+        self._found: dict[tuple[str, ...], tuple[Frame | None, Frame | None]] = {}
+        owns = {self._look(site)[0] for site in sites.values()}
+        files = [own.file for own in owns if own is not None and own.origin is Origin.PROJECT]
+        folders = {posixpath.dirname(file) for file in files if _is_absolute(file)}
+        root = posixpath.commonpath(folders) if len({_drive(one) for one in folders}) == 1 else ""
         is_deep = len(root.strip("/").split("/")) >= _LEAST_ROOT or len(folders) == 1
-        self._root = f"{root.rstrip('/')}/" if folders and is_deep else ""
+        self._root = f"{root.rstrip('/')}/" if root and is_deep else ""
+
+    def _look(self, site: Site) -> tuple[Frame | None, Frame | None]:
+        """Return the frame that names a site, and the compiled code between it and the request."""
+        found = self._found.get(site.frames)
+        if found is None:
+            path = [frame_of(text) for text in site.frames]
+            frame = own_of(path) or library_of(path) or torch_of(path)
+            found = frame, None if frame is None else compiled_of(path, frame)
+            self._found[site.frames] = found
+        return found
 
     def frames(self, number: int) -> tuple[str, ...]:
         """Return the whole call path."""
@@ -76,27 +85,68 @@ class OwnLines:
         return site.frames if site else ()
 
     def line(self, number: int) -> str:
-        """Return the user's line as "train.py:31 in step()"; "" if none is known."""
-        function, _, line = own_frame(self.frames(number)).rpartition("  ")
-        short = line.removeprefix(self._root)
-        if not line or not function or function == "<module>":
-            return short
+        """Return the line as "train.py:31 in step()"; "" if none is known.
+
+        A line of PyTorch's own is left out where the module or the phase is known.
+        """
+        line = self._lines.get(number)
+        if line is None:
+            site = self._sites.get(number)
+            frame = self._look(site)[0] if site else None
+            is_known = site is not None and bool(site.scope or site.phase)
+            is_own = frame is not None and frame.origin >= Origin.LIBRARY
+            line = self._short(frame) if frame is not None and (is_own or not is_known) else ""
+            self._lines[number] = line
+        return line
+
+    def _short(self, frame: Frame) -> str:
+        if frame.origin is Origin.NATIVE:
+            return frame.function.replace("(anonymous namespace)::", "").partition("(")[0] + "()"
+        place = frame.text.rpartition("  ")[2]
+        if frame.origin is Origin.COMPILED:
+            short = f"{posixpath.basename(frame.file)}:{frame.line}, compiled,"
+        elif frame.origin in (Origin.LIBRARY, Origin.TORCH):
+            short = place[frame.skipped :].replace("\\", "/")
+        elif frame.file.startswith(self._root):
+            short = place[len(self._root) :]
+        else:
+            short = place
+        function = frame.function
+        if not function or function == "<module>":
+            return short.removesuffix(",")
         return f"{short} in {function}" if function.endswith(">") else f"{short} in {function}()"
+
+    def _compiled(self, site: Site) -> str:
+        """Name the compiled code that made a request below the line; "" if none did."""
+        frame = self._look(site)[1]
+        return f"compiled: {posixpath.basename(frame.file)}:{frame.line}" if frame else ""
 
     def name(self, number: int) -> str:
         """Return the line, the phase and the module, as far as they are known; else ""."""
         name = self._names.get(number)
         if name is None:
             site = self._sites.get(number)
-            parts = (self.line(number), site.phase, site.scope) if site else ()
-            name = " · ".join(filter(None, parts)) or (str(site) if site else "")
-            self._names[number] = name
+            parts = (
+                (self.line(number), self._compiled(site), site.phase, site.scope) if site else ()
+            )
+            name = self._names[number] = " · ".join(filter(None, parts))
         return name
+
+
+def _drive(folder: str) -> str:
+    """Return what paths must share so that one folder can hold them."""
+    return folder[:2] if folder[1:2] == ":" else ""
+
+
+def _is_absolute(file: str) -> bool:
+    return file.startswith("/") or file[1:3] == ":/"
 
 
 # ---- as PyTorch's files have them
 
 _MOST_FRAMES: Final = 64
+_MOST_LOOKED_AT: Final = 512  # PyTorch keeps more, of C and of Python, than anybody reads
+_MOST_NATIVE: Final = 8  # innermost, which are kept of a path that is too long
 _LONGEST: Final = 300
 
 
@@ -117,8 +167,10 @@ class Places:
     def number_of(self, entry: dict[str, Any]) -> int:
         """Return the number of an event's or block's place."""
         raw, metadata = entry.get("frames"), entry.get("user_metadata")
+        if not raw and "history" in entry:
+            raw = latest_use(entry).get("frames")
         scope = metadata[:_LONGEST] if type(metadata) is str else ""
-        frames = raw[:_MOST_FRAMES] if type(raw) is list or type(raw) is tuple else ()
+        frames = raw[:_MOST_LOOKED_AT] if type(raw) is list or type(raw) is tuple else ()
         key = scope, tuple(map(id, frames))
         number = self._known.get(key)
         if number is None:
@@ -127,7 +179,7 @@ class Places:
         return number
 
     def _number(self, scope: str, frames: Iterable[object]) -> int:
-        texts = tuple(text for text in map(self._text, frames) if text)
+        texts = _shortened([text for text in map(self._text, frames) if text])
         if not texts and not scope:
             return 0
         site = Site(scope, "", texts)
@@ -142,6 +194,25 @@ class Places:
         if text is None:
             text = self._texts[id(frame)] = _text(frame)
         return text
+
+
+def latest_use(block: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return what PyTorch 2.0 tells of a block beside its state: `real_size` and `frames`."""
+    uses = block.get("history")
+    latest = uses[0] if type(uses) is list and uses else None
+    return latest if type(latest) is dict else {}
+
+
+def _shortened(texts: list[str]) -> tuple[str, ...]:
+    """Return the frames of a path that are kept: of a long one, those of Python, and both ends."""
+    if len(texts) > _MOST_FRAMES:
+        inner = texts[:_MOST_NATIVE]
+        outer = [text for text in texts[_MOST_NATIVE:] if frame_of(text).origin != Origin.NATIVE]
+        left = _MOST_FRAMES - len(inner)
+        if len(outer) > left:
+            outer = [*outer[: left - left // 4], *outer[-(left // 4) :]]
+        texts = [*inner, *outer]
+    return tuple(texts)
 
 
 def _text(frame: object) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gmlake.snapshots import Site
-from gmlake.snapshots.sites import OwnLines, own_frame
+from gmlake.snapshots.frames import own_frame
+from gmlake.snapshots.sites import OwnLines
 
 LIBRARY = (
     "forward  /env/lib/python3.11/site-packages/torch/nn/modules/linear.py:134",
@@ -69,5 +70,5 @@ def test_a_name_says_all_that_is_known() -> None:
     lines = OwnLines(sites)
     assert lines.name(1) == "train.py:31 in step() · forward · layers.3"
     assert lines.name(2) == "forward · layers.3"
-    assert lines.name(3) == LIBRARY[0]
+    assert lines.name(3) == "torch/nn/modules/linear.py:134 in forward()"
     assert lines.name(4) == lines.line(4) == ""
