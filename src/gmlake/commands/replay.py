@@ -19,6 +19,7 @@ from gmlake.replaying import (
     replay,
 )
 from gmlake.snapshots.classes import Owners
+from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import Kind
@@ -112,7 +113,7 @@ def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
     with Budget(path):
         snapshot = Snapshot.load(path)
     seen, lines = snapshot[device], OwnLines(snapshot.sites)
-    owners = Owners(seen, lines)
+    owners = Owners(with_categories(seen, lines)[0], lines)
 
     def line(row: int | None) -> str:
         number = int(seen.event_sites[row]) if row in rows and row is not None else 0

@@ -12,6 +12,8 @@ from gmlake.snapshots.model import UNKNOWN
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from gmlake.snapshots.model import DeviceSnapshot
@@ -23,6 +25,13 @@ _MOST_OWNERS: Final = 8
 _MOST_COUNTED: Final = 1 << 20
 _MOST_LOOKS: Final = 8
 BEFORE_RECORDING: Final = "before the recording"
+_PLURALS: Final = {
+    CATEGORIES.index("parameter"): "parameters",
+    CATEGORIES.index("gradient"): "gradients",
+    CATEGORIES.index("optimizer state"): "optimizer state",
+    CATEGORIES.index("activation"): "activations",
+    CATEGORIES.index("temporary"): "temporary memory",
+}
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,11 @@ class Owners:
         self.names: list[str] = list(dict.fromkeys([*names, BEFORE_RECORDING, ""]))
         at = {name: number for number, name in enumerate(self.names)}
         self.of_id: Integers = np.array([at[name] for name in names], np.int64)[of_id]
-        is_before = (self.of_id == at[""]) & (lives.born < 0)
-        self.of_id[is_before] = at[BEFORE_RECORDING]
+        before = np.flatnonzero((self.of_id == at[""]) & (lives.born < 0))
+        self.of_id[before] = at[BEFORE_RECORDING]
+        for said, chosen in _before_in_words(seen, before):
+            self.of_id[chosen] = len(self.names)
+            self.names.append(said)
 
     def most_of(self, ids: Integers, row: int) -> str:
         """Say which line holds most of these blocks, live after an event; "" if none is known."""
@@ -91,6 +103,20 @@ class Owners:
     def name(self, owner: int) -> str:
         """Return the owner in words, even if it is unknown."""
         return self.names[owner] or "an unknown line"
+
+
+def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str, Integers]]:
+    """Yield what blocks from before the recording are, if that is known, and which they are."""
+    for category, what in _PLURALS.items():
+        mine = ids[seen.categories[ids] == category]
+        if seen.is_sure is None:
+            groups = [("", mine)]
+        else:
+            is_sure = seen.is_sure[mine]
+            groups = [("almost certainly ", mine[is_sure]), ("most likely ", mine[~is_sure])]
+        for how, chosen in groups:
+            if len(chosen):
+                yield f"{how}{what} from {BEFORE_RECORDING}", chosen
 
 
 def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
-from gmlake.snapshots.classes import BEFORE_RECORDING, classes_of, distinct
+from gmlake.snapshots.classes import classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.moments import Playback, evenly
@@ -335,9 +335,7 @@ def _block(
 ) -> Block:
     lives, lines = playback.seen.lives, playback.lines
     site = int(lives.site[number])
-    name = lines.name(site)
-    if not name and int(lives.born[number]) < 0:
-        name = BEFORE_RECORDING
+    name = lines.name(site) or playback.owners.names[int(playback.owners.of_id[number])]
     return Block(
         size_bytes=int(lives.size_bytes[number]) * count,
         count=count,

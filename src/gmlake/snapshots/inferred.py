@@ -16,6 +16,8 @@ blocks are made. Everything else follows from these passes:
 6. For lasting blocks without a telling call path, sizes decide: each gradient has a parameter of
    its size, and the rest of these sizes are an optimizer's. The oldest are parameters.
 
+Where a network is only used, what it found and left is most likely its parameters.
+
 Limits: recomputed activations are temporary, as made within a pass; a pass without a loss, whose
 gradient the program gave, is found by call paths only.
 """
@@ -148,7 +150,7 @@ def with_categories(seen: DeviceSnapshot, lines: OwnLines) -> tuple[DeviceSnapsh
     if found is None:
         return seen, ""
     shown = copy(seen)  # including its cached properties
-    shown.categories = found.categories
+    shown.categories, shown.is_sure = found.categories, found.is_sure
     return shown, found.in_words(seen.lives, seen.peak.ids)
 
 
@@ -160,8 +162,9 @@ def infer(seen: DeviceSnapshot, lines: OwnLines) -> Inferred | None:
     passes = _passes_by_path(seen, paths)
     if not len(passes.begin) and not paths.has_lines:
         passes = _passes_by_lives(seen)
-    role = paths.of_block
-    has_network = (role == Role.MODULE).any() and (role == Role.FORWARD).any()
+    role, lives = paths.of_block, seen.lives
+    is_old = (lives.born < 0) & (lives.died == len(seen.events)) & (lives.size_bytes > 0)
+    has_network = (role == Role.FORWARD).any() and ((role == Role.MODULE) | is_old).any()
     if not len(passes.begin) and not has_network:
         return None
     return _Sorting(seen, paths, passes).result()

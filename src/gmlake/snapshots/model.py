@@ -78,7 +78,8 @@ class DeviceSnapshot:
 
     trace: the last events, in the order they happened, and the blocks live before them.
     event_sites: the site of each event. start_sites: of each of trace.start_blocks.
-    categories: an index into CATEGORIES for each id of the trace.
+    categories: an index into CATEGORIES for each id of the trace. is_sure: which of them are
+    sure if they were inferred; None if they were recorded.
     spans, ranges, pieces: the memory held at the end, dtypes SPAN, RANGE and PIECE.
     counters: as Lake.stats() returns them; empty if the file has none.
     stream_pairs: as Lake.stream_pairs() returns them.
@@ -98,6 +99,7 @@ class DeviceSnapshot:
     stream_pairs: list[dict[str, int]] = field(default_factory=list)
     total_events: int = 0
     has_reserved_events: bool = False
+    is_sure: NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return (

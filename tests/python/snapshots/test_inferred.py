@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Packing, Timeline
+from gmlake.commands import main
+from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Moments, Packing, Timeline
+from gmlake.snapshots.classes import Owners
 from gmlake.snapshots.inferred import infer
 from gmlake.snapshots.sites import OwnLines
-from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -421,3 +423,62 @@ def test_what_is_known_is_left_alone(tmp_path: Path) -> None:
     timeline = timeline_of(seen)
     assert set(timeline.live) == {"temporary"}
     assert "inferred" not in timeline.note
+
+
+# ---- before the recording
+
+
+def used_only(folder: Path, path: tuple[str, str]) -> gmlake.Snapshot:
+    """Two blocks from before the recording, which shows only how one more comes and goes."""
+    size = 32 * MIB
+    frames = [{"name": name, "filename": file, "line": 7} for name, file in (path, OWN)]
+    at = BASE + 2 * size
+    refused = event("oom", 0, 4 * size, device_free=0, frames=frames)
+    events = [alloc(at, size, frames=frames), free(at, size, frames=frames), refused]
+    held = [block(BASE, size, size), block(BASE + size, size, size), block(at, size)]
+    return load(folder, snapshot(events, [segment(BASE, 3 * size, held)]))
+
+
+def most_held(seen: gmlake.Snapshot) -> str:
+    moments = figure(gmlake.report_of(seen), Moments)
+    return next(said for said in moments.moments[moments.shown].says if "Most is held" in said)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (FORWARD, "most likely parameters from before the recording"),
+        (("load", "/home/me/project/data.py"), "before the recording"),
+    ],
+)
+def test_what_was_there_before_a_network_is_used_is_said_to_be_its_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: tuple[str, str], said: str
+) -> None:
+    seen = used_only(tmp_path, path)
+    assert most_held(seen) == f"Most is held by {said}: 64.0 MiB in 2 blocks."
+    assert figure(gmlake.report_of(seen), Blocks).rows[0].site == said
+    assert main(["replay", str(tmp_path / "scenario.pickle"), "--policy", "caching"]) == 0
+    assert f"Most is held by {said}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("sure", "said"),
+    [(None, ""), ([True, True], "almost certainly "), ([False, False], "most likely ")],
+)
+def test_how_sure_that_is_is_said(tmp_path: Path, sure: list[bool] | None, said: str) -> None:
+    seen = used_only(tmp_path, FORWARD)[0]
+    seen.categories[:] = CATEGORIES.index("optimizer state")
+    seen.is_sure = None if sure is None else np.array([*sure, True])
+    found = Owners(seen, OwnLines({})).most_of(np.arange(2), 0)
+    assert f"Most is held by {said}optimizer state from before the recording: 64.0 MiB" in found
+
+
+def test_blocks_of_one_category_are_apart_where_only_some_are_sure(tmp_path: Path) -> None:
+    seen = used_only(tmp_path, FORWARD)[0]
+    seen.categories[:] = CATEGORIES.index("gradient")
+    seen.is_sure = np.array([True, False, True])
+    owners = Owners(seen, OwnLines({}))
+    assert [owners.names[number] for number in owners.of_id[:2].tolist()] == [
+        "almost certainly gradients from before the recording",
+        "most likely gradients from before the recording",
+    ]
