@@ -101,7 +101,8 @@ class OwnLines:
 
     def _short(self, frame: Frame) -> str:
         if frame.origin is Origin.NATIVE:
-            return frame.function.replace("(anonymous namespace)::", "").partition("(")[0] + "()"
+            name = frame.function.replace("(anonymous namespace)::", "").partition("(")[0]
+            return name.removeprefix("torch::autograd::generated::") + "()"
         place = frame.text.rpartition("  ")[2]
         if frame.origin is Origin.COMPILED:
             short = f"{posixpath.basename(frame.file)}:{frame.line}, compiled,"
@@ -204,15 +205,20 @@ def latest_use(block: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _shortened(texts: list[str]) -> tuple[str, ...]:
-    """Return the frames of a path that are kept: of a long one, those of Python, and both ends."""
+    """Return the frames of a path that are kept: of a long one, those that tell, and both ends."""
     if len(texts) > _MOST_FRAMES:
         inner = texts[:_MOST_NATIVE]
-        outer = [text for text in texts[_MOST_NATIVE:] if frame_of(text).origin != Origin.NATIVE]
+        outer = [text for text in texts[_MOST_NATIVE:] if _tells(text)]
         left = _MOST_FRAMES - len(inner)
         if len(outer) > left:
             outer = [*outer[: left - left // 4], *outer[-(left // 4) :]]
         texts = [*inner, *outer]
     return tuple(texts)
+
+
+def _tells(text: str) -> bool:
+    """Whether a frame is of Python, or shows a backward pass."""
+    return frame_of(text).origin != Origin.NATIVE or text.startswith("torch::autograd::")
 
 
 def _text(frame: object) -> str:
