@@ -138,6 +138,17 @@ def test_without_a_users_line_the_first_librarys_innermost_function_is_named() -
     assert own_frame(path) == ""
 
 
+def test_a_program_that_the_users_own_starter_runs_is_the_script() -> None:
+    path = (
+        "forward  /home/me/proj/model.py:5",
+        "<module>  /home/me/proj/train.py:9",
+        "_run_code  <frozen runpy>:88",
+        "run_path  <frozen runpy>:291",
+        "<module>  /home/me/tools/launch.py:3",
+    )
+    assert own_frame(path) == path[0]
+
+
 @pytest.mark.parametrize(
     ("frames", "said"),
     [
