@@ -17,7 +17,7 @@ from gmlake.tables import Printed, new_table
 from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
 from gmlake.trace.trace import SLICE_EVENTS
-from gmlake.units import format_size, parse_size
+from gmlake.units import format_share, format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -150,7 +150,7 @@ class FitReport(Printed):
         table.add_column("above what\nis live", justify="right", no_wrap=True)
         for need in needs:
             above = need.smallest_bytes / need.peak_live_bytes - 1 if need.peak_live_bytes else 0.0
-            table.add_row(need.policy, format_size(need.smallest_bytes), f"{100 * above:.2f} %")
+            table.add_row(need.policy, format_size(need.smallest_bytes), format_share(above))
         return table
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gmlake.printable import printable
-from gmlake.units import format_size
+from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +137,7 @@ def _replay_row(result: ReplayResult, *, is_best: bool) -> list[str]:
     unused = max(result.peak_reserved_bytes - result.peak_live_bytes, 0)
     of_memory = (
         format_size(result.peak_reserved_bytes),
-        f"{100 * result.utilization:.2f} %",
+        format_share(result.utilization),
         format_size(unused),
     )
     return [

@@ -60,6 +60,11 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
+def format_share(part: float) -> str:
+    """Write a share of a whole in percent: 0.5312 is "53.1 %"."""
+    return f"{100 * part:.1f} %"
+
+
 def exact_size(size_bytes: int) -> str:
     """Write a size exactly, as parse_size() reads it: 20971520 is "20MiB", 1000 is "1000B"."""
     for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):

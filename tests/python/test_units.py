@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmlake import format_size, parse_size
-from gmlake.units import exact_size, format_time
+from gmlake.units import exact_size, format_share, format_time
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,11 @@ def parse_size_loosely(text: str) -> float:
 )
 def test_times_are_written_as_people_do(seconds: float, said: str) -> None:
     assert format_time(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [(0.0, "0.0 %"), (0.5312, "53.1 %"), (1.0, "100.0 %"), (-0.25, "-25.0 %"), (12.0, "1200.0 %")],
+)
+def test_shares_have_one_digit(part: float, text: str) -> None:
+    assert format_share(part) == text

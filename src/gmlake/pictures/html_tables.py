@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from gmlake.pictures import look
-from gmlake.units import format_size
+from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,17 +55,17 @@ def _policy_row(
 ) -> str:
     name, reserved, refused, driver_ms = values
     live = min(live_bytes, reserved)
-    share = _PERCENT * live / reserved if reserved else _PERCENT
+    share = live / reserved if reserved else 1.0
     bar = (
         f'<span class="bar" style="width:{_PERCENT * reserved / widest:.2f}%">'
-        f'<span style="width:{share:.2f}%"></span></span>'
+        f'<span style="width:{_PERCENT * share:.2f}%"></span></span>'
     )
     best = ' <span class="best">least</span>' if is_best else ""
     cells = [
         f'<th scope="row" data-value="{escape(name)}">{escape(name)}{best}</th>',
         number_cell(format_size(reserved), reserved),
-        f'<td class="bars" title="{share:.1f} % live">{bar}</td>',
-        number_cell(f"{share:.1f} %", share),
+        f'<td class="bars" title="{format_share(share)} live">{bar}</td>',
+        number_cell(format_share(share), share),
         number_cell(f"{refused:,}", refused, "bad" if refused else ""),
         number_cell(f"{driver_ms:,.1f}", driver_ms),
     ]
@@ -104,12 +104,12 @@ def search_box(number: int, said: str) -> str:
 
 
 def _block_row(row: Block, total_bytes: int) -> str:
-    share = _PERCENT * row.size_bytes / total_bytes if total_bytes else 0.0
+    share = row.size_bytes / total_bytes if total_bytes else 0.0
     colour = look.category_colour(row.category)
     mark = f'<i class="area" style="--colour:{colour}"></i>'
     cells = [
         number_cell(format_size(row.size_bytes), row.size_bytes),
-        number_cell(f"{share:.1f} %", row.size_bytes),
+        number_cell(format_share(share), row.size_bytes),
         number_cell(f"{row.count:,}", row.count),
         f'<td data-value="{escape(row.category)}">{mark}{escape(row.category)}</td>',
         f'<td data-value="{escape(row.site)}">{_site(row)}</td>',

@@ -14,7 +14,7 @@ from gmlake.snapshots.figures_of import reserved_behind, shares_of
 from gmlake.snapshots.moments import seconds_of
 from gmlake.tables import new_table
 from gmlake.trace.layout import Kind
-from gmlake.units import format_size, parse_size
+from gmlake.units import format_share, format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
     yield "reserved", format_size(seen.reserved_bytes), peak("reserved_bytes")
     yield "free", format_size(seen.free_bytes), ""
     yield "largest obtainable", format_size(seen.largest_free_bytes), ""
-    yield "fragmentation", f"{100 * seen.fragmentation:.1f} %", ""
+    yield "fragmentation", format_share(seen.fragmentation), ""
     yield "blocks", f"{len(seen.blocks):,}", ""
     views = f"{len(seen.views):,} of {format_size(int(seen.views['size_bytes'].sum()))}"
     yield "stitched views", views, ""

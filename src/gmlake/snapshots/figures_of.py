@@ -15,7 +15,7 @@ from gmlake.snapshots.moments import Playback, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.snapshots.sites import OwnLines
 from gmlake.trace.layout import Kind
-from gmlake.units import format_size
+from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
         yield "reserved at the end", format_size(seen.reserved_bytes)
         yield (
             "fragmentation",
-            f"{100 * seen.fragmentation:.1f} % of {format_size(seen.free_bytes)} free",
+            f"{format_share(seen.fragmentation)} of {format_size(seen.free_bytes)} free",
         )
         yield from shares_of(seen)
     peak = seen.peak

@@ -35,6 +35,7 @@ import numpy as np
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.classes import distinct
 from gmlake.trace.layout import Kind
+from gmlake.units import format_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +138,7 @@ class Inferred:
             return "categories are inferred from lifetimes and sizes alone: a guess"
         held = int(lives.size_bytes[ids].sum())
         sure = int(lives.size_bytes[ids[self.is_sure[ids]]].sum())
-        part = f"; certain for {100 * sure / held:.0f} % of the bytes at the peak" if held else ""
+        part = f"; certain for {format_share(sure / held)} of the bytes at the peak" if held else ""
         return f"categories are inferred from call paths and lifetimes{part}"
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gmlake.printable import printable
 from gmlake.tables import new_table
-from gmlake.units import format_size
+from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -215,7 +215,7 @@ def _rank_line(intervals: list[Interval]) -> Iterator[Text]:
 
 
 def _percent(part: float | None) -> str:
-    return _UNKNOWN if part is None else f"{100 * part:.1f} %"
+    return _UNKNOWN if part is None else format_share(part)
 
 
 def _rates(rates: dict[str, float]) -> str:
