@@ -12,16 +12,17 @@ from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.replaying import Requests
-from gmlake.snapshots.peaks import lives_of
+from gmlake.snapshots.moments import Playback
+from gmlake.snapshots.sites import OwnLines
+from gmlake.snapshots.traces import of_trace
 from gmlake.trace.layout import Kind
+from gmlake.trace.trace import Trace
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from gmlake.trace import Trace
+    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.trace.layout import Records
 
 MOST_REFUSALS: Final = 3
@@ -48,8 +49,8 @@ class Refusal:
 
     event: its row among the trace's events. asked_at: the user's line that asked. most_held: who
     held most of what was live, in words. Both are "" if they are not known. held_bytes: what
-    PyTorch held from the device; 0 if the recording does not tell. largest_free_bytes: the
-    largest piece of that which was free. device_free_bytes: what the device had left.
+    PyTorch held from the device; 0 if the recording does not tell. free_bytes: of it, in pieces
+    that serve at most largest_free_bytes. device_free_bytes: what the device had left.
     others_bytes: what neither PyTorch held nor was left; 0 if it is not known.
     """
 
@@ -58,6 +59,7 @@ class Refusal:
     stream: int
     live_bytes: int
     held_bytes: int
+    free_bytes: int
     largest_free_bytes: int
     device_free_bytes: int
     others_bytes: int = 0
@@ -83,12 +85,13 @@ class Refusal:
 
     def sentences(self) -> list[str]:
         """Describe the refusal, and the answer of each policy."""
-        free_bytes = self.held_bytes - self.live_bytes
         said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}"
         said += f", asked for at {printable(self.asked_at)}" if self.asked_at else ""
         said += f"; live then: {format_size(self.live_bytes)}"
         if self.held_bytes:
-            said += f" of {format_size(self.held_bytes)} held, {format_size(free_bytes)} free in "
+            said += (
+                f" of {format_size(self.held_bytes)} held, {format_size(self.free_bytes)} free in "
+            )
             said += f"pieces that serve at most {format_size(self.largest_free_bytes)}"
         said += f"; {format_size(self.device_free_bytes)} left on the device"
         if self.others_bytes:
@@ -115,102 +118,34 @@ class Refusal:
         return said
 
 
-def refusals_of(trace: Trace, most: int | None = None) -> list[Refusal]:
+def refusals_of(source: Trace | DeviceSnapshot, most: int | None = None) -> list[Refusal]:
     """Return the first recorded refusals, in the order they happened, without answers."""
-    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)[:most]
+    rows = np.flatnonzero(_requests(source)["kind"] == Kind.OOM)[:most]
     if not len(rows):
         return []
-    nowhere = np.zeros(len(trace.requests), np.uint64), np.zeros(len(trace.start_blocks), np.uint64)
-    lives = lives_of(trace, *nowhere)
+    seen = of_trace(source) if isinstance(source, Trace) else source
+    playback = Playback(seen, OwnLines({}), rows=rows)
     found = []
-    for row in map(int, rows):
-        event = trace.requests[row]
-        ids = lives.live_behind(row)
-        if _is_the_end(trace, row):
-            blocks = trace.final_blocks
-            segments, used = _ranges(trace.final_segments), _ranges(blocks[blocks["is_used"]])
-            largest = trace.largest_free_bytes
-        else:
-            starts = lives.address[ids]
-            ends = starts + lives.size_bytes[ids]
-            segments = _segments_at(trace, row)
-            used = np.stack([np.sort(starts), np.sort(ends)], axis=1).astype(np.int64)
-            largest = None
-        held_bytes, left_bytes = int((segments[:, 1] - segments[:, 0]).sum()), int(event["address"])
+    for moment, row in enumerate(rows.tolist()):
+        state = playback.state_at(moment)
         found.append(
             Refusal(
                 event=row,
-                size_bytes=int(event["size_bytes"]),
-                stream=int(event["stream"]),
-                live_bytes=int(lives.live_bytes[row]),
-                held_bytes=held_bytes,
-                largest_free_bytes=_largest_gap(segments, used) if largest is None else largest,
-                device_free_bytes=left_bytes,
-                others_bytes=trace.others_bytes(held_bytes, left_bytes),
+                size_bytes=state.refused_bytes,
+                stream=int(seen.events["stream"][row]),
+                live_bytes=state.live_bytes,
+                held_bytes=state.held_bytes or 0,
+                free_bytes=state.free_bytes or 0,
+                largest_free_bytes=state.largest_bytes or 0,
+                device_free_bytes=state.left_bytes,
+                others_bytes=state.others_bytes,
             )
         )
     return found
 
 
-def _is_the_end(trace: Trace, row: int) -> bool:
-    """Whether the snapshot shows the state at the refusal; it counts stitched memory once."""
-    changes = (Kind.ALLOC, Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
-    is_last = not np.isin(trace.requests["kind"][row:], changes).any()
-    return is_last and len(trace.final_segments) > 0
-
-
-def _ranges(records: Records) -> NDArray[np.int64]:
-    """Return begin and end of segments or blocks, in address order."""
-    name = "size_bytes" if "size_bytes" in (records.dtype.names or ()) else "block_bytes"
-    ranges = np.empty((len(records), 2), np.int64)
-    ranges[:, 0] = records["address"]
-    ranges[:, 1] = records["address"] + records[name]
-    return ranges
-
-
-def _segments_at(trace: Trace, row: int) -> NDArray[np.int64]:
-    """Return begin and end of the segments held after a row, in address order."""
-    requests = trace.requests[:row]
-    parts = {int(part["address"]): int(part["size_bytes"]) for part in trace.start_segments}
-    changes = requests[np.isin(requests["kind"], (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE))]
-    for address, size, kind in changes[["address", "size_bytes", "kind"]].tolist():
-        if kind == Kind.SEGMENT_ALLOC:
-            parts[address] = size
-        else:
-            _take(parts, address, size)
-    merged: list[list[int]] = []
-    for address, size in sorted(parts.items()):
-        if merged and trace.is_expandable and merged[-1][1] == address:
-            merged[-1][1] += size
-        else:
-            merged.append([address, address + size])
-    return np.array(merged, np.int64).reshape(-1, 2)
-
-
-def _take(parts: dict[int, int], address: int, size: int) -> None:
-    """Remove a range from the parts it covers; memory mapped at once may be unmapped in pieces."""
-    if parts.get(address) == size:
-        del parts[address]
-        return
-    for begin, length in list(parts.items()):
-        end = begin + length
-        if begin < address + size and address < end:
-            del parts[begin]
-            if begin < address:
-                parts[begin] = address - begin
-            if address + size < end:
-                parts[address + size] = end - address - size
-
-
-def _largest_gap(segments: NDArray[np.int64], blocks: NDArray[np.int64]) -> int:
-    """Return the largest part of a segment that no block covers; both are in address order."""
-    largest = 0
-    for begin, end in segments.tolist():
-        first, last = np.searchsorted(blocks[:, 0], [begin, end])
-        inside = blocks[first:last]
-        edges = np.concatenate([[begin], np.stack([inside[:, 0], inside[:, 1]], 1).ravel(), [end]])
-        largest = max(largest, int((edges[1::2] - edges[::2]).max()))
-    return largest
+def _requests(source: Trace | DeviceSnapshot) -> Records:
+    return source.requests if isinstance(source, Trace) else source.events
 
 
 def ask_again(

@@ -11,9 +11,10 @@ import pytest
 import gmlake
 from gmlake import Trace
 from gmlake.commands import main
+from gmlake.pictures.figures import Moments
 from gmlake.refusals import Refusal, ask_again, refusals_of
 from gmlake.snapshots.frames import own_frame
-from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,12 +130,19 @@ def test_without_a_history_nobody_is_asked() -> None:
     assert refusal.sentences()[1].startswith("the recording has no requests from before")
 
 
+def mapped(*spans: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return free segments at these offsets from BASE, each with its size, in MiB."""
+    parts = [(BASE + at * MIB, size * MIB) for at, size in spans if size]
+    return [segment(begin, size, [block(begin, size)], is_expandable=True) for begin, size in parts]
+
+
 def test_expandable_segments_are_one_piece_until_they_are_unmapped() -> None:
     begin = [event("segment_map", BASE + i * 20 * MIB, 20 * MIB) for i in range(4)]
-    whole = read([*begin, oom(500 * MIB, MIB)])
+    refused = oom(500 * MIB, MIB)
+    whole = Trace.from_snapshot(snapshot([*begin, refused], mapped((0, 80))))
     assert refusals_of(whole)[0].largest_free_bytes == 80 * MIB
-    cut = read([*begin, event("segment_unmap", BASE + 30 * MIB, 20 * MIB), oom(500 * MIB, MIB)])
-    (refusal,) = refusals_of(cut)
+    cut = [*begin, event("segment_unmap", BASE + 30 * MIB, 20 * MIB), refused]
+    (refusal,) = refusals_of(Trace.from_snapshot(snapshot(cut, mapped((0, 30), (50, 30)))))
     assert (refusal.held_bytes, refusal.largest_free_bytes) == (60 * MIB, 30 * MIB)
 
 
@@ -142,9 +150,46 @@ def test_what_follows_a_part_that_was_unmapped_stays() -> None:
     begin = [event("segment_map", BASE + i * 20 * MIB, 20 * MIB) for i in range(3)]
     for at, size, largest in ((10, 10, 40), (0, 10, 50), (0, 20, 40), (20, 10, 30)):
         cut = event("segment_unmap", BASE + at * MIB, size * MIB)
-        (refusal,) = refusals_of(read([*begin, cut, oom(500 * MIB, MIB)]))
+        left = mapped((0, at), (at + size, 60 - at - size))
+        events = [*begin, cut, oom(500 * MIB, MIB)]
+        (refusal,) = refusals_of(Trace.from_snapshot(snapshot(events, left)))
         assert refusal.held_bytes == (60 - size) * MIB
+        assert refusal.free_bytes == (60 - size) * MIB
         assert refusal.largest_free_bytes == largest * MIB
+
+
+def test_the_refusal_has_the_figures_of_the_page(tmp_path: Path) -> None:
+    """A rest of a block that PyTorch cannot split off is nobody's free memory."""
+    events = [event("segment_alloc", BASE, 300 * MIB), alloc(BASE, 300 * MIB)]
+    events += [free(BASE, 300 * MIB), alloc(BASE, 100 * MIB)]
+    events += [alloc(BASE + 100 * MIB, 50 * MIB - 4096), alloc(BASE + 150 * MIB, 30 * MIB)]
+    document = snapshot([*events, oom(500 * MIB, 10 * MIB), free(BASE, 100 * MIB)])
+    document["allocator_settings"] = {"gmlake_device_bytes.0": 400 * MIB}
+    seen = load(tmp_path, document)
+    (refusal,) = refusals_of(seen[0])
+    moments = figure(seen.report(), Moments)
+    headline = moments.moments[moments.shown].says[0]
+    assert (refusal.free_bytes, refusal.largest_free_bytes) == (120 * MIB, 120 * MIB)
+    assert "free in pieces 120 MiB, largest piece 120 MiB, 10.0 MiB left" in headline
+    assert refusal.others_bytes == 90 * MIB
+    assert "Others have 90.0 MiB of it" in headline
+    assert ", 120 MiB free in pieces that serve at most 120 MiB;" in refusal.sentences()[0]
+
+
+def test_what_the_allocator_said_of_the_end_counts_for_the_end_alone(tmp_path: Path) -> None:
+    part = segment(
+        BASE, 300 * MIB, [block(BASE, 100 * MIB, 100 * MIB), block(BASE + 100 * MIB, 200 * MIB)]
+    )
+    early, last = oom(500 * MIB, MIB), oom(400 * MIB, MIB)
+    begin = [event("segment_alloc", BASE, 300 * MIB), early, alloc(BASE, 100 * MIB)]
+    document = snapshot([*begin, last], [part])
+    document["allocator_settings"] = {"gmlake_largest_free_bytes.0": 150 * MIB}
+    seen = load(tmp_path, document)
+    first, second = refusals_of(seen[0])
+    assert (first.largest_free_bytes, second.largest_free_bytes) == (300 * MIB, 150 * MIB)
+    moments = figure(seen.report(), Moments)
+    headline = moments.moments[moments.shown].says[0]
+    assert "free in pieces 200 MiB that serve at most 150 MiB, 1.00 MiB left" in headline
 
 
 def test_at_the_end_the_snapshot_tells_what_was_held() -> None:

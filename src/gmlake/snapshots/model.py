@@ -177,18 +177,19 @@ class DeviceSnapshot:
 
         The largest free extent if a file does not have it.
         """
+        counted = self.counted_largest_bytes
+        return int(self.free_extents["size_bytes"].max(initial=0)) if counted is None else counted
+
+    @property
+    def counted_largest_bytes(self) -> int | None:
+        """The same, as the allocator said it; None if a file does not have it."""
         counted = self.counters.get("largest_free_bytes", self.trace.largest_free_bytes)
-        if counted is not None:
-            return int(counted)
-        return int(self.free_extents["size_bytes"].max(initial=0))
+        return None if counted is None else int(counted)
 
     @property
     def fragmentation(self) -> float:
         """1 - largest obtainable / free, from 0 to 1; 0 if nothing is free."""
-        free_bytes = self.free_bytes
-        if free_bytes == 0:
-            return 0.0
-        return 1.0 - min(self.largest_free_bytes, free_bytes) / free_bytes
+        return fragmentation_of(self.free_bytes, self.largest_free_bytes)
 
     @cached_property
     def lives(self) -> Lives:
@@ -205,6 +206,11 @@ class DeviceSnapshot:
         kinds = self.spans["kind"][self.ranges["span"]]
         result: NDArray[np.bool_] = kinds != SpanKind.VIEW
         return result
+
+
+def fragmentation_of(free_bytes: int, largest_bytes: int) -> float:
+    """Return the share of free memory that one request cannot get; 0 if nothing is free."""
+    return 1.0 - min(largest_bytes, free_bytes) / free_bytes if free_bytes else 0.0
 
 
 def name_ranges(seen: DeviceSnapshot) -> None:

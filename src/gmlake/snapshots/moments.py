@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ import numpy as np
 from gmlake.pictures.figures import Moment, Moments, Stranded
 from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
 from gmlake.snapshots.held import held_over, places_of
-from gmlake.snapshots.model import SpanKind
+from gmlake.snapshots.model import SpanKind, fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 from gmlake.units import format_size, format_time
@@ -117,6 +117,34 @@ class Free:
         return result
 
 
+@dataclass(frozen=True)
+class State:
+    """The memory of one moment, in bytes: pages, tables and answers about it have these figures.
+
+    held_bytes: reserved from the driver; None, like what is free of it, if that is not recorded.
+    largest_bytes: the largest request that the free memory serves. is_counted: the allocator said
+    so itself; else it is the largest piece. refused_bytes, left_bytes, others_bytes: of a refusal:
+    its size, what the device had left, and what others had, each 0 if it is not known.
+    """
+
+    live_bytes: int
+    held_bytes: int | None = None
+    free_bytes: int | None = None
+    pieces: int | None = None
+    largest_bytes: int | None = None
+    is_counted: bool = False
+    refused_bytes: int = 0
+    left_bytes: int = 0
+    others_bytes: int = 0
+
+    @property
+    def fragmentation(self) -> float | None:
+        """1 - largest / free, from 0 to 1; None if reserved memory is not recorded."""
+        if self.free_bytes is None or self.largest_bytes is None:
+            return None
+        return fragmentation_of(self.free_bytes, self.largest_bytes)
+
+
 class Playback:
     """One device from moment to moment.
 
@@ -124,10 +152,20 @@ class Playback:
     whole recording. first, end: for each block, its moments, first to end - 1.
     """
 
-    def __init__(self, seen: DeviceSnapshot, lines: OwnLines, turns: Integers) -> None:
+    def __init__(
+        self,
+        seen: DeviceSnapshot,
+        lines: OwnLines,
+        turns: Integers | None = None,
+        *,
+        rows: Integers | None = None,
+    ) -> None:
+        """Prepare the moments after `rows`, ascending; without these, those that a page shows."""
         self.seen, self.lines = seen, lines
-        self.rows = chosen_rows(seen, turns)
-        self.shown = int(np.searchsorted(self.rows, key_row(seen)))
+        if rows is None:
+            rows = chosen_rows(seen, np.zeros(0, np.int64) if turns is None else turns)
+        self.rows = rows
+        self.shown = min(int(np.searchsorted(rows, key_row(seen))), len(rows) - 1)
         self.held = held_over(seen)
         self.places: Places = places_of(seen, self.held)
         self.owners = Owners(seen, lines)
@@ -236,6 +274,44 @@ class Playback:
         columns = (free_begin, free_end, before, behind, streams, is_small, pools)
         return Free(*(column[kept] for column in columns))
 
+    def state_at(self, moment: int, free: Free | None = None) -> State:
+        """Return the figures of a moment. free: its free pieces, if the caller has them."""
+        row, seen = int(self.rows[moment]), self.seen
+        lives = seen.lives
+        live_bytes = int(lives.live_bytes[row]) if row >= 0 else lives.start_bytes
+        state = State(live_bytes)
+        if len(self.held):
+            free = self.free_at(moment) if free is None else free
+            held = self.held[self.held_at(moment)]
+            largest = seen.counted_largest_bytes if self._is_end(row) else None
+            state = State(
+                live_bytes,
+                int((held["end"] - held["begin"]).sum()),
+                int(free.sizes.sum()),
+                len(free.sizes),
+                int(free.sizes.max(initial=0)) if largest is None else largest,
+                largest is not None,
+            )
+        if row < 0 or seen.events["kind"][row] != Kind.OOM:
+            return state
+        left = int(seen.events["address"][row])
+        return replace(
+            state,
+            refused_bytes=int(seen.events["size_bytes"][row]),
+            left_bytes=left,
+            others_bytes=seen.trace.others_bytes(state.held_bytes or 0, left),
+        )
+
+    def _is_end(self, row: int) -> bool:
+        """Whether memory is after an event as it is at the end."""
+        return row >= self._last_change
+
+    @cached_property
+    def _last_change(self) -> int:
+        changes = (Kind.ALLOC, Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+        rows = np.flatnonzero(np.isin(self.seen.events["kind"], changes))
+        return int(rows[-1]) if len(rows) else BEFORE
+
     # ---- in words
 
     def describe(self, topic: str, group: int) -> Moments:
@@ -279,10 +355,9 @@ class Playback:
 
     def _moment(self, number: int) -> tuple[Moment, Free | None]:
         row = int(self.rows[number])
-        lives = self.seen.lives
-        live_bytes = int(lives.live_bytes[row]) if row >= 0 else lives.start_bytes
         free = self.free_at(number) if len(self.held) else None
-        says = [f"{self._what(row)} {self._how(number, row, live_bytes, free)}"]
+        state = self.state_at(number, free)
+        says = [f"{self._what(row)} {self._how(number, row, state)}"]
         stranded: tuple[Stranded, ...] = ()
         if free is not None:
             stranded = self._stranded(free)
@@ -296,7 +371,7 @@ class Playback:
             free = free.largest(MOST_FREE)
         seconds = None if self.seconds is None else float(self.seconds[max(row, 0)])
         name = self.name(number)
-        return Moment(row, name, tuple(says), live_bytes, stranded, seconds), free
+        return Moment(row, name, tuple(says), state.live_bytes, stranded, seconds), free
 
     def _what(self, row: int) -> str:
         if row < 0:
@@ -321,28 +396,25 @@ class Playback:
         said = f"asked for at {owner}" if owner else asked.removeprefix(", ")
         return f"At {place}: {label}{done}{f', {said}' if said else ''}."
 
-    def _how(self, number: int, row: int, live_bytes: int, free: Free | None) -> str:
-        said = f"Live then {format_size(live_bytes)}"
-        held_bytes = 0
-        if free is not None:
-            held = self.held[self.held_at(number)]
-            held_bytes = int((held["end"] - held["begin"]).sum())
-            said += f", held {format_size(held_bytes)}"
-            if len(free.sizes):
-                said += f", free in pieces {format_size(int(free.sizes.sum()))}"
-                said += f", largest piece {format_size(int(free.sizes.max()))}"
+    def _how(self, number: int, row: int, state: State) -> str:
+        said = f"Live then {format_size(state.live_bytes)}"
+        if state.held_bytes is not None:
+            said += f", held {format_size(state.held_bytes)}"
+            if state.pieces:
+                said += f", free in pieces {format_size(state.free_bytes or 0)}"
+                largest = format_size(state.largest_bytes or 0)
+                said += f" that serve at most {largest}" if state.is_counted else ""
+                said += "" if state.is_counted else f", largest piece {largest}"
             else:
                 said += ", nothing of it free"
         if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
-            left = int(self.seen.events["address"][row])
-            said += f", {format_size(left)} left on the device"
-            others = self.seen.trace.others_bytes(held_bytes, left)
-            if free is not None and others:
-                said += f". Others have {format_size(others)} of it: CUDA itself, "
+            said += f", {format_size(state.left_bytes)} left on the device"
+            if state.held_bytes is not None and state.others_bytes:
+                said += f". Others have {format_size(state.others_bytes)} of it: CUDA itself, "
                 said += "libraries such as NCCL, other processes"
         first, end, sizes = self._lost
         lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
-        if lost_bytes and free is not None:
+        if lost_bytes and state.held_bytes is not None:
             said += f". {format_size(lost_bytes)} of it lay in memory that was gone at the end: "
             said += "its place is not recorded"
         return f"{said}."
