@@ -139,7 +139,9 @@ SEGMENT_KINDS: Final = {
 ADDED: Final = "gmlake_added"
 """A key of segments' events that are not in the recording, but added for the viewer."""
 
-NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot"}
+_NOTE: Final = "annotate"
+
+NOT_MEMORY: Final = {"snapshot", "user_defined", "workspace_snapshot", _NOTE}
 
 _ROWS_AT_ONCE: Final = 1 << 12
 
@@ -186,6 +188,27 @@ def is_row(entry: Entry) -> bool:
     """Whether an event, whose action is a text, becomes a row of the trace."""
     action = entry["action"]
     return action not in NOT_MEMORY and not (action in SEGMENT_KINDS and entry.get(ADDED) is True)
+
+
+def notes_of(events: Events) -> list[tuple[int, int, str]]:
+    """Return the annotations of a device: the event, the address of the block, and the text."""
+    found = []
+    for number, entry in _notes(events):
+        address, text = entry.get("addr"), entry.get("user_metadata")
+        if type(address) is int and 0 <= address < ADDRESS_LIMIT and type(text) is str and text:
+            found.append((number, address, text))
+    return found
+
+
+def _notes(events: Events) -> Iterator[tuple[int, Entry]]:
+    if not isinstance(events, EventTable):
+        yield from ((n, entry) for n, entry in enumerate(events) if entry["action"] == _NOTE)
+        return
+    is_note = np.array([entry["action"] == _NOTE for entry in events.shared], np.bool_)
+    for number in np.flatnonzero(is_note[events.rows["id"]]).tolist():
+        row = events.rows[number]
+        entry = events.shared[int(row["id"])]
+        yield number, entry if row["pool"] else {**entry, "addr": int(row["address"])}
 
 
 def are_rows(events: Events) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ import numpy as np
 from gmlake.errors import Error, TraceError
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots import entries, writing
+from gmlake.snapshots.annotations import apply_annotations
 from gmlake.snapshots.entries import Visits, values_of_rows
 from gmlake.snapshots.model import (
     PIECE,
@@ -170,6 +171,8 @@ def _understand(document: object, size_bytes: int) -> Parts:
         )
         for trace in traces
     )
+    for seen in devices:
+        apply_annotations(seen, _device_events(top, seen.device), places.sites)
     return devices, places.sites, dict(traces[0].settings)
 
 

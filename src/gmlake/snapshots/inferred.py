@@ -145,12 +145,21 @@ class Inferred:
 def with_categories(seen: DeviceSnapshot, lines: OwnLines) -> tuple[DeviceSnapshot, str]:
     """Return a device whose blocks have categories, and a remark on them.
 
-    The same device and "" if categories are known, or cannot be inferred.
+    The same device and "" if categories are known, or cannot be inferred. What the program named
+    itself is not inferred.
     """
-    found = None if (seen.categories != UNKNOWN).any() else infer(seen, lines)
-    if found is None:
+    if (seen.categories != UNKNOWN).any():
+        return seen, ""
+    found, told = infer(seen, lines), seen.told_categories
+    if found is None and told is None:
         return seen, ""
     shown = copy(seen)  # including its cached properties
+    if found is None:
+        shown.categories = told if told is not None else seen.categories
+        return shown, "categories are those that the program named"
+    if told is not None:
+        found.categories[told != UNKNOWN] = told[told != UNKNOWN]
+        found.is_sure[told != UNKNOWN] = True
     shown.categories, shown.is_sure = found.categories, found.is_sure
     return shown, found.in_words(seen.lives, seen.peak.ids)
 

@@ -85,6 +85,7 @@ class DeviceSnapshot:
     stream_pairs: as Lake.stream_pairs() returns them.
     total_events: the number of events since recording began; the trace may hold fewer.
     has_reserved_events: the trace has the memory taken from and returned to the driver.
+    told_categories: like categories, those that the program named itself, if it did.
     """
 
     device: int
@@ -100,6 +101,7 @@ class DeviceSnapshot:
     total_events: int = 0
     has_reserved_events: bool = False
     is_sure: NDArray[np.bool_] | None = None
+    told_categories: NDArray[np.int8] | None = None
 
     def __repr__(self) -> str:
         return (

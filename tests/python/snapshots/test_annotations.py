@@ -1,0 +1,116 @@
+"""Names that a program gives its blocks: metadata of requests, and annotations of PyTorch 2.14."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gmlake
+from gmlake.pictures.figures import Blocks, Timeline
+from gmlake.snapshots.annotations import category_of
+from gmlake.snapshots.entries import EventTable
+from gmlake.snapshots.model import UNKNOWN
+from gmlake.snapshots.opening import load_document
+from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAMES = [{"name": "step", "filename": "/home/me/train.py", "line": 33}]
+
+
+def annotate(addr: int, text: object, size: int = 0) -> dict[str, Any]:
+    return event("annotate", addr, size, user_metadata=text, frames=[])
+
+
+def rows_of(seen: gmlake.Snapshot) -> dict[int, tuple[str, str]]:
+    blocks = figure(seen.report(), Blocks)
+    return {row.size_bytes // MIB: (row.site, row.category) for row in blocks.rows}
+
+
+def test_an_annotation_names_the_block_that_lives_then(tmp_path: Path) -> None:
+    far = BASE + 64 * MIB
+    events = [
+        alloc(BASE, 8 * MIB, frames=FRAMES),
+        annotate(BASE, "an earlier block"),
+        free(BASE, 8 * MIB),
+        annotate(BASE, "nobody"),
+        alloc(BASE, 9 * MIB, frames=FRAMES, user_metadata="step 1"),
+        alloc(far, 4 * MIB, frames=FRAMES),
+        annotate(BASE, "first name"),
+        annotate(BASE, "kv cache"),
+        alloc(far + 64 * MIB, 2 * MIB, frames=FRAMES),
+    ]
+    at_peak = rows_of(load(tmp_path, snapshot(events)))
+    line = "train.py:33 in step()"
+    assert at_peak[9] == (f"{line} · step 1 · kv cache", "unknown")
+    assert at_peak[4] == (line, "unknown")
+    assert at_peak[2] == (line, "unknown")
+
+
+def test_a_block_from_before_the_recording_is_named(tmp_path: Path) -> None:
+    part = segment(BASE, 20 * MIB, [block(BASE, 8 * MIB, 8 * MIB), block(BASE + 8 * MIB, 12 * MIB)])
+    seen = load(tmp_path, snapshot([annotate(BASE, "weights"), alloc(BASE + 8 * MIB, MIB)], [part]))
+    assert rows_of(seen)[8][0] == "weights"
+    assert {int(site) for site in seen[0].blocks["site"]} & set(seen.sites)
+
+
+def test_names_of_categories_decide_them(tmp_path: Path) -> None:
+    events = [
+        alloc(BASE, 8 * MIB, frames=FRAMES),
+        alloc(BASE + 64 * MIB, 4 * MIB, frames=FRAMES, user_metadata="Optimizer_State"),
+        annotate(BASE, "activation"),
+        alloc(BASE + 128 * MIB, 2 * MIB, frames=FRAMES),
+    ]
+    seen = load(tmp_path, snapshot(events))
+    found = rows_of(seen)
+    assert [found[size][1] for size in (8, 4, 2)] == ["activation", "optimizer state", "unknown"]
+    timeline = figure(seen.report(), Timeline)
+    assert timeline.live["activation"].max() == 8 * MIB
+    assert "categories are those that the program named" in timeline.note
+
+
+@pytest.mark.parametrize("text", ["", "unknown", "Activations", "activation "])
+def test_only_a_whole_name_is_a_category(text: str) -> None:
+    assert (category_of(text) != UNKNOWN) == (text == "activation ")
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "", ["kv cache"]])
+def test_an_annotation_without_a_text_says_nothing(tmp_path: Path, wrong: object) -> None:
+    events = [alloc(BASE, 8 * MIB, frames=FRAMES), annotate(BASE, wrong)]
+    assert rows_of(load(tmp_path, snapshot(events)))[8][0] == "train.py:33 in step()"
+
+
+@pytest.mark.parametrize("address", [None, -1, "far"])
+def test_an_annotation_of_no_address_says_nothing(tmp_path: Path, address: Any) -> None:
+    events = [alloc(BASE, 8 * MIB, frames=FRAMES), annotate(address, "kv cache")]
+    assert rows_of(load(tmp_path, snapshot(events)))[8][0] == "train.py:33 in step()"
+
+
+def test_a_large_recording_is_read_the_same_as_a_table(tmp_path: Path) -> None:
+    events = []
+    for number in range(300):
+        place = BASE + 64 * MIB * number
+        events += [alloc(place, 8 * MIB + 512 * number, frames=FRAMES, time_us=number)]
+        events += [annotate(place, f"tensor {number % 3}", 8 * MIB)]
+    path = tmp_path / "large.pickle"
+    path.write_bytes(pickle.dumps(snapshot(events), 4))
+    document: Any = load_document(path)[0]
+    assert isinstance(document["device_traces"][0], EventTable)
+    (tmp_path / "large.json").write_text(json.dumps(snapshot(events)))
+    found = [gmlake.Snapshot.load(tmp_path / f"large.{end}") for end in ("pickle", "json")]
+    assert rows_of(found[0]) == rows_of(found[1])
+    names = [str(found[0].sites[int(site)]) for site in found[0][0].lives.site]
+    assert names == [f"tensor {number % 3}" for number in range(300)]
+
+
+def test_replay_and_validate_read_such_a_recording(tmp_path: Path) -> None:
+    events = [event("segment_alloc", BASE, 20 * MIB), alloc(BASE, 8 * MIB), annotate(BASE, "a")]
+    path = tmp_path / "noted.pickle"
+    part = segment(BASE, 20 * MIB, [block(BASE, 8 * MIB, 8 * MIB), block(BASE + 8 * MIB, 12 * MIB)])
+    path.write_bytes(pickle.dumps(snapshot(events, [part]), 4))
+    assert gmlake.validate(gmlake.load_trace(path)).is_complete
+    assert gmlake.replay(str(path), "caching").results[0].allocations == 1
