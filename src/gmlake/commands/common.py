@@ -16,6 +16,7 @@ from gmlake.budget import Budget
 from gmlake.errors import Error, TraceError
 from gmlake.printable import printable
 from gmlake.settings import settings_of
+from gmlake.snapshots.asking import GROUPS, check_moment
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ CANNOT_WRITE = 1
 """Exit code if the output could not be written."""
 
 NO_MEMORY = "needs more memory than this machine has"
+
+RECORDING = (
+    "a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), or a trace in gmlake's "
+    "own format"
+)
 
 _NARROWEST = 40
 
@@ -77,6 +83,47 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only this device, if the file has several (default: all)",
     )
+
+
+def add_question_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a question about the memory of one moment has."""
+    parser.add_argument(
+        "--at",
+        type=_moment,
+        metavar="MOMENT",
+        help="peak, refusal (the last one), start, end, or the number of an event (default: the "
+        "refusal if there is one, else the peak)",
+    )
+    parser.add_argument(
+        "--by",
+        choices=GROUPS,
+        default="line",
+        help="what to group by; an owner is a line with the sizes that it asked for (%(default)s)",
+    )
+    parser.add_argument(
+        "--top", type=_count, default=10, metavar="N", help="rows to show (%(default)s)"
+    )
+    parser.add_argument(
+        "--device",
+        type=int,
+        metavar="N",
+        help="only this device, if the file has several (default: all)",
+    )
+    add_json_option(parser)
+
+
+def _moment(text: str) -> str:
+    try:
+        return check_moment(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:18]) > 0):
+        msg = f"{text[:40]!r} is not a number of rows, from 1 on"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text[:18])
 
 
 def add_settings_option(parser: argparse.ArgumentParser) -> None:

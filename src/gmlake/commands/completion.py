@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gmlake import settings
 from gmlake.commands import COMMANDS, common, make_parser
+from gmlake.snapshots.asking import MOMENTS
 
 _EPILOG: Final = """\
 bash: gmlake completion bash > ~/.local/share/bash-completion/completions/gmlake
@@ -81,6 +82,7 @@ def options_of(name: str) -> list[_Option]:
     known = {
         "--policy": policies[1:] if name == "run" else policies,
         "--replay": policies,
+        "--at": MOMENTS,
         "--set": tuple(f"{knob['name']}=" for knob in settings.knobs()),
     }
     parsers = (action.choices for action in _actions(make_parser(name)))
@@ -89,7 +91,8 @@ def options_of(name: str) -> list[_Option]:
     for action in _actions(parser):
         flags = tuple(action.option_strings)
         if flags:
-            given = next((known[flag] for flag in flags if flag in known), ())
+            choices = tuple(action.choices or ())
+            given = next((known[flag] for flag in flags if flag in known), choices)
             found.append(_Option(flags, None if action.nargs == 0 else given, action.help or ""))
         elif action.choices:
             found.append(_Option((), tuple(action.choices), ""))

@@ -65,8 +65,7 @@ class Owners:
 
     def most_of(self, ids: Integers, row: int) -> str:
         """Say which line holds most of these blocks, live after an event; "" if none is known."""
-        sizes = self._lives.size_bytes
-        held = np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
+        held = self.held_by(ids)
         held[self.names.index("")] = 0
         owner = int(np.argmax(held))
         if not held[owner]:
@@ -75,6 +74,11 @@ class Owners:
         count = "one block" if len(blocks) == 1 else f"{len(blocks):,} blocks"
         said = f"Most is held by {self.names[owner]}: {format_size(int(held[owner]))} in {count}"
         return f"{said}, and it grew all along." if self._grew(owner, row) else f"{said}."
+
+    def held_by(self, ids: Integers) -> NDArray[np.float64]:
+        """Return the bytes that each owner has of these blocks."""
+        sizes = self._lives.size_bytes
+        return np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
 
     def _grew(self, owner: int, row: int) -> bool:
         """Whether an owner had more at each of several events between its first block and `row`."""
@@ -138,7 +142,7 @@ def classes_of(seen: DeviceSnapshot, owners: Owners, ids: Integers) -> Classes:
     """
     if (seen.categories != UNKNOWN).any():
         return Classes(seen.categories.astype(np.int32), CATEGORIES)
-    held = np.bincount(owners.of_id[ids], seen.lives.size_bytes[ids], minlength=len(owners.names))
+    held = owners.held_by(ids)
     held[owners.names.index("")] = 0
     order = np.argsort(-held, kind="stable")[:_MOST_OWNERS]
     chosen = order[held[order] > 0]

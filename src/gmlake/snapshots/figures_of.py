@@ -269,29 +269,15 @@ def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int 
     ids = np.flatnonzero(playback.first < playback.end)
     if not len(ids):
         return Blocks(title, (), 0, topic=topic, group=group)
-    lives = seen.lives
-    key = np.zeros(len(ids), np.int64)
-    for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
-        values, place = distinct(column[ids])
-        if len(values) > 1:
-            key = (
-                np.unique(key * len(values) + place, return_inverse=True)[1] if key.any() else place
-            )
-    of_id = key
-    one = np.zeros(int(of_id.max()) + 1, np.int64)
-    one[of_id[::-1]] = np.arange(len(ids))[::-1]  # the first of each
-    is_shown = (playback.first[ids] <= shown) & (playback.end[ids] > shown)
-    count = np.bincount(of_id[is_shown], minlength=len(one))
-    # The shown one represents its group: its address is named if it is alone.
-    one[of_id[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
-    sizes = lives.size_bytes[ids[one]]
+    of_id, one, count = merged_blocks(playback, ids)
+    sizes = seen.lives.size_bytes[ids[one]]
     order = np.lexsort((one, -sizes * count))
     drawn, rest = order[:most], order[most:]
     follows = np.argsort(-sizes * np.bincount(of_id), kind="stable")[: min(MOST_FOLLOWING, most)]
     drawn = np.concatenate([drawn[count[drawn] > 0], follows[count[follows] == 0]])
     counts = _counts(playback, ids, of_id, follows)
     rows = [
-        _block(playback, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
+        block_row(playback, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
         for place in drawn.tolist()
     ]
     notes = [] if int(count.max()) <= 1 else ["blocks of one size and place are one row"]
@@ -307,6 +293,31 @@ def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int 
     rows.sort(key=lambda row: -row.size_bytes)
     total = int((sizes * count).sum())
     return Blocks(title, tuple(rows), total, "; ".join(notes), topic, group)
+
+
+def merged_blocks(
+    playback: Playback, ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Merge blocks of one place, size, category and stream into groups.
+
+    Return the group of each block, and for each group the place among `ids` of the block that
+    represents it, and how many of it are live at the moment that matters.
+    """
+    seen, shown, lives = playback.seen, playback.shown, playback.seen.lives
+    key = np.zeros(len(ids), np.int64)
+    for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
+        values, place = distinct(column[ids])
+        if len(values) > 1:
+            key = (
+                np.unique(key * len(values) + place, return_inverse=True)[1] if key.any() else place
+            )
+    one = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
+    one[key[::-1]] = np.arange(len(ids))[::-1]  # the first of each
+    is_shown = (playback.first[ids] <= shown) & (playback.end[ids] > shown)
+    count = np.bincount(key[is_shown], minlength=len(one))
+    # The shown one represents its group: its address is named if it is alone.
+    one[key[is_shown][::-1]] = np.flatnonzero(is_shown)[::-1]
+    return key, one, count
 
 
 def _counts(
@@ -330,9 +341,10 @@ def _counts(
     return result
 
 
-def _block(
-    playback: Playback, number: int, count: int, counts: tuple[tuple[int, int], ...]
+def block_row(
+    playback: Playback, number: int, count: int, counts: tuple[tuple[int, int], ...] = ()
 ) -> Block:
+    """Return so many blocks like this one as a row of a table."""
     lives, lines = playback.seen.lives, playback.lines
     site = int(lives.site[number])
     name = lines.name(site) or playback.owners.names[int(playback.owners.of_id[number])]

@@ -25,6 +25,8 @@ ASKED = {
     "gmlake view --replay ex": {"expandable"},
     "gmlake run --set are": {"arena="},
     "gmlake completion f": {"fish"},
+    "gmlake query --at ": {"peak", "refusal", "end", "start"},
+    "gmlake compare --by o": {"owner"},
     "gmlake view my": {"my memory.pickle"},
 }
 

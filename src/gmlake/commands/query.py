@@ -1,0 +1,36 @@
+"""gmlake query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmlake.budget import Budget
+from gmlake.commands import common
+from gmlake.snapshots.queries import query
+from gmlake.snapshots.whole import Snapshot
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class QueryCommand(common.Command):
+    """Ask a recording what is live at one moment, by line, category, stream or pool."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.epilog = "docs/query.md describes the JSON."
+        parser.add_argument("file", metavar="FILE", help=common.RECORDING)
+        common.add_question_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read the file and answer."""
+        with common.named(args.file), Budget(args.file):
+            report = query(Snapshot.load(args.file), args.at or "", args.by, args.device, args.top)
+        if args.json:
+            common.print_json(report.to_dict())
+        else:
+            common.print_report(report)
+        return 0
+
+
+COMMAND = QueryCommand()

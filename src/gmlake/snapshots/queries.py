@@ -1,0 +1,397 @@
+"""Answers about a recording: what is live at one moment, grouped.
+
+The figures are those of the page: the same moments, states, owners, categories and rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from rich.text import Text
+
+from gmlake.pictures.figures import CATEGORIES
+from gmlake.printable import printable
+from gmlake.snapshots.asking import check_moment
+from gmlake.snapshots.classes import distinct
+from gmlake.snapshots.figures_of import block_row, merged_blocks
+from gmlake.snapshots.inferred import with_categories
+from gmlake.snapshots.moments import Playback, key_row
+from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.sites import OwnLines, Site
+from gmlake.tables import Printed, new_table
+from gmlake.trace.layout import Kind
+from gmlake.units import format_share, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from gmlake.pictures.figures import Moment
+    from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.moments import State
+    from gmlake.snapshots.whole import Snapshot
+
+    Integers = NDArray[np.int64]
+    Key = tuple[object, ...]
+
+QUERY_SCHEMA: Final = "gmlake.query/1"
+
+_OUTSIDE: Final = "outside of private pools"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Blocks of one group. key: its name. id: what makes the group, for comparing two moments.
+
+    more: of an owner, what the recording knows about its blocks; else what `key` says in words.
+    """
+
+    key: str
+    size_bytes: int
+    count: int
+    id: Key
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is live on one device at one moment. rows: all groups, the largest first."""
+
+    device: int
+    row: int
+    events: int
+    moment: Moment
+    state: State
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    @property
+    def count(self) -> int:
+        """The number of live blocks."""
+        return sum(row.count for row in self.rows)
+
+    def at(self) -> dict[str, Any]:
+        """Return the device, the moment and its figures, as JSON has them."""
+        state = self.state
+        return {
+            "device": self.device,
+            "moment": {
+                "name": self.moment.name,
+                "event": self.row,
+                "events": self.events,
+                "seconds": self.moment.seconds,
+                "says": list(self.moment.says),
+            },
+            "live_bytes": state.live_bytes,
+            "blocks": self.count,
+            "held_bytes": state.held_bytes,
+            "free_bytes": state.free_bytes,
+            "largest_free_bytes": state.largest_bytes,
+            "fragmentation": state.fragmentation,
+            "refused_bytes": state.refused_bytes,
+            "device_free_bytes": state.left_bytes,
+            "others_bytes": state.others_bytes,
+            "note": self.note,
+        }
+
+    def when(self) -> str:
+        """Return the device and the moment in words."""
+        said = f"device {self.device} {self.moment.name}"
+        if self.row >= 0 and f"event {self.row:,}" not in said:
+            said += f", event {self.row:,} of {self.events:,}"
+        return said
+
+
+@dataclass(frozen=True)
+class QueryReport(Printed):
+    """What is live on each device. answers: that of the first refusal first, or else the fullest.
+
+    by: one of GROUPS. top: how many rows are shown of each.
+    """
+
+    name: str
+    at: str
+    by: str
+    answers: tuple[Held, ...]
+    top: int = 10
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `gmlake query --json` prints."""
+        return {
+            "schema": QUERY_SCHEMA,
+            "file": self.name,
+            "at": self.at or None,
+            "by": self.by,
+            "answers": [self._answer(one) for one in self.answers],
+        }
+
+    def _answer(self, held: Held) -> dict[str, Any]:
+        shown, others = held.rows[: self.top], held.rows[self.top :]
+        return {
+            **held.at(),
+            "rows": [
+                {
+                    "key": row.key,
+                    "bytes": row.size_bytes,
+                    "blocks": row.count,
+                    "share": self._share(held, row.size_bytes),
+                    **row.more,
+                }
+                for row in shown
+            ],
+            "others": summed(others),
+        }
+
+    def _share(self, held: Held, size_bytes: int) -> float:
+        """Return the part of all: of the device, or, by device, of all of them."""
+        of = (held,) if self.by != "device" else self.answers
+        total = sum(one.state.live_bytes for one in of)
+        return size_bytes / total if total else 0.0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.by == "device":
+            yield Text(printable(self.name), "bold")
+            yield self._devices()
+            return
+        for held in self.answers:
+            yield Text(printable(f"{self.name}, {held.when()}"), "bold")
+            yield from (Text(printable(said)) for said in _headline(held))
+            yield self._table(held)
+            if held.note:
+                yield Text(held.note, "dim")
+
+    def _table(self, held: Held) -> RenderableType:
+        table = new_table(None)
+        for name in ("size", "share", "blocks"):
+            table.add_column(name, justify="right", no_wrap=True)
+        if self.by == "owner":
+            table.add_column("each", justify="right", no_wrap=True)
+            table.add_column("category", no_wrap=True)
+        table.add_column("asked for at" if self.by == "owner" else self.by, overflow="fold")
+        for row in held.rows[: self.top]:
+            more = []
+            if self.by == "owner":
+                more = [format_size(row.more["one_bytes"]), row.more["category"]]
+            table.add_row(*self._cells(held, row.size_bytes, row.count), *more, printable(row.key))
+        others = summed(held.rows[self.top :])
+        if others["rows"]:
+            cells = self._cells(held, others["bytes"], others["blocks"])
+            more = ["", ""] if self.by == "owner" else []
+            table.add_row(*cells, *more, f"{others['rows']:,} more", style="dim")
+        return table
+
+    def _cells(self, held: Held, size_bytes: int, count: int) -> tuple[str, str, str]:
+        share = format_share(self._share(held, size_bytes))
+        return format_size(size_bytes), share, f"{count:,}"
+
+    def _devices(self) -> RenderableType:
+        table = new_table(None)
+        table.add_column("device", no_wrap=True)
+        for name in ("live", "share", "blocks", "held", "free", "largest\nfree"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("moment", overflow="fold")
+        for held in self.answers[: self.top]:
+            state = held.state
+            sizes = (state.held_bytes, state.free_bytes, state.largest_bytes)
+            table.add_row(
+                f"{held.device}",
+                *self._cells(held, state.live_bytes, held.count),
+                *("" if size is None else format_size(size) for size in sizes),
+                printable(held.when().removeprefix(f"device {held.device} ")),
+            )
+        return table
+
+
+def _headline(held: Held) -> tuple[str, ...]:
+    """Return the sentences about a moment: what happened, and of a refusal also why."""
+    is_refusal = held.state.refused_bytes > 0 and held.state.held_bytes is not None
+    return held.moment.says[: 2 if is_refusal else 1]
+
+
+def summed(rows: tuple[Row, ...]) -> dict[str, int]:
+    """Return how many rows these are, with the sums of their bytes and blocks."""
+    return {
+        "rows": len(rows),
+        "bytes": sum(row.size_bytes for row in rows),
+        "blocks": sum(row.count for row in rows),
+    }
+
+
+# ---- moments
+
+
+def row_of(seen: DeviceSnapshot, at: str) -> int:
+    """Return the event after which a moment is, BEFORE for the start. Raises ValueError.
+
+    at: a moment as check_moment() takes it; "": the one that the page shows first.
+    """
+    count = len(seen.events)
+    if at == "refusal" and not _refused(seen):
+        msg = f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
+        raise ValueError(msg)
+    if at in ("", "refusal"):
+        return key_row(seen)
+    if at == "peak":
+        return seen.peak.row
+    if at == "start":
+        return BEFORE
+    if at == "end":
+        return count - 1
+    row = int(check_moment(at))
+    if row >= count:
+        known = f"its events are 0 to {count - 1:,}" if count else "it has no events"
+        msg = f"device {seen.device} has no event {row:,}; {known}"
+        raise ValueError(msg)
+    return row
+
+
+def _refused(seen: DeviceSnapshot) -> bool:
+    return bool((seen.events["kind"] == Kind.OOM).any())
+
+
+def in_order(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
+    """Return the devices: that of the first refusal first, and the others by their peaks."""
+
+    def place(seen: DeviceSnapshot) -> tuple[int, int, int]:
+        times = seen.events["time_ns"][seen.events["kind"] == Kind.OOM]
+        return 0 if len(times) else 1, int(times[0]) if len(times) else 0, -seen.peak.live_bytes
+
+    return sorted(devices, key=place)
+
+
+def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSnapshot]:
+    """Return the devices that an answer is about. Raises ValueError if there is none."""
+    known = ", ".join(str(one.device) for one in seen.devices) or "none"
+    found = [one for one in in_order(seen.devices) if device in (None, one.device)]
+    if not found:
+        msg = f"it holds no events of device {device}; its devices: {known}"
+        raise ValueError(msg)
+    if at.isdigit() and len(found) > 1:
+        msg = f"each device has events of its own; choose one with --device: {known}"
+        raise ValueError(msg)
+    if at == "refusal" and device is None:
+        refused = [one for one in found if _refused(one)]
+        if not refused:
+            msg = "nothing was refused in this recording; --at peak is its fullest moment"
+            raise ValueError(msg)
+        return refused
+    return found
+
+
+# ---- groups
+
+
+def held_at(
+    seen: DeviceSnapshot, at: str, by: str, lines: OwnLines, sites: dict[int, Site]
+) -> Held:
+    """Return what is live on a device at a moment, grouped. Raises ValueError for the moment."""
+    row = row_of(seen, at)
+    note = ""
+    if by in ("category", "owner"):
+        seen, note = with_categories(seen, lines)
+    playback = Playback(seen, lines, rows=np.array([row]))
+    (moment,) = playback.describe("", 0).moments
+    found = _GROUPED[by](playback, sites)
+    rows = tuple(sorted(found, key=lambda one: -one.size_bytes))
+    state = playback.state_at(0)
+    return Held(seen.device, row, len(seen.events), moment, state, rows, note)
+
+
+def _by_number(
+    playback: Playback, numbers: NDArray[Any], name: Callable[[int], tuple[str, dict[str, Any]]]
+) -> Iterator[Row]:
+    """Yield a group for each number. numbers: of all blocks, at least 0."""
+    ids = playback.shown_ids
+    values, which = distinct(numbers[ids])
+    sizes = np.zeros(len(values), np.int64)
+    np.add.at(sizes, which, playback.seen.lives.size_bytes[ids])
+    counts = np.bincount(which, minlength=len(values))
+    for number, size, count in zip(values.tolist(), sizes.tolist(), counts.tolist(), strict=True):
+        key, more = name(number)
+        yield Row(key, size, count, (key,), more)
+
+
+def _by_line(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
+    owners = playback.owners
+    return _by_number(playback, owners.of_id, lambda number: (owners.name(number), {}))
+
+
+def _by_category(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
+    return _by_number(playback, playback.seen.categories, lambda number: (CATEGORIES[number], {}))
+
+
+def _by_stream(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
+    def name(number: int) -> tuple[str, dict[str, Any]]:
+        return f"stream {number}", {"stream": number}
+
+    return _by_number(playback, playback.seen.lives.stream, name)
+
+
+def _by_pool(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
+    trace = playback.seen.trace
+
+    def name(number: int) -> tuple[str, dict[str, Any]]:
+        pool = trace.pools[number - 1] if number else None
+        key = f"private pool {pool}" if pool else _OUTSIDE
+        return key, {"pool": list(pool) if pool else None}
+
+    return _by_number(playback, trace.block_pools, name)
+
+
+def _by_device(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
+    ids, device = playback.shown_ids, playback.seen.device
+    size_bytes = int(playback.seen.lives.size_bytes[ids].sum())
+    yield Row(f"device {device}", size_bytes, len(ids), ("device",))
+
+
+def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
+    """Yield blocks of one place, size, category and stream, as the page's table has them."""
+    seen, ids = playback.seen, playback.shown_ids
+    _, one, count = merged_blocks(playback, ids)
+    pools = seen.trace.block_pools
+    for place, number in zip(ids[one].tolist(), count.tolist(), strict=True):
+        row = block_row(playback, place, number)
+        at = int(seen.lives.site[place])
+        site = sites.get(at, Site())
+        pool = int(pools[place])
+        more = {
+            "line": playback.lines.line(at),
+            "scope": site.scope,
+            "phase": site.phase,
+            "frames": list(row.frames),
+            "category": row.category,
+            "stream": row.stream,
+            "pool": list(seen.trace.pools[pool - 1]) if pool else None,
+            "one_bytes": row.one_bytes,
+            "address": row.address,
+        }
+        key = row.site or "not known"
+        identity = key, row.one_bytes, row.category, row.stream
+        yield Row(key, row.size_bytes, row.count, identity, more)
+
+
+_GROUPED: Final = {
+    "line": _by_line,
+    "category": _by_category,
+    "stream": _by_stream,
+    "pool": _by_pool,
+    "owner": _by_owner,
+    "device": _by_device,
+}
+
+
+def query(
+    seen: Snapshot, at: str = "", by: str = "line", device: int | None = None, top: int = 10
+) -> QueryReport:
+    """Return what is live at one moment, grouped. Raises ValueError for a moment or device.
+
+    at: as check_moment() takes it; "": the last refusal, or else the peak.
+    """
+    lines = OwnLines(seen.sites)
+    chosen = chosen_devices(seen, at, device)
+    answers = tuple(held_at(one, at, by, lines, seen.sites) for one in chosen)
+    return QueryReport(seen.name, at, by, answers, top)
