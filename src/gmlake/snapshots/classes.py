@@ -75,10 +75,11 @@ class Owners:
         said = f"Most is held by {self.names[owner]}: {format_size(int(held[owner]))} in {count}"
         return f"{said}, and it grew all along." if self._grew(owner, row) else f"{said}."
 
-    def held_by(self, ids: Integers) -> NDArray[np.float64]:
+    def held_by(self, ids: Integers) -> Integers:
         """Return the bytes that each owner has of these blocks."""
         sizes = self._lives.size_bytes
-        return np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
+        held = np.bincount(self.of_id[ids], sizes[ids], minlength=len(self.names))
+        return held.astype(np.int64)
 
     def _grew(self, owner: int, row: int) -> bool:
         """Whether an owner had more at each of several events between its first block and `row`."""

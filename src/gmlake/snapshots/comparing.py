@@ -226,7 +226,8 @@ def _renumbered(seen: Snapshot, sites: dict[int, Site]) -> Snapshot:
             return np.zeros_like(numbers)
         place = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
         is_known = known[place] == numbers
-        return np.where(is_known, place.astype(np.uint64) + np.uint64(first), np.uint64(0))
+        found: NDArray[np.uint64] = np.where(is_known, place + first, 0).astype(np.uint64)
+        return found
 
     devices = tuple(
         replace(one, event_sites=moved(one.event_sites), start_sites=moved(one.start_sites))

@@ -338,6 +338,26 @@ def test_what_is_odd_becomes_a_page(
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_odd_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.pickle").write_bytes(pickle.dumps(DRAWN[name](), 4))
+    begin = time.process_time()
+    for by in ("line", "owner", "pool"):
+        assert main(["query", "x.pickle", "--by", by, "--json"]) == 0
+        for one in json.loads(capsys.readouterr().out)["answers"]:
+            said = sum(row["bytes"] for row in one["rows"]) + one["others"]["bytes"]
+            assert said == one["live_bytes"]
+    assert main(["compare", "x.pickle", "x.pickle", "--json"]) == 0
+    for one in json.loads(capsys.readouterr().out)["comparisons"]:
+        assert {row["what"] for row in one["rows"]} <= {"same"}
+    assert main(["query", "x.pickle"]) == main(["compare", "x.pickle@start", "x.pickle@end"]) == 0
+    assert time.process_time() - begin < 6 * PATIENT_SECONDS
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_drawn_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
