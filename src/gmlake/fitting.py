@@ -11,9 +11,10 @@ from rich.text import Text
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.replaying import Requests, choose_policies, roomy_capacity
+from gmlake.refusals import others_of
+from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
-from gmlake.tables import Printed, new_table
+from gmlake.tables import NOT_INCLUDED, Printed, new_table, others_in_words
 from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
 from gmlake.trace.trace import SLICE_EVENTS
@@ -48,7 +49,8 @@ class Need:
 
     pooled_live_bytes: of those live at the peak, the bytes in private pools.
     smallest_bytes: a device of this size serves every request; a device smaller by GRANULE_BYTES
-    does not. is_served: whether the device asked about does; None if none was.
+    does not. is_served: whether the device asked about does; None if none was. others_bytes: what
+    neither PyTorch held nor was left when the recording was made; 0 if it does not tell.
     """
 
     trace: str
@@ -57,6 +59,7 @@ class Need:
     smallest_bytes: int
     is_served: bool | None = None
     pooled_live_bytes: int = 0
+    others_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,10 @@ class FitReport(Printed):
                 f"at least: the recording has {what} that PyTorch refused, and what the program "
                 "would have done with it is not known"
             )
-        yield Text("memory of CUDA itself, of NCCL and of other processes is not included", "dim")
+        yield Text(NOT_INCLUDED, "dim")
+        for needs in self._recordings:
+            if needs[0].others_bytes:
+                yield Text(self._with_others(needs))
 
     def _answers(self) -> Iterator[RenderableType]:
         if not self.memory_bytes:
@@ -133,6 +139,20 @@ class FitReport(Printed):
                 yield Text(f"yes, it fits into {within} with: {', '.join(yes)}", "green")
             if no:
                 yield Text(f"no, it does not fit into {within} with: {', '.join(no)}", "red")
+
+    def _with_others(self, needs: tuple[Need, ...]) -> str:
+        """Add what others had to what PyTorch needs."""
+        others = needs[0].others_bytes
+        said = f"{others_in_words(others)}; with that much of it "
+        if self.largest:
+            left = max(self.memory_bytes - others, 0)
+            return f"{said}{format_size(left)} of {format_size(self.memory_bytes)} are PyTorch's"
+        if not self.memory_bytes:
+            each = (f"{format_size(one.smallest_bytes + others)} ({one.policy})" for one in needs)
+            return f"{said}the smallest device has {', '.join(each)}"
+        fits = [one for one in needs if one.smallest_bytes + others <= self.memory_bytes]
+        names = ", ".join(one.policy for one in fits) or "none of them"
+        return f"{said}it fits into {format_size(self.memory_bytes)} with: {names}"
 
     def _basis(self) -> str:
         small, large = self.batches
@@ -182,13 +202,14 @@ def fit(
         trace.check()
     asked = [with_refused(trace) for trace in given]
     needs = []
-    for trace in asked:
-        requests = Requests(trace)
+    for recorded, trace in zip(given, asked, strict=True):
+        requests, others = Requests(trace), others_of(recorded)
         for policy in chosen:
             if progress is not None:
                 progress(f"{trace.name}: {policy}")
             with blaming_trace():
-                needs.append(_need(requests, policy, memory_bytes, knobs))
+                need = _need(requests, policy, memory_bytes, knobs)
+            needs.append(replace(need, others_bytes=others))
     report = FitReport(
         tuple(needs),
         memory_bytes,
@@ -212,17 +233,6 @@ def _check_batches(traces: list[Trace], batches: Sequence[int] | None, memory_by
     if min(batches) < 1 or max(batches) > MOST_BATCH or batches[0] == batches[1]:
         msg = f"two different batches from 1 to {MOST_BATCH:,} are needed, not {list(batches)}"
         raise ValueError(msg)
-
-
-def with_refused(trace: Trace) -> Trace:
-    """Return the trace with each request that PyTorch refused served, and freed at once."""
-    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
-    made = np.repeat(trace.requests[rows], 2)
-    made["id"] = trace.id_count + np.arange(len(rows)).repeat(2)
-    made["kind"] = np.tile(np.array([Kind.ALLOC, Kind.FREE], np.uint32), len(rows))
-    made["size_bytes"] = np.minimum(made["size_bytes"], np.uint64(LARGEST_SIZE))
-    made["address"] = 0
-    return replace(trace, requests=np.insert(trace.requests, rows.repeat(2), made))
 
 
 # ---- one recording

@@ -51,7 +51,8 @@ class Refusal:
     held most of what was live, in words. Both are "" if they are not known. held_bytes: what
     PyTorch held from the device; 0 if the recording does not tell. free_bytes: of it, in pieces
     that serve at most largest_free_bytes. device_free_bytes: what the device had left.
-    others_bytes: what neither PyTorch held nor was left; 0 if it is not known.
+    others_bytes: what neither PyTorch held nor was left; 0 if it is not known. asked_bytes: the
+    memory for which the policies answered.
     """
 
     event: int
@@ -66,6 +67,7 @@ class Refusal:
     asked_at: str = ""
     most_held: str = ""
     answers: tuple[Answer, ...] = ()
+    asked_bytes: int = 0
 
     @property
     def is_limited(self) -> bool:
@@ -98,24 +100,27 @@ class Refusal:
             said += f", others have {format_size(self.others_bytes)} of it"
         if self.is_limited:
             said += ", so a limit of the program's refused it"
-        return [said, *filter(None, [printable(self.most_held)]), *self._verdicts()]
+        return [said, *filter(None, [printable(self.most_held)])]
 
-    def _verdicts(self) -> list[str]:
-        if not self.answers and self.held_bytes:
-            return ["the recording has no requests from before, so no policy can be asked"]
+    def verdict(self) -> str:
+        """Say in one sentence which policies would have served it; "" if none was asked."""
+        if not self.answers:
+            said = "the recording has no requests from before, so no policy can be asked"
+            return said if self.held_bytes else ""
         served = [answer for answer in self.answers if answer.is_served]
         refused = [answer.policy for answer in self.answers if not answer.is_served]
-        within = f"in the same {format_size(self.capacity_bytes)}"
-        said = []
+        within = f"in the same {format_size(self.asked_bytes)}"
+        said = ""
         if served:
             each = (
-                f"{answer.policy} ({format_size(self.capacity_bytes - answer.held_bytes)} to spare)"
+                f"{answer.policy} ({format_size(self.asked_bytes - answer.held_bytes)} to spare)"
                 for answer in served
             )
-            said.append(f"would have been served {within} by: {', '.join(each)}")
-        if refused:
-            said.append(f"refused {within} by: {', '.join(refused)}")
-        return said
+            said = f"would have been served {within} by: {', '.join(each)}"
+        if not refused:
+            return said
+        by = f"by: {', '.join(refused)}"
+        return f"{said}; refused {by}" if said else f"refused {within} {by}"
 
 
 def refusals_of(source: Trace | DeviceSnapshot, most: int | None = None) -> list[Refusal]:
@@ -144,27 +149,47 @@ def refusals_of(source: Trace | DeviceSnapshot, most: int | None = None) -> list
     return found
 
 
+def others_of(trace: Trace) -> int:
+    """Return what others than PyTorch had of the device; 0 if the recording does not tell.
+
+    As it was told with the memory at the end; else the most that it was at a refusal.
+    """
+    told = trace.told_others_bytes
+    if told is not None:
+        return told
+    if not trace.others_bytes(0, 0):
+        return 0
+    return max((refusal.others_bytes for refusal in refusals_of(trace)), default=0)
+
+
 def _requests(source: Trace | DeviceSnapshot) -> Records:
     return source.requests if isinstance(source, Trace) else source.events
 
 
 def ask_again(
-    trace: Trace, refusal: Refusal, policies: Sequence[str], **knobs: int | str
+    trace: Trace,
+    refusal: Refusal,
+    policies: Sequence[str],
+    capacity: int | None = None,
+    **knobs: int | str,
 ) -> Refusal:
     """Return the refusal with the answer of each policy, given the memory PyTorch could have held.
+
+    capacity: of another device, in bytes.
 
     Each replays the earlier requests on a device of that size, then the refused one. No answers if
     the recording does not tell how much PyTorch held, or has no request before: then memory would
     not be fragmented.
     """
     requests = trace.requests[: refusal.event]
-    if not refusal.capacity_bytes or not (requests["kind"] == Kind.ALLOC).any():
+    asked_bytes = capacity or refusal.capacity_bytes
+    if not asked_bytes or not (requests["kind"] == Kind.ALLOC).any():
         return refusal
     before = Requests(replace(trace, requests=requests))
     settings: dict[str, Any] = dict(knobs)
     answers = []
     for policy in policies:
-        with Lake("sim", policy, refusal.capacity_bytes, **settings) as lake:
+        with Lake("sim", policy, asked_bytes, **settings) as lake:
             totals, _, _ = before.replay(lake, policy)
             is_served = False
             with suppress(OutOfMemoryError):
@@ -172,4 +197,4 @@ def ask_again(
                 is_served = totals["refused"] == 0
             held_bytes = lake.stats()["reserved_bytes"]
             answers.append(Answer(policy, is_served, held_bytes, totals["refused"]))
-    return replace(refusal, answers=tuple(answers))
+    return replace(refusal, answers=tuple(answers), asked_bytes=asked_bytes)

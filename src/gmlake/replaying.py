@@ -18,7 +18,7 @@ from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import check_knobs, parse_capacity, word_of
 from gmlake.snapshots.opening import load_trace
 from gmlake.tables import Printed, replay_tables
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
@@ -53,7 +53,7 @@ class ReplayResult:
         only the requests that were served.
     first_refused: the event of the first request that was refused, -1 for a block from before the
         recording; None if all were served. refused_bytes: its size. asked_at: the user's line
-        that asked, "" if it is not known.
+        that asked, "" if it is not known. is_refused_again: PyTorch had refused it, too.
     states: the number of requests served in each state; "oom" counts refusals.
     driver_calls: the number of each driver call.
     driver_time_ns: the cost of these calls; modelled by the driver "sim", measured by others.
@@ -78,6 +78,7 @@ class ReplayResult:
     first_refused: int | None = None
     refused_bytes: int = 0
     asked_at: str = ""
+    is_refused_again: bool = False
     device: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -93,7 +94,8 @@ class ReplayReport(Drawable, Printed):
     """The results of one or more traces, in the order they were made; prints as a table.
 
     refusals: the first requests that PyTorch refused, by trace, with each policy's answer.
-    refused: how many requests PyTorch refused, by trace.
+    refused: how many requests PyTorch refused, by trace. others: the bytes of the device that
+        others had when it was recorded, by trace, where that is known.
     """
 
     results: tuple[ReplayResult, ...] = ()
@@ -102,6 +104,7 @@ class ReplayReport(Drawable, Printed):
     knobs: dict[str, int | str] = field(default_factory=dict)
     refusals: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
@@ -115,7 +118,7 @@ class ReplayReport(Drawable, Printed):
         return served == {result.trace for result in self.results}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dict that `gmlake replay --json` prints: results, refusals, refused."""
+        """Return the dict that `gmlake replay --json` prints."""
         return {
             "results": [result.to_dict() for result in self.results],
             "refusals": {
@@ -123,6 +126,7 @@ class ReplayReport(Drawable, Printed):
                 for trace, refusals in self.refusals.items()
             },
             "refused": self.refused,
+            "others": self.others,
         }
 
     def __add__(self, other: ReplayReport) -> ReplayReport:
@@ -134,6 +138,7 @@ class ReplayReport(Drawable, Printed):
             self.knobs,
             self.refusals | other.refusals,
             self.refused | other.refused,
+            self.others | other.others,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -196,7 +201,8 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     """Run the trace's requests through the allocator, once per policy, each on a new lake.
 
     Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
-    since every policy decides by itself when to grow; TRIM events are.
+    since every policy decides by itself when to grow; TRIM events are. With a capacity, a request
+    that PyTorch refused is asked for, too, and freed at once: whether the whole fits includes it.
 
     trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
     policies: "all", or names from gmlake.policies().
@@ -214,18 +220,37 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     is_roomy = capacity is None and driver == "sim"
     if is_roomy:
         capacity = roomy_capacity(trace)
-    requests = Requests(trace)
-    wanted_bytes = trace.peak_live_bytes
+    asked = trace if is_roomy else with_refused(trace)
+    requests = Requests(asked)
+    wanted_bytes = asked.peak_live_bytes
     settings: dict[str, Any] = dict(knobs)
     results = []
     for policy in choose_policies(policies):
         with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
             result = _replay_on(lake, policy, requests, progress)
-            results.append(replace(result, wanted_bytes=wanted_bytes))
+            result = replace(result, wanted_bytes=wanted_bytes)
+            results.append(result if is_roomy else _of_recording(result, trace))
     capacity_bytes = SIM_CAPACITY if is_roomy else parse_capacity(capacity)
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
     return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
+
+
+def with_refused(trace: Trace) -> Trace:
+    """Return the trace with each request that PyTorch refused served, and freed at once."""
+    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
+    made = np.repeat(trace.requests[rows], 2)
+    made["id"] = trace.id_count + np.arange(len(rows)).repeat(2)
+    made["kind"] = np.tile(np.array([Kind.ALLOC, Kind.FREE], np.uint32), len(rows))
+    made["size_bytes"] = np.minimum(made["size_bytes"], np.uint64(LARGEST_SIZE))
+    made["address"] = 0
+    return replace(trace, requests=np.insert(trace.requests, rows.repeat(2), made))
+
+
+def _recorded_row(trace: Trace, row: int) -> int:
+    """Return the event that a row of with_refused(trace) is: the refusal, of a refused request."""
+    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
+    return row - 2 * int(np.count_nonzero(rows + 2 * np.arange(len(rows)) < row))
 
 
 def roomy_capacity(trace: Trace) -> int:
@@ -239,6 +264,16 @@ def roomy_capacity(trace: Trace) -> int:
     allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
     lanes = 2 * (len(np.unique(allocs[["stream", "pool"]])) + len(trace.pools))
     return min(SIM_CAPACITY, _ADDRESS_BYTES // lanes >> 21 << 21)
+
+
+def _of_recording(result: ReplayResult, trace: Trace) -> ReplayResult:
+    """Return a result with the events of the trace, not those of the requests made from it."""
+    result, row = replace(result, events=len(trace.requests)), result.first_refused
+    if row is None or row < 0:
+        return result
+    recorded = _recorded_row(trace, row)
+    is_again = bool(trace.requests["kind"][recorded] == Kind.OOM)
+    return replace(result, first_refused=recorded, is_refused_again=is_again)
 
 
 class Requests:

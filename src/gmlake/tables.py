@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
+    from gmlake.refusals import Refusal
     from gmlake.replaying import ReplayReport, ReplayResult
 
 _TEXT_WIDTH = 120
@@ -54,11 +55,17 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
         refusals = report.refusals.get(trace, ())
         for refusal in refusals:
             yield from map(Text, refusal.sentences())
+            if not report.is_limited and (verdict := refusal.verdict()):
+                yield Text(verdict)
         left_out = report.refused.get(trace, 0) - len(refusals)
         if left_out > 0:
             yield Text(f"{left_out:,} more that PyTorch refused are not asked again", "dim")
-        if report.is_limited:
+        if report.is_limited and report.refused.get(trace):
+            yield _answer(results, refusals, report.refused[trace], report.capacity_bytes)
+        elif report.is_limited:
             yield from _verdicts(results, report.capacity_bytes)
+        if report.is_limited:
+            yield from _others(results, report.others.get(trace, 0), report.capacity_bytes)
         yield _replay_table(results)
     if report.results:
         yield Text("*: the largest share of what was reserved was in use", style="dim")
@@ -71,27 +78,106 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
 def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text]:
     """Say which policies serve the whole trace in this capacity, and the others' first refusal."""
     within = format_size(capacity_bytes)
-    served = [
-        f"{result.policy} ({format_size(capacity_bytes - result.peak_reserved_bytes)} to spare)"
-        for result in results
-        if result.first_refused is None
-    ]
+    served = _served(results, capacity_bytes)
     if served:
-        yield Text(f"yes, it fits into {within} with: {', '.join(served)}", style="green")
-    refused: dict[tuple[int, int, str], list[str]] = {}
-    for result in results:
-        if result.first_refused is not None:
-            what = result.first_refused, result.refused_bytes, result.asked_at
-            refused.setdefault(what, []).append(result.policy)
-    for (event, size_bytes, asked_at), policies in refused.items():
-        said = f"no, it does not fit into {within} with: {', '.join(policies)}; "
-        said += f"{format_size(size_bytes)} are refused "
-        said += f"at event {event:,}" if event >= 0 else "of what was live before the recording"
-        said += f", asked for at {printable(asked_at)}" if asked_at else ""
+        yield Text(f"yes, it fits into {within} with: {served}", style="green")
+    refused = [result for result in results if result.first_refused is not None]
+    for first, policies in _by_refusal(refused):
+        said = f"no, it does not fit into {within} with: {policies}; {_where(first)}"
         yield Text(said, style="red")
     if refused and results[0].wanted_bytes > capacity_bytes:
         wanted = format_size(results[0].wanted_bytes)
         yield Text(f"no allocator can do it: {wanted} are live at the peak", style="red")
+
+
+def _answer(
+    results: list[ReplayResult], refusals: tuple[Refusal, ...], count: int, capacity_bytes: int
+) -> Text:
+    """Say in one sentence who serves what PyTorch refused, and whether the whole fits.
+
+    refusals: the first ones; count: of all.
+    """
+    within = format_size(capacity_bytes)
+    what = f"the {count:,} requests that PyTorch refused"
+    if count == 1 and refusals:
+        what = f"the {format_size(refusals[0].size_bytes)} that PyTorch refused"
+    parts = []
+    if served := _served(results, capacity_bytes):
+        parts.append(f"in {within}, {what} would have been served, and the whole recording fits, ")
+        parts[0] += f"with: {served}"
+    refused = [result for result in results if result.first_refused is not None]
+    for first, policies in _by_refusal([one for one in refused if one.is_refused_again]):
+        again = format_size(first.refused_bytes)
+        if parts:
+            said = "it is" if count == 1 else f"of these {again} are"
+            parts.append(f"{said} refused again with: {policies}")
+            continue
+        which = f" (of these {again} at event {first.first_refused:,})" if count > 1 else ""
+        parts.append(f"in {within}, {what} would be refused again{which}, and the recording does ")
+        parts[0] += f"not fit, with: {policies}"
+    for first, policies in _by_refusal([one for one in refused if not one.is_refused_again]):
+        parts.append("" if parts else f"in {within}, ")
+        parts[-1] += f"it does not fit with: {policies}; {_where(first)}"
+    if refused and results[0].wanted_bytes > capacity_bytes:
+        wanted = format_size(results[0].wanted_bytes)
+        parts.append(f"no allocator can do it: {wanted} would be live at the peak")
+    return Text("; ".join(parts), style="green" if served else "red")
+
+
+def _served(results: list[ReplayResult], capacity_bytes: int) -> str:
+    """Name the policies that serve everything, with what they have to spare."""
+    return ", ".join(
+        f"{result.policy} ({format_size(capacity_bytes - result.peak_reserved_bytes)} to spare)"
+        for result in results
+        if result.first_refused is None
+    )
+
+
+def _by_refusal(refused: list[ReplayResult]) -> Iterator[tuple[ReplayResult, str]]:
+    """Yield, for each request that is the first that policies refuse, one of them and all names."""
+    found: dict[tuple[object, ...], list[ReplayResult]] = {}
+    for result in refused:
+        what = result.first_refused, result.refused_bytes, result.asked_at
+        found.setdefault(what, []).append(result)
+    for same in found.values():
+        yield same[0], ", ".join(result.policy for result in same)
+
+
+def _where(first: ReplayResult) -> str:
+    """Say which request is refused."""
+    event = -1 if first.first_refused is None else first.first_refused
+    said = f"{format_size(first.refused_bytes)} are refused "
+    said += f"at event {event:,}" if event >= 0 else "of what was live before the recording"
+    return said + (f", asked for at {printable(first.asked_at)}" if first.asked_at else "")
+
+
+NOT_INCLUDED: Final = (
+    "not included: memory of CUDA itself (its context), of libraries beside PyTorch's allocator "
+    "such as NCCL, and of other processes"
+)
+"""What no recording of an allocator has, and the device needs as well."""
+
+
+def others_in_words(others_bytes: int) -> str:
+    """Say how much of the device was not PyTorch's when a recording was made."""
+    return f"these had {format_size(others_bytes)} of the device when it was recorded"
+
+
+def _others(results: list[ReplayResult], others_bytes: int, capacity_bytes: int) -> Iterator[Text]:
+    """Say what is not included, and what fits with as much of it as was measured."""
+    yield Text(NOT_INCLUDED, style="dim")
+    if others_bytes:
+        fits = [
+            result.policy
+            for result in results
+            if result.first_refused is None
+            and result.peak_reserved_bytes + others_bytes <= capacity_bytes
+        ]
+        names = ", ".join(fits) or "none of them"
+        yield Text(
+            f"{others_in_words(others_bytes)}; with that much of it the recording fits into "
+            f"{format_size(capacity_bytes)} with: {names}"
+        )
 
 
 def new_table(title: Text | None) -> Table:

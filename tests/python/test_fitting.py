@@ -147,6 +147,46 @@ def test_other_programs_are_compared_by_a_line_and_that_is_said() -> None:
     assert report.largest[0].batch == expected
 
 
+def test_what_others_had_is_added_where_it_was_measured() -> None:
+    """A device of 1,000 MiB had 300 left when PyTorch held 600, so others had 100."""
+    events = [event("segment_alloc", BASE, 600 * MIB), alloc(BASE, 600 * MIB)]
+    refused = {"action": "oom", "size": 400 * MIB, "device_free": 300 * MIB, "stream": 0}
+    document = snapshot([*events, {**refused, "time_us": 1}])
+    trace = Trace.from_snapshot(document)
+    assert gmlake.fit(trace, policies="caching").needs[0].others_bytes == 0
+    assert "these had" not in str(gmlake.fit(trace, policies="caching"))
+    document["allocator_settings"] = {"gmlake_device_bytes.0": 1000 * MIB}
+    trace = Trace.from_snapshot(document)
+    report = gmlake.fit(trace, policies="caching")
+    assert (report.needs[0].smallest_bytes, report.needs[0].others_bytes) == (1000 * MIB, 100 * MIB)
+    said = " ".join(str(report).split())
+    assert "not included: memory of CUDA itself (its context), of libraries" in said
+    assert "these had 100 MiB of the device when it was recorded; with that much of it " in said
+    assert "the smallest device has 1.07 GiB (caching)" in said
+    for memory, fits in (("1100MiB", "caching"), ("1098MiB", "none of them")):
+        said = " ".join(str(gmlake.fit(trace, memory, policies="caching")).split())
+        assert "yes, it fits into 1.07 GiB with: caching" in said
+        assert said.endswith(f"it fits into 1.07 GiB with: {fits}")
+
+
+def test_what_others_had_is_in_gmlakes_own_files(tmp_path: Path) -> None:
+    with gmlake.Lake("sim", "stitch", "1GiB") as lake:
+        lake.keep_history(100)
+        lake.allocate(40 * MIB)
+        seen = lake.snapshot()
+    assert gmlake.fit(gmlake.load_trace(saved(seen, tmp_path))).needs[0].others_bytes == 0
+    seen[0].counters.update(device_bytes=1 << 30, other_bytes=70 * MIB)
+    path = saved(seen, tmp_path)
+    assert gmlake.fit(gmlake.load_trace(path)).needs[0].others_bytes == 70 * MIB
+    again = gmlake.Snapshot.load(path)
+    assert gmlake.fit(gmlake.load_trace(saved(again, tmp_path))).needs[0].others_bytes == 70 * MIB
+
+
+def saved(seen: gmlake.Snapshot, folder: Path) -> Path:
+    seen.save(folder / "seen.pickle")
+    return folder / "seen.pickle"
+
+
 def test_not_even_one_fits() -> None:
     report = gmlake.fit([step(4), step(8)], "200MiB", (4, 8))
     assert [one.batch for one in report.largest] == [0, 0, 0]

@@ -68,20 +68,21 @@ def test_each_policy_is_asked_on_a_device_of_that_size() -> None:
     assert not by_name["caching"].is_served
     assert by_name["stitch"].is_served
     assert by_name["stitch"].held_bytes == 800 * MIB
-    said = refusal.sentences()
-    assert said[0] == (
-        "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held, 300 MiB free in pieces "
-        "that serve at most 150 MiB; 300 MiB left on the device"
-    )
-    assert "stitch (100 MiB to spare)" in said[1]
-    assert "caching" not in said[1]
-    assert said[2] == "refused in the same 900 MiB by: caching"
+    assert refusal.sentences() == [
+        (
+            "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held, 300 MiB free in "
+            "pieces that serve at most 150 MiB; 300 MiB left on the device"
+        )
+    ]
+    said = refusal.verdict()
+    assert said.startswith("would have been served in the same 900 MiB by: ")
+    assert said.endswith("stitch (100 MiB to spare); refused by: caching")
 
 
 def test_what_nobody_could_serve_is_refused_by_all() -> None:
     refusal = asked(read([*halves(), oom(700 * MIB, 100 * MIB)]))
     assert [answer.is_served for answer in refusal.answers] == [False] * 3
-    assert len(refusal.sentences()) == 2
+    assert refusal.verdict() == "refused in the same 700 MiB by: caching, expandable, stitch"
 
 
 def test_a_limit_of_the_program_is_told_from_a_full_device() -> None:
@@ -108,7 +109,7 @@ def test_a_policy_that_refused_something_before_serves_nothing() -> None:
     refusal = asked(read(events), "caching", "stitch")
     assert refusal.capacity_bytes == 660 * MIB
     assert [(one.is_served, one.refused_before) for one in refusal.answers] == [(False, 1)] * 2
-    assert refusal.sentences()[1:] == ["refused in the same 660 MiB by: caching, stitch"]
+    assert refusal.verdict() == "refused in the same 660 MiB by: caching, stitch"
 
 
 def test_without_segments_nobody_is_asked() -> None:
@@ -127,7 +128,7 @@ def test_without_a_history_nobody_is_asked() -> None:
     refusal = asked(Trace.from_snapshot(snapshot([oom(300 * MIB, MIB)], [part])))
     assert (refusal.live_bytes, refusal.held_bytes) == (300 * MIB, 500 * MIB)
     assert (refusal.largest_free_bytes, refusal.answers) == (200 * MIB, ())
-    assert refusal.sentences()[1].startswith("the recording has no requests from before")
+    assert refusal.verdict().startswith("the recording has no requests from before")
 
 
 def mapped(*spans: tuple[int, int]) -> list[dict[str, Any]]:
@@ -231,8 +232,10 @@ def test_the_command_answers_what_was_refused(
     said = " ".join(" ".join(capsys.readouterr().out.splitlines()[:5]).split())
     assert said.startswith("refused at event 12: 500 MiB, asked for at train.py:33 in step(); ")
     assert "; live then: 300 MiB of 600 MiB held" in said
-    assert "would have been served in the same 900 MiB by: stitch (100 MiB to spare)" in said
-    assert "refused in the same 900 MiB by: caching" in said
+    served = (
+        "would have been served in the same 900 MiB by: stitch (100 MiB to spare); refused by: "
+    )
+    assert f"{served}caching oom.pickle: " in said
     assert "fits into" not in said
 
 
@@ -267,6 +270,126 @@ def test_a_capacity_ends_in_yes_or_no(tmp_path: Path, capsys: pytest.CaptureFixt
     said = " ".join(capsys.readouterr().out.split())
     assert "with: caching, stitch; 300 MiB are refused at event 3" in said
     assert "no allocator can do it: 600 MiB are live at the peak" in said
+
+
+def answered(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> tuple[int, str]:
+    """The exit code, and the lines between the refusals and the table as one text."""
+    code = main(["replay", str(path), "--policy", "caching,stitch", *words])
+    said = " ".join(capsys.readouterr().out.split())
+    end = said.index("not included: ")
+    return code, said[said.rindex(" blocks. in ", 0, end) : end].partition(" in ")[2].strip()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "code", "said"),
+    [
+        (
+            "900MiB",
+            0,
+            (
+                "900 MiB, the 500 MiB that PyTorch refused would have been served, and the whole "
+                "recording fits, with: stitch (100 MiB to spare); it is refused again with: caching"
+            ),
+        ),
+        (
+            "700MiB",
+            1,
+            (
+                "700 MiB, the 500 MiB that PyTorch refused would be refused again, and the "
+                "recording does not fit, with: caching, stitch; no allocator can do it: 800 MiB "
+                "would be live at the peak"
+            ),
+        ),
+    ],
+)
+def test_one_sentence_says_who_serves_it_and_whether_the_whole_fits(
+    file: Path, capsys: pytest.CaptureFixture[str], capacity: str, code: int, said: str
+) -> None:
+    assert answered(capsys, file, "--capacity", capacity) == (code, said)
+
+
+def later_refused(path: Path, *more: dict[str, Any]) -> Path:
+    """Write a recording of a request that is refused, and of one behind it that needs 550 MiB."""
+    last = BASE + 600 * MIB
+    events = [*halves(), *more, oom(500 * MIB, 300 * MIB), event("segment_alloc", last, 550 * MIB)]
+    events.append(alloc(last, 550 * MIB, frames=FRAMES))
+    path.write_bytes(pickle.dumps(snapshot(events), 4))
+    return path
+
+
+def test_what_is_refused_behind_it_is_in_the_same_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = later_refused(tmp_path / "oom.pickle")
+    assert answered(capsys, path, "--capacity", "1120MiB") == (
+        0,
+        (
+            "1.09 GiB, the 500 MiB that PyTorch refused would have been served, and the whole "
+            "recording fits, with: stitch (270 MiB to spare); it does not fit with: caching; 550 "
+            "MiB are refused at event 14, asked for at train.py:33 in step()"
+        ),
+    )
+    assert answered(capsys, path, "--capacity", "830MiB") == (
+        1,
+        (
+            "830 MiB, the 500 MiB that PyTorch refused would be refused again, and the recording "
+            "does not fit, with: caching; it does not fit with: stitch; 550 MiB are refused at "
+            "event 14, asked for at train.py:33 in step(); no allocator can do it: 850 MiB would "
+            "be live at the peak"
+        ),
+    )
+
+
+def test_json_says_what_is_refused_again_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = later_refused(tmp_path / "oom.pickle", oom(700 * MIB, 300 * MIB))
+    words = ["replay", str(path), "--policy", "caching,stitch", "--capacity", "1GiB", "--json"]
+    assert main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    caching, stitch = told["results"]
+    assert [one["first_refused"] for one in (caching, stitch)] == [12, None]
+    assert (caching["is_refused_again"], caching["refused_bytes"]) == (True, 700 * MIB)
+    assert (caching["events"], told["refused"]) == (16, {"oom.pickle": 2})
+    answers = [one["answers"] for one in told["refusals"]["oom.pickle"]]
+    assert [[one["is_served"] for one in each] for each in answers] == [[False, True]] * 2
+    assert {one["asked_bytes"] for one in told["refusals"]["oom.pickle"]} == {1 << 30}
+
+
+def test_several_refusals_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = later_refused(tmp_path / "oom.pickle", oom(700 * MIB, 300 * MIB))
+    assert answered(capsys, path, "--capacity", "1GiB") == (
+        0,
+        (
+            "1.00 GiB, the 2 requests that PyTorch refused would have been served, and the whole "
+            "recording fits, with: stitch (24.0 MiB to spare); of these 700 MiB are refused again "
+            "with: caching"
+        ),
+    )
+
+
+def test_what_is_not_included_is_said_and_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = snapshot([*halves(), oom(500 * MIB, 300 * MIB)])
+    document["allocator_settings"] = {"gmlake_device_bytes.0": 960 * MIB}
+    path = tmp_path / "oom.pickle"
+    path.write_bytes(pickle.dumps(document, 4))
+    words = ["replay", str(path), "--policy", "caching,stitch", "--capacity"]
+    for capacity, fits in (("900MiB", "stitch"), ("850MiB", "none of them")):
+        main([*words, capacity])
+        said = " ".join(capsys.readouterr().out.split())
+        assert "not included: memory of CUDA itself (its context), of libraries beside" in said
+        assert (
+            "these had 60.0 MiB of the device when it was recorded; with that much of it " in said
+        )
+        assert f"with: {fits} oom.pickle: " in said
+    main([*words, "900MiB", "--json"])
+    assert json.loads(capsys.readouterr().out)["others"] == {"oom.pickle": 60 * MIB}
+    main(words[:-1])
+    assert "not included" not in capsys.readouterr().out
 
 
 def test_the_users_own_line_is_the_innermost_outside_of_libraries() -> None:

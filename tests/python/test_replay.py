@@ -38,6 +38,7 @@ KEYS = [
     "first_refused",
     "refused_bytes",
     "asked_at",
+    "is_refused_again",
     "device",
 ]
 GROWTH_STEP = 2 * MIB

@@ -10,14 +10,8 @@ import numpy as np
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.lake import Lake
-from gmlake.refusals import MOST_REFUSALS, ask_again, refusals_of
-from gmlake.replaying import (
-    SIM_CAPACITY,
-    ReplayReport,
-    choose_policies,
-    event_count,
-    replay,
-)
+from gmlake.refusals import MOST_REFUSALS, ask_again, others_of, refusals_of
+from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
 from gmlake.snapshots.classes import Owners
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.sites import OwnLines
@@ -92,26 +86,30 @@ def _replay_file(
         settings = dict(args.settings)
         with common.progress_bar(trace.name, events) as progress:
             report = replay(trace, policies, args.capacity, progress=progress, **settings)
-        refusals = tuple(
-            ask_again(trace, refusal, policies, **settings)
-            for refusal in refusals_of(trace, MOST_REFUSALS)
-        )
-        if refusals:
-            count = int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
-            report = replace(report, refusals={trace.name: refusals}, refused={trace.name: count})
-        reports.append(_with_lines(report, path, trace.device))
+        if args.capacity and (others := others_of(trace)):
+            report = replace(report, others={trace.name: others})
+        count = int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
+        rows = {result.first_refused for result in report.results} - {None, -1}
+        if count or rows:
+            with Budget(path):
+                snapshot = Snapshot.load(path)
+            refusals = tuple(
+                ask_again(trace, refusal, policies, args.capacity, **settings)
+                for refusal in refusals_of(snapshot[trace.device], MOST_REFUSALS)
+            )
+            if refusals:
+                named = {trace.name: refusals}
+                report = replace(report, refusals=named, refused={trace.name: count})
+            report = _with_lines(report, snapshot, trace.device)
+        reports.append(report)
     return reports
 
 
-def _with_lines(report: ReplayReport, path: str, device: int) -> ReplayReport:
+def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> ReplayReport:
     """Add to refusals the line that asked and who held most, if call paths are recorded."""
     refusals = [refusal for each in report.refusals.values() for refusal in each]
     rows = {result.first_refused for result in report.results} - {None, -1}
     rows |= {refusal.event for refusal in refusals}
-    if not rows:
-        return report
-    with Budget(path):
-        snapshot = Snapshot.load(path)
     seen, lines = snapshot[device], OwnLines(snapshot.sites)
     owners = Owners(with_categories(seen, lines)[0], lines)
 

@@ -28,7 +28,7 @@ from gmlake.snapshots.reading import read_snapshot
 from gmlake.snapshots.sites import Places, Site
 from gmlake.snapshots.traces import check, of_trace, with_addresses
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
-from gmlake.trace.trace import Trace
+from gmlake.trace.trace import OTHER_BYTES, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
         segments += writing.segments_of(shown, frames)
         _check_addresses(traces[one.device], segments)
         beside.append(_beside(one, told))
-    document = writing.document_of(segments, traces, snapshot.settings)
+    document = writing.document_of(segments, traces, {**snapshot.settings, **_told(snapshot)})
     document[_KEY] = {
         "version": _VERSION,
         "sites": [
@@ -96,6 +96,15 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
         "devices": beside,
     }
     return document
+
+
+def _told(snapshot: Snapshot) -> dict[str, int]:
+    """Return settings with what others have of each device, for readers of traces."""
+    return {
+        f"{OTHER_BYTES}.{one.device}": int(one.counters.get("other_bytes", 0))
+        for one in snapshot.devices
+        if one.counters.get("device_bytes")
+    }
 
 
 def _has_addresses(seen: DeviceSnapshot) -> bool:

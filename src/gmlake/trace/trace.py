@@ -34,6 +34,9 @@ DEVICE_BYTES: Final = "gmlake_device_bytes"
 LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 """Likewise: the largest request that could be served at the end without new memory."""
 
+OTHER_BYTES: Final = "gmlake_other_bytes"
+"""Likewise: what neither PyTorch nor gmlake held of the device, and was not free."""
+
 _BEFORE = -1
 _NEVER = -2
 _NO_STREAM = 2**64 - 1
@@ -142,6 +145,12 @@ class Trace:
         """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
         return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
+
+    @property
+    def told_others_bytes(self) -> int | None:
+        """The bytes of the device held by others at the end, if recorded."""
+        size = self.settings.get(f"{OTHER_BYTES}.{self.device}")
+        return size if isinstance(size, int) and size >= 0 else None
 
     @property
     def largest_free_bytes(self) -> int | None:
