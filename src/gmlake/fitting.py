@@ -14,7 +14,7 @@ from gmlake.printable import printable
 from gmlake.refusals import others_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
-from gmlake.tables import NOT_INCLUDED, Printed, new_table, others_in_words
+from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
 from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
 from gmlake.trace.trace import SLICE_EVENTS
@@ -51,6 +51,7 @@ class Need:
     smallest_bytes: a device of this size serves every request; a device smaller by GRANULE_BYTES
     does not. is_served: whether the device asked about does; None if none was. others_bytes: what
     neither PyTorch held nor was left when the recording was made; 0 if it does not tell.
+    has_refused: PyTorch refused a request, which counts here.
     """
 
     trace: str
@@ -60,6 +61,7 @@ class Need:
     is_served: bool | None = None
     pooled_live_bytes: int = 0
     others_bytes: int = 0
+    has_refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class FitReport(Printed):
         for needs in self._recordings:
             live, pooled = needs[0].peak_live_bytes, needs[0].pooled_live_bytes
             said = f"{printable(needs[0].trace)}: {format_size(live)} live at the peak"
+            said += WITH_REFUSED if needs[0].has_refused else ""
             if pooled:
                 said += f", of these {format_size(pooled)} in private pools"
             yield Text(said, "bold")
@@ -209,7 +212,8 @@ def fit(
                 progress(f"{trace.name}: {policy}")
             with blaming_trace():
                 need = _need(requests, policy, memory_bytes, knobs)
-            needs.append(replace(need, others_bytes=others))
+            has_refused = len(trace.requests) > len(recorded.requests)
+            needs.append(replace(need, others_bytes=others, has_refused=has_refused))
     report = FitReport(
         tuple(needs),
         memory_bytes,

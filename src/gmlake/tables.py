@@ -66,7 +66,8 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
             yield from _verdicts(results, report.capacity_bytes)
         if report.is_limited:
             yield from _others(results, report.others.get(trace, 0), report.capacity_bytes)
-        yield _replay_table(results)
+        is_asked = report.is_limited and bool(report.refused.get(trace))
+        yield _replay_table(results, WITH_REFUSED if is_asked else "")
     if report.results:
         yield Text("*: the largest share of what was reserved was in use", style="dim")
         devices = ", ".join(dict.fromkeys(printable(result.device) for result in report.results))
@@ -192,11 +193,14 @@ def new_table(title: Text | None) -> Table:
     )
 
 
-def _replay_table(results: list[ReplayResult]) -> Table:
+WITH_REFUSED: Final = ", what PyTorch refused included"
+
+
+def _replay_table(results: list[ReplayResult], included: str) -> Table:
     first = results[0]
     title = (
         f"{printable(first.trace)}: {first.events:,} events, "
-        f"{format_size(first.wanted_bytes)} live at the peak"
+        f"{format_size(first.wanted_bytes)} live at the peak{included}"
     )
     table = new_table(Text(title))
     table.add_column("policy", no_wrap=True)

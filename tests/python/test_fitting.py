@@ -160,6 +160,7 @@ def test_what_others_had_is_added_where_it_was_measured() -> None:
     report = gmlake.fit(trace, policies="caching")
     assert (report.needs[0].smallest_bytes, report.needs[0].others_bytes) == (1000 * MIB, 100 * MIB)
     said = " ".join(str(report).split())
+    assert "1000 MiB live at the peak, what PyTorch refused included" in said
     assert "not included: memory of CUDA itself (its context), of libraries" in said
     assert "these had 100 MiB of the device when it was recorded; with that much of it " in said
     assert "the smallest device has 1.07 GiB (caching)" in said

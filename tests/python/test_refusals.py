@@ -388,8 +388,14 @@ def test_what_is_not_included_is_said_and_measured(
         assert f"with: {fits} oom.pickle: " in said
     main([*words, "900MiB", "--json"])
     assert json.loads(capsys.readouterr().out)["others"] == {"oom.pickle": 60 * MIB}
+    main([*words, "900MiB"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "800 MiB live at the peak, what PyTorch refused included" in said
     main(words[:-1])
-    assert "not included" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not included" not in said
+    assert "600 MiB live at the peak" in said
+    assert "refused included" not in said
 
 
 def test_the_users_own_line_is_the_innermost_outside_of_libraries() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RESULT_KEYS = {
     *("trace", "policy", "events", "allocations", "peak_live_bytes", "peak_reserved_bytes"),
     *("utilization", "states", "driver_calls", "driver_time_ns", "seconds", "wanted_bytes"),
-    *("first_refused", "refused_bytes", "asked_at", "device"),
+    *("first_refused", "refused_bytes", "asked_at", "is_refused_again", "device"),
 }
 
 

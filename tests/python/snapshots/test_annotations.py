@@ -11,6 +11,7 @@ import pytest
 import gmlake
 from gmlake.pictures.figures import Blocks, Timeline
 from gmlake.snapshots.annotations import category_of
+from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.model import UNKNOWN
 from gmlake.snapshots.opening import load_document
@@ -44,7 +45,10 @@ def test_an_annotation_names_the_block_that_lives_then(tmp_path: Path) -> None:
         annotate(BASE, "kv cache"),
         alloc(far + 64 * MIB, 2 * MIB, frames=FRAMES),
     ]
-    at_peak = rows_of(load(tmp_path, snapshot(events)))
+    seen = load(tmp_path, snapshot(events))
+    first = seen.sites[int(seen[0].lives.site[0])]
+    assert (first.scope, first.frames) == ("an earlier block", ("step  /home/me/train.py:33",))
+    at_peak = rows_of(seen)
     line = "train.py:33 in step()"
     assert at_peak[9] == (f"{line} · step 1 · kv cache", "unknown")
     assert at_peak[4] == (line, "unknown")
@@ -56,6 +60,8 @@ def test_a_block_from_before_the_recording_is_named(tmp_path: Path) -> None:
     seen = load(tmp_path, snapshot([annotate(BASE, "weights"), alloc(BASE + 8 * MIB, MIB)], [part]))
     assert rows_of(seen)[8][0] == "weights"
     assert {int(site) for site in seen[0].blocks["site"]} & set(seen.sites)
+    (one,) = compare(seen, seen, ("start", "end")).comparisons
+    assert {row.key: row.change_bytes for row in one.changes}["weights"] == 0
 
 
 def test_names_of_categories_decide_them(tmp_path: Path) -> None:
