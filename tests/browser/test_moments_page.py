@@ -11,7 +11,7 @@ from selenium.webdriver import ActionChains, Keys
 import gmlake
 import scenarios
 from browsing import Browser, Picture
-from gmlake.pictures import render_page
+from gmlake.pictures import in_notebook, render_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,27 @@ def test_the_slider_takes_headline_map_and_tables_along(fragmented: Browser) -> 
     row = fragmented.find("section.moments tbody tr").text
     assert row == "1.09 GiB 8 model.py:12 in remember() 80.0 MiB 4 event 2, 2 ms in"
     assert fragmented.complaints() == []
+
+
+def test_the_line_on_top_leads_to_a_device(browser: Browser, tmp_path: Path) -> None:
+    """On a page of its own, and in the frame of a notebook, which has no address."""
+    data = scenarios.fragmented()
+    data["device_traces"].append(scenarios.peaked()["device_traces"][0])
+    made = gmlake.Snapshot.load(_saved(tmp_path, data)).report()
+    frame = f"<!DOCTYPE html><html data-ready=true><body>{in_notebook(made)}</body></html>"
+    for page in (render_page(made), frame):
+        browser.open(page, tmp_path)
+        if page is frame:
+            browser.driver.switch_to.frame(browser.find("iframe"))
+            browser.wait(lambda: browser.run("return document.documentElement.dataset.ready"))
+        first, second = browser.find_all("nav a")
+        assert first.text.startswith("Device 0: 1.17 GiB live at the peak, 1.17 GiB held, one req")
+        assert second.text.startswith("Device 1: ")
+        second.click()
+        place = "return document.getElementById('run2').getBoundingClientRect().top"
+        assert 0 <= browser.run(place) < 100
+        browser.driver.switch_to.default_content()
+        assert browser.complaints() == []
 
 
 def test_arrow_keys_move_it_where_nothing_else_has_them(fragmented: Browser) -> None:

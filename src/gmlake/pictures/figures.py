@@ -248,9 +248,23 @@ Figure: TypeAlias = "Timeline | AddressMap | Packing | Policies | Blocks | Momen
 
 
 @dataclass(frozen=True)
+class Summary:
+    """One of several devices in a line. says: its figures. group: that of its figures' run."""
+
+    name: str
+    says: str
+    group: int
+    is_refused: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
-    """A page: figures in the order in which they are drawn, and facts above them."""
+    """A page: figures in the order in which they are drawn, and facts above them.
+
+    summaries: of the devices, if there are several, in the order of their figures.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
     figures: tuple[Figure, ...] = field(default=())
+    summaries: tuple[Summary, ...] = ()

@@ -434,7 +434,7 @@ class Playback:
         is_fitting = free.sizes >= wanted
         if self._joins or not is_fitting.any():
             said = f"It did not fit: {format_size(total)} were free, but in "
-            said += _count(len(free.sizes), "piece")
+            said += counted(len(free.sizes), "piece")
             return f"{said}." if self._joins else f"{said}; a request needs one."
         is_right = free.stream == event["stream"]
         is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
@@ -508,7 +508,8 @@ def _note(moments: int, events: int) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Return so many of something in words."""
     return f"one {what}" if number == 1 else f"{number:,} {what}s"
 
 
@@ -519,7 +520,7 @@ def _most_of_it(first: Stranded, total: int) -> str:
     part = part if first.kept_bytes < total else f"All {format_size(total)} in pieces lie"
     return (
         f"{part} beside "
-        f"{_count(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
+        f"{counted(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
         f"all, the first since {first.since}."
     )
 

@@ -17,11 +17,11 @@ from gmlake.snapshots.asking import check_moment
 from gmlake.snapshots.classes import distinct
 from gmlake.snapshots.figures_of import block_row, merged_blocks
 from gmlake.snapshots.inferred import with_categories
+from gmlake.snapshots.model import in_order
 from gmlake.snapshots.moments import Playback, key_row
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.sites import OwnLines, Site
 from gmlake.tables import Printed, new_table
-from gmlake.trace.layout import Kind
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     at: a moment as check_moment() takes it; "": the one that the page shows first.
     """
     count = len(seen.events)
-    if at == "refusal" and not _refused(seen):
+    if at == "refusal" and not len(seen.refusals):
         msg = f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
         raise ValueError(msg)
     if at in ("", "refusal"):
@@ -249,20 +249,6 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     return row
 
 
-def _refused(seen: DeviceSnapshot) -> bool:
-    return bool((seen.events["kind"] == Kind.OOM).any())
-
-
-def in_order(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
-    """Return the devices: that of the first refusal first, and the others by their peaks."""
-
-    def place(seen: DeviceSnapshot) -> tuple[int, int, int]:
-        times = seen.events["time_ns"][seen.events["kind"] == Kind.OOM]
-        return 0 if len(times) else 1, int(times[0]) if len(times) else 0, -seen.peak.live_bytes
-
-    return sorted(devices, key=place)
-
-
 def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSnapshot]:
     """Return the devices that an answer is about. Raises ValueError if there is none."""
     known = ", ".join(str(one.device) for one in seen.devices) or "none"
@@ -274,7 +260,7 @@ def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSn
         msg = f"each device has events of its own; choose one with --device: {known}"
         raise ValueError(msg)
     if at == "refusal" and device is None:
-        refused = [one for one in found if _refused(one)]
+        refused = [one for one in found if len(one.refusals)]
         if not refused:
             msg = "nothing was refused in this recording; --at peak is its fullest moment"
             raise ValueError(msg)
