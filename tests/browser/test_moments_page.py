@@ -12,6 +12,7 @@ import gmlake
 import scenarios
 from browsing import Browser, Picture
 from gmlake.pictures import in_notebook, render_page
+from recording import BASE, block, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,6 +136,28 @@ def test_a_free_piece_says_what_keeps_it_from_growing(fragmented: Browser) -> No
     assert "before it: the edge of what is held" in hovered
     assert "behind it: 20.0 MiB asked for at model.py:12 in remember(), since event 2" in hovered
     assert x > 0
+
+
+def test_the_map_says_which_pool_a_piece_is_in(browser: Browser, tmp_path: Path) -> None:
+    frames = [{"name": "step", "filename": "/home/me/train.py", "line": 7}]
+    used = {**block(BASE, 60 * MIB, 60 * MIB), "frames": frames}
+    parts = [used, block(BASE + 60 * MIB, 40 * MIB)]
+    part = segment(BASE, 100 * MIB, parts, segment_pool_id=(0, 2))
+    opened(browser, tmp_path, snapshot([], [part]))
+    picture = Picture(browser, "addressmap")
+    named = "in MemPool (0, 2)"
+    what = picture.ask(
+        '[...plot.renderers.find((one) => one.name === "base").data_source.data.what]'
+    )
+    assert set(what) == {f"used, train.py:7 in step(), {named}", f"free, {named}"}
+    said = picture.read_at(*picture.middle("base", what.index(f"free, {named}")))
+    assert f"base: free, {named}" in said
+    legend = browser.find("section.addressmap .legend").text
+    assert f"free {named}" in legend.splitlines()
+    row = browser.find("section.blocks tbody tr")
+    row.find_element("css selector", "summary").click()
+    assert named in row.text
+    assert browser.complaints() == []
 
 
 def test_the_startup_is_folded_until_it_is_asked_for(peaked: Browser) -> None:

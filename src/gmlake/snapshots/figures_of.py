@@ -312,14 +312,17 @@ def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int 
 def merged_blocks(
     playback: Playback, ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Merge blocks of one place, size, category and stream into groups.
+    """Merge blocks of one place, size, category, stream and pool into groups.
 
     Return the group of each block, and for each group the place among `ids` of the block that
     represents it, and how many of it are live at the moment that matters.
     """
     seen, shown, lives = playback.seen, playback.shown, playback.seen.lives
     key = np.zeros(len(ids), np.int64)
-    for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
+    for column in (
+        *(lives.requested_bytes, lives.site, seen.categories, lives.stream),
+        playback.block_pools,
+    ):
         values, place = distinct(column[ids])
         if len(values) > 1:
             key = (
@@ -370,6 +373,7 @@ def block_row(
         frames=lines.frames(site),
         address=int(lives.address[number]) if count == 1 else 0,
         stream=int(lives.stream[number]),
+        pool=playback.pool_name(int(playback.block_pools[number])),
         counts=counts,
         one_bytes=int(lives.size_bytes[number]),
     )
