@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OUTSIDE: Final = "outside of private pools"
 
 _NAMES: Final = {"graph": "graph pool", "mempool": "MemPool", "": "MemPool or graph pool"}
-_CAPTURING: Final = re.compile(r"torch[/\\](cuda[/\\]graphs|_inductor[/\\]cudagraph_trees)\.py:")
+_CAPTURING: Final = re.compile(r"[ /\\]torch.(?:cuda.graphs|_inductor.cudagraph_trees)\.py:")
 _MOST_NAMED: Final = 4
 
 

@@ -269,6 +269,10 @@ def test_pools_are_compared_by_their_ids_and_say_their_kind(tmp_path: Path, caps
         ("outside of private pools", "same"),
         ("graph pool (2, 0)", "same"),
     }
+    alike = [alloc(BASE + n * MIB, MIB, stream=9, pool_id=(n, 0)) for n in range(1, 3)]
+    paths[1].write_bytes(pickle.dumps({"segments": [], "device_traces": [alike]}, 4))
+    (one,) = asked(capsys, "compare", paths[1], paths[1], "--by", "owner")["comparisons"]
+    assert [row["pool"] for row in one["rows"]] == [[1, 0], [2, 0]]
     for by in ("pool", "owner"):
         rows = query(capsys, paths[0], "--by", by)["rows"]
         told = [tuple(row[key] for key in OF_POOL.split()) for row in rows]

@@ -341,7 +341,7 @@ def test_a_lakes_own_recording_knows_pools_that_it_has() -> None:
 
 TREES = {"name": "run", "filename": "/env/torch/_inductor/cudagraph_trees.py", "line": 3}
 GRAPHS = {"name": "make_graphed_callables", "filename": r"C:\env\torch\cuda\graphs.py", "line": 3}
-OWN = {"name": "step", "filename": "/home/me/mytorch/graphs.py", "line": 3}
+OWN = {"name": "step", "filename": "/home/me/mytorch/cuda/graphs.py", "line": 3}
 
 
 @pytest.mark.parametrize(
@@ -380,6 +380,10 @@ def test_a_pool_that_is_gone_at_the_end_is_said_to_be(tmp_path: Path) -> None:
     seen = load(tmp_path, named())
     said = [one.name for one in private_pools(seen[0], OwnLines({}))]
     assert said == ["MemPool (0, 7), gone at the end", "graph pool (1, 0)"]
+    events = [event("segment_alloc", BASE, MIB, pool_id=GRAPH), alloc(BASE, MIB, pool_id=GRAPH)]
+    events += [free(BASE, MIB), event("segment_free", BASE, MIB, pool_id=GRAPH)]
+    (found,) = private_pools(load(tmp_path, snapshot(events))[0], OwnLines({}))
+    assert found.at_end is False
     unknown = load(tmp_path, snapshot([alloc(BASE, MIB, pool_id=MEM_POOL)]))
     (found,) = private_pools(unknown[0], OwnLines({}))
     assert (found.name, found.at_end) == ("MemPool (0, 7)", None)
@@ -387,7 +391,8 @@ def test_a_pool_that_is_gone_at_the_end_is_said_to_be(tmp_path: Path) -> None:
 
 def test_a_page_says_what_private_pools_hold_the_largest_first(tmp_path: Path) -> None:
     sizes = (30, 50, 20, 70, 10, 40)
-    events, parts = [], []
+    events: list[Any] = []
+    parts = [held(FAR, 90 * MIB, (0, 0))]
     for number, size in enumerate(sizes, 1):
         at = BASE + number * (1 << 30)
         events += [event("segment_alloc", at, size * MIB, pool_id=(number, 0))]
