@@ -47,8 +47,9 @@ class Answer:
 class Refusal:
     """A request that PyTorch refused, and the state of memory then. Sizes in bytes.
 
-    event: its row among the trace's events. asked_at: the user's line that asked. most_held: who
-    held most of what was live, in words. Both are "" if they are not known. held_bytes: what
+    event: its row among the trace's events. asked_at: the user's line that asked. pool: the name of
+    the private pool that it was for. most_held: who held most of what was live, in words. Each is
+    "" if it is not known, or there is none. held_bytes: what
     PyTorch held from the device; 0 if the recording does not tell. free_bytes: of it, in pieces
     that serve at most largest_free_bytes. device_free_bytes: what the device had left.
     others_bytes: what neither PyTorch held nor was left; 0 if it is not known. asked_bytes: the
@@ -65,6 +66,7 @@ class Refusal:
     device_free_bytes: int
     others_bytes: int = 0
     asked_at: str = ""
+    pool: str = ""
     most_held: str = ""
     answers: tuple[Answer, ...] = ()
     asked_bytes: int = 0
@@ -89,6 +91,7 @@ class Refusal:
         """Describe the refusal, and the answer of each policy."""
         said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}"
         said += f", asked for at {printable(self.asked_at)}" if self.asked_at else ""
+        said += f", in {self.pool}" if self.pool else ""
         said += f"; live then: {format_size(self.live_bytes)}"
         if self.held_bytes:
             said += (

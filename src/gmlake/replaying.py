@@ -17,6 +17,7 @@ from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import check_knobs, parse_capacity, word_of
 from gmlake.snapshots.opening import load_trace
+from gmlake.snapshots.pool_names import pool_keys
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import slices
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.refusals import Refusal
+    from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.trace import Trace
 
 SIM_CAPACITY: Final = 1 << 40
@@ -95,7 +97,8 @@ class ReplayReport(Drawable, Printed):
 
     refusals: the first requests that PyTorch refused, by trace, with each policy's answer.
     refused: how many requests PyTorch refused, by trace. others: the bytes of the device that
-        others had when it was recorded, by trace, where that is known.
+        others had when it was recorded, by trace, where that is known. pools: each trace's private
+        pools, with their bytes among those live at the recorded peak.
     """
 
     results: tuple[ReplayResult, ...] = ()
@@ -105,6 +108,7 @@ class ReplayReport(Drawable, Printed):
     refusals: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     others: dict[str, int] = field(default_factory=dict)
+    pools: dict[str, tuple[tuple[PrivatePool, int], ...]] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
@@ -127,6 +131,10 @@ class ReplayReport(Drawable, Printed):
             },
             "refused": self.refused,
             "others": self.others,
+            "pools": {
+                trace: [{**pool_keys(pool), "live_bytes": size} for pool, size in pools]
+                for trace, pools in self.pools.items()
+            },
         }
 
     def __add__(self, other: ReplayReport) -> ReplayReport:
@@ -139,6 +147,7 @@ class ReplayReport(Drawable, Printed):
             self.refusals | other.refusals,
             self.refused | other.refused,
             self.others | other.others,
+            self.pools | other.pools,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

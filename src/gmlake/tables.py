@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gmlake.printable import printable
+from gmlake.snapshots.pool_names import in_pools
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from gmlake.refusals import Refusal
     from gmlake.replaying import ReplayReport, ReplayResult
+    from gmlake.snapshots.pool_names import PrivatePool
 
 _TEXT_WIDTH = 120
 _NS_PER_MS = 1e6
@@ -68,6 +70,7 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
             yield from _others(results, report.others.get(trace, 0), report.capacity_bytes)
         is_asked = report.is_limited and bool(report.refused.get(trace))
         yield _replay_table(results, WITH_REFUSED if is_asked else "")
+        yield from _pools(report.pools.get(trace, ()))
     if report.results:
         yield Text("*: the largest share of what was reserved was in use", style="dim")
         devices = ", ".join(dict.fromkeys(printable(result.device) for result in report.results))
@@ -179,6 +182,12 @@ def _others(results: list[ReplayResult], others_bytes: int, capacity_bytes: int)
             f"{others_in_words(others_bytes)}; with that much of it the recording fits into "
             f"{format_size(capacity_bytes)} with: {names}"
         )
+
+
+def _pools(pools: tuple[tuple[PrivatePool, int], ...]) -> Iterator[Text]:
+    if pools:
+        said = "each private pool is served from a heap of its own; live at the recorded peak"
+        yield Text(f"{said}: {in_pools(pools)}", style="dim")
 
 
 def new_table(title: Text | None) -> Table:

@@ -11,7 +11,8 @@ from selenium.webdriver import ActionChains, Keys
 import gmlake
 import scenarios
 from browsing import Browser, Picture
-from gmlake.pictures import render_page
+from gmlake.pictures import in_notebook, render_page
+from recording import BASE, block, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +92,27 @@ def test_the_slider_takes_headline_map_and_tables_along(fragmented: Browser) -> 
     assert fragmented.complaints() == []
 
 
+def test_the_line_on_top_leads_to_a_device(browser: Browser, tmp_path: Path) -> None:
+    """On a page of its own, and in the frame of a notebook, which has no address."""
+    data = scenarios.fragmented()
+    data["device_traces"].append(scenarios.peaked()["device_traces"][0])
+    made = gmlake.Snapshot.load(_saved(tmp_path, data)).report()
+    frame = f"<!DOCTYPE html><html data-ready=true><body>{in_notebook(made)}</body></html>"
+    for page in (render_page(made), frame):
+        browser.open(page, tmp_path)
+        if page is frame:
+            browser.driver.switch_to.frame(browser.find("iframe"))
+            browser.wait(lambda: browser.run("return document.documentElement.dataset.ready"))
+        first, second = browser.find_all("nav a")
+        assert first.text.startswith("Device 0: 1.17 GiB live at the peak, 1.17 GiB held, one req")
+        assert second.text.startswith("Device 1: ")
+        second.click()
+        place = "return document.getElementById('run2').getBoundingClientRect().top"
+        assert 0 <= browser.run(place) < 100
+        browser.driver.switch_to.default_content()
+        assert browser.complaints() == []
+
+
 def test_arrow_keys_move_it_where_nothing_else_has_them(fragmented: Browser) -> None:
     ActionChains(fragmented.driver).send_keys(Keys.ARROW_RIGHT).perform()
     assert said(fragmented).startswith("At event 33 of 45")
@@ -114,6 +136,28 @@ def test_a_free_piece_says_what_keeps_it_from_growing(fragmented: Browser) -> No
     assert "before it: the edge of what is held" in hovered
     assert "behind it: 20.0 MiB asked for at model.py:12 in remember(), since event 2" in hovered
     assert x > 0
+
+
+def test_the_map_says_which_pool_a_piece_is_in(browser: Browser, tmp_path: Path) -> None:
+    frames = [{"name": "step", "filename": "/home/me/train.py", "line": 7}]
+    used = {**block(BASE, 60 * MIB, 60 * MIB), "frames": frames}
+    parts = [used, block(BASE + 60 * MIB, 40 * MIB)]
+    part = segment(BASE, 100 * MIB, parts, segment_pool_id=(0, 2))
+    opened(browser, tmp_path, snapshot([], [part]))
+    picture = Picture(browser, "addressmap")
+    named = "in MemPool (0, 2)"
+    what = picture.ask(
+        '[...plot.renderers.find((one) => one.name === "base").data_source.data.what]'
+    )
+    assert set(what) == {f"used, train.py:7 in step(), {named}", f"free, {named}"}
+    said = picture.read_at(*picture.middle("base", what.index(f"free, {named}")))
+    assert f"base: free, {named}" in said
+    legend = browser.find("section.addressmap .legend").text
+    assert f"free {named}" in legend.splitlines()
+    row = browser.find("section.blocks tbody tr")
+    row.find_element("css selector", "summary").click()
+    assert named in row.text
+    assert browser.complaints() == []
 
 
 def test_the_startup_is_folded_until_it_is_asked_for(peaked: Browser) -> None:

@@ -239,6 +239,48 @@ def test_the_command_answers_what_was_refused(
     assert "fits into" not in said
 
 
+def test_private_pools_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where nothing is refused, and by what only call paths tell."""
+    trees = {"name": "run", "filename": "/env/torch/_inductor/cudagraph_trees.py", "line": 3}
+    events = [
+        alloc(BASE, MIB, pool_id=(0, 3)),
+        alloc(BASE + (1 << 30), 5 * MIB, pool_id=(0, 1), stream=9, frames=[trees]),
+        alloc(BASE + (1 << 31), 9 * MIB),
+    ]
+    path = tmp_path / "run.pickle"
+    path.write_bytes(pickle.dumps(snapshot(events), 4))
+    command = ["replay", str(path), "--policy", "caching"]
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "each private pool is served from a heap of its own; live at the recorded peak: "
+        "5.00 MiB in graph pool (0, 1), most likely; 1.00 MiB in MemPool (0, 3) *: the largest"
+    ) in said
+    other = path.with_name("other.pickle")
+    other.write_bytes(path.read_bytes())
+    assert main(["replay", str(other), *command[1:], "--json"]) == 0
+    pools = json.loads(capsys.readouterr().out)["pools"]
+    assert pools["run.pickle"] == pools["other.pickle"]
+    assert pools["run.pickle"] == [
+        {"pool": [0, 3], "pool_kind": "mempool", "pool_is_sure": True, "pool_at_end": None}
+        | {"live_bytes": MIB},
+        {"pool": [0, 1], "pool_kind": "graph", "pool_is_sure": False, "pool_at_end": None}
+        | {"live_bytes": 5 * MIB},
+    ]
+
+
+def test_a_refusal_in_a_private_pool_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "oom.pickle"
+    events = [*halves(), oom(500 * MIB, MIB), oom(400 * MIB, MIB, pool_id=(4, 0))]
+    path.write_bytes(pickle.dumps(snapshot(events), 4))
+    assert main(["replay", str(path), "--policy", "caching"]) == 0
+    said = capsys.readouterr().out
+    assert "refused at event 12: 500 MiB; live" in said
+    assert "refused at event 13: 400 MiB, in graph pool (4, 0)" in said
+
+
 def test_refusals_that_are_not_asked_again_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,7 +68,7 @@ ANSWERS = {
     ),
     "by_a_pool": (
         "largest piece 1.17 GiB, 204 MiB left on the device.",
-        "A piece was large enough, but in the private pool (",
+        "A piece was large enough, but in MemPool (",
         "1.17 GiB free in pieces that serve at most 1.17 GiB",
     ),
     "of_slivers": (

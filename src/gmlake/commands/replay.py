@@ -14,6 +14,7 @@ from gmlake.refusals import MOST_REFUSALS, ask_again, others_of, refusals_of
 from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
 from gmlake.snapshots.classes import Owners
 from gmlake.snapshots.inferred import with_categories
+from gmlake.snapshots.pool_names import private_pools
 from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import Kind
@@ -90,7 +91,7 @@ def _replay_file(
             report = replace(report, others={trace.name: others})
         count = int(np.count_nonzero(trace.requests["kind"] == Kind.OOM))
         rows = {result.first_refused for result in report.results} - {None, -1}
-        if count or rows:
+        if count or rows or trace.pools:
             with Budget(path):
                 snapshot = Snapshot.load(path)
             refusals = tuple(
@@ -106,12 +107,17 @@ def _replay_file(
 
 
 def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> ReplayReport:
-    """Add to refusals the line that asked and who held most, if call paths are recorded."""
+    """Add the private pools, and to refusals the line that asked and who held most."""
     refusals = [refusal for each in report.refusals.values() for refusal in each]
     rows = {result.first_refused for result in report.results} - {None, -1}
     rows |= {refusal.event for refusal in refusals}
     seen, lines = snapshot[device], OwnLines(snapshot.sites)
     owners = Owners(with_categories(seen, lines)[0], lines)
+    pools = private_pools(seen, lines)
+    named = ("", *(pool.name for pool in pools))
+    live = seen.peak.ids
+    sums = np.bincount(seen.trace.block_pools[live], seen.lives.size_bytes[live], len(named))
+    in_pools = tuple(zip(pools, sums[1:].astype(np.int64).tolist(), strict=True))
 
     def line(row: int | None) -> str:
         number = int(seen.event_sites[row]) if row in rows and row is not None else 0
@@ -119,12 +125,14 @@ def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> Replay
 
     return replace(
         report,
+        pools={report.results[0].trace: in_pools} if in_pools else {},
         results=tuple(replace(one, asked_at=line(one.first_refused)) for one in report.results),
         refusals={
             trace: tuple(
                 replace(
                     one,
                     asked_at=line(one.event),
+                    pool=named[int(seen.events["pool"][one.event])],
                     most_held=owners.most_of(seen.lives.live_behind(one.event), one.event),
                 )
                 for one in each

@@ -15,6 +15,7 @@ from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
 from gmlake.replaying import choose_policies, event_count, replay
 from gmlake.snapshots import Snapshot, report_of
+from gmlake.snapshots.model import in_order
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
 
 
 def _recorded(seen: Snapshot) -> list[DeviceSnapshot]:
-    return [one for one in seen.devices if len(one.trace.requests)]
+    return [one for one in in_order(seen.devices) if len(one.trace.requests)]
 
 
 def _titled(made: Report, seen: Snapshot, device: int, title: str) -> list[Figure]:

@@ -131,6 +131,8 @@ def _draw_rows(
 ) -> list[Key]:
     colours = dict(zip(addresses.keys, look.colours_of(addresses.keys), strict=True))
     keys: dict[str, Key] = {}
+    names = {piece.pool for line in lines for piece in line.pieces if piece.pool}
+    pooled = f"free in {min(names)}" if len(names) == 1 else "free in private pools"
     columns: dict[str, dict[str, list[Any]]] = {
         name: {column: [] for column in _COLUMNS} for name in ("held", "base")
     }
@@ -142,9 +144,13 @@ def _draw_rows(
             colour = colours.get(piece.key, look.category_colour(piece.key))
             colour = colour if is_used else look.FREE
             key = piece.key if is_used else piece.kind
+            if piece.kind == "free" and piece.pool:
+                key, colour = pooled, look.FREE_IN_POOLS
             style = {"held": "line", "free": "hollow"}.get(piece.kind, "area")
             keys.setdefault(key, Key(key, colour, style=style))
-            stream = f", stream {piece.stream}" if piece.stream else ""
+            what = f"used, {key}" if is_used else piece.kind
+            what += f", stream {piece.stream}" if piece.stream else ""
+            what += f", in {piece.pool}" if piece.pool else ""
             values = (
                 piece.address - line.begin,
                 piece.address - line.begin + piece.size_bytes,
@@ -154,7 +160,7 @@ def _draw_rows(
                 0.9 if is_used else 0.25 if piece.kind == "free" else 0.06,
                 piece.first,
                 piece.end,
-                (f"used, {key}" if is_used else key) + stream,
+                what,
                 piece.size_bytes,
                 f"{piece.address:#x}",
                 piece.label,

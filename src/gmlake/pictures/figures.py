@@ -66,7 +66,8 @@ class Piece:
     """A range of addresses, at the moments from `first` to `end` - 1.
 
     kind: "used", "free", "held" (it holds others) or "absent". key: of a legend. label: its
-    description. before, behind: of a free piece, the neighbours that keep it from growing.
+    description. before, behind: of a free piece, the neighbours that keep it from growing. pool:
+    the name of its private pool; "" if it is in none.
     """
 
     address: int
@@ -79,6 +80,7 @@ class Piece:
     behind: str = ""
     first: int = 0
     end: int = 1
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,8 @@ class Block:
 
     site: where it was requested, one line; frames: the call path, innermost first, each
     "function  file:line". counts: how many there are from which moment on, as (moment, count);
-    empty if shown at one moment only. one_bytes: the size of each.
+    empty if shown at one moment only. one_bytes: the size of each. pool: the name of their private
+    pool; "" if they are in none.
     """
 
     size_bytes: int
@@ -210,6 +213,7 @@ class Block:
     stream: int = 0
     counts: tuple[tuple[int, int], ...] = ()
     one_bytes: int = 0
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -248,9 +252,23 @@ Figure: TypeAlias = "Timeline | AddressMap | Packing | Policies | Blocks | Momen
 
 
 @dataclass(frozen=True)
+class Summary:
+    """One of several devices in a line. says: its figures. group: that of its figures' run."""
+
+    name: str
+    says: str
+    group: int
+    is_refused: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
-    """A page: figures in the order in which they are drawn, and facts above them."""
+    """A page: figures in the order in which they are drawn, and facts above them.
+
+    summaries: of the devices, if there are several, in the order of their figures.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
     figures: tuple[Figure, ...] = field(default=())
+    summaries: tuple[Summary, ...] = ()

@@ -129,6 +129,7 @@ def _follows(row: Block) -> str:
 def _site(row: Block) -> str:
     where = [f"at {row.address:#x}"] if row.address and row.count == 1 else []
     where += [f"stream {row.stream}"] if row.stream else []
+    where += [f"in {row.pool}"] if row.pool else []
     lines = [escape(line) for line in row.frames] + where
     site = escape(row.site) or '<span class="none">not known</span>'
     if not lines:

@@ -32,6 +32,7 @@ PALETTE: Final = (
 """Colours for anything without a category, in turn."""
 
 FREE: Final = "#9aa1ab"
+FREE_IN_POOLS: Final = "#5f8c8a"
 RESERVED: Final = "#7d5bd0"
 OUT_OF_MEMORY: Final = "#d8323c"
 MARK: Final = "#868d98"

@@ -573,6 +573,13 @@
             setAxisOfAll();
         });
     }
+    // The frame of a notebook has no address of its own, so its links would lead to the notebook.
+    for (const link of document.querySelectorAll("nav a")) {
+        link.addEventListener("click", (event) => {
+            event.preventDefault();
+            document.querySelector(link.hash).scrollIntoView();
+        });
+    }
     document.querySelector("button[data-startup]")?.addEventListener("click", () => {
         isStartupShown = !isStartupShown;
         setAxisOfAll();

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gmlake.pictures.drawing import Key
-    from gmlake.pictures.figures import Figure, Report
+    from gmlake.pictures.figures import Figure, Report, Summary
 
 _DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
     Timeline: timeline.draw,
@@ -71,6 +71,7 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
 <body>
 <main>
 <h1>{title}</h1>
+{summaries}
 {facts}
 {axes}
 {figures}
@@ -139,12 +140,14 @@ def _fill(report: Report, sections: Sequence[str]) -> str:
     is_drawn = any("data-for=" in section for section in sections)
     runs = groupby(zip(report.figures, sections, strict=True), lambda pair: _group(pair[0]))
     devices = (
-        f'<div class="run" data-group="{group}">{"".join(section for _, section in pairs)}</div>'
+        f'<div class="run" id="run{group}" data-group="{group}">'
+        f"{''.join(section for _, section in pairs)}</div>"
         for group, pairs in runs
     )
     return _PAGE.format(
         title=escape(report.title),
         style=_resource("page.css"),
+        summaries=_summaries(report.summaries),
         facts=_facts(report.facts),
         axes=_AXES if any("data-run=" in section for section in sections) else "",
         figures="\n".join(devices),
@@ -165,6 +168,19 @@ def _library() -> str:
 
     script: str = INLINE.clone(components=["bokeh"]).js_raw[0]
     return script.replace("</script", "<\\/script")
+
+
+def _summaries(summaries: Sequence[Summary]) -> str:
+    """Return a line that leads to the part of each device."""
+    if not summaries:
+        return ""
+    bad = ' class="bad"'
+    links = (
+        f'<li><a href="#run{one.group}"{bad if one.is_refused else ""}>'
+        f"{escape(one.name)}: {escape(one.says)}</a></li>"
+        for one in summaries
+    )
+    return f'<nav aria-label="devices"><ul class="summaries">{"".join(links)}</ul></nav>'
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Timeline
+from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Summary, Timeline
 from gmlake.snapshots.classes import classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
-from gmlake.snapshots.moments import Playback, evenly
+from gmlake.snapshots.model import in_order
+from gmlake.snapshots.moments import Playback, counted, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.snapshots.sites import OwnLines
 from gmlake.trace.layout import Kind
@@ -48,24 +49,43 @@ def report_of_snapshot(source: Snapshot) -> Report:
     """Return the figures of a snapshot."""
     figures: list[Figure] = []
     facts: list[tuple[str, str]] = []
-    drawn = _drawn(source.devices)
+    summaries: list[Summary] = []
+    is_one = len(source.devices) == 1
+    drawn = in_order(source.devices)[:MOST_DEVICES]
     lines = OwnLines(source.sites)
     for one in drawn:
-        name = f"Device {one.device}: " if len(source.devices) > 1 else ""
+        name = "" if is_one else f"Device {one.device}: "
         facts += [(f"{name}{what}", value) for what, value in _facts(one)]
-        figures += _figures(one, lines, name, len(drawn))
+        seen, said = with_categories(one, lines)
+        turns = turning_points(seen.lives.live_bytes)
+        playback = Playback(seen, lines, turns[0])
+        figures += _figures(playback, turns, said, name, len(drawn))
+        if not is_one:
+            summaries.append(_summary(playback))
     left_out = len(source.devices) - len(drawn)
     if left_out:
         facts.append(("not drawn", f"{left_out:,} more devices; choose one with --device"))
-    return Report(source.name or "Memory", tuple(facts), tuple(figures))
+    return Report(source.name or "Memory", tuple(facts), tuple(figures), tuple(summaries))
 
 
-def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> Iterator[Figure]:
+def _summary(playback: Playback) -> Summary:
+    """Return one of several devices in a line."""
+    seen = playback.seen
+    state = playback.state_at(int(np.searchsorted(playback.rows, seen.peak.row)))
+    said = f"{format_size(seen.peak.live_bytes)} live at the peak"
+    if state.held_bytes is not None:
+        said += f", {format_size(state.held_bytes)} held"
+    refused = len(seen.refusals)
+    said += f", {counted(refused, 'request') if refused else 'nothing'} refused"
+    return Summary(f"Device {seen.device}", said, seen.device + 1, is_refused=refused > 0)
+
+
+def _figures(
+    playback: Playback, turns: tuple[NDArray[np.int64], int], said: str, name: str, devices: int
+) -> Iterator[Figure]:
     """Yield the pictures of one device, all about the moment that matters first."""
+    seen = playback.seen
     group = seen.device + 1
-    seen, said = with_categories(seen, lines)
-    turns = turning_points(seen.lives.live_bytes)
-    playback = Playback(seen, lines, turns[0])
     classes = classes_of(seen, playback.owners, np.union1d(playback.shown_ids, seen.peak.ids))
     if len(seen.events) or len(playback.shown_ids):
         yield playback.describe(f"{name}what memory held", group)
@@ -84,12 +104,6 @@ def _figures(seen: DeviceSnapshot, lines: OwnLines, name: str, devices: int) -> 
     )
     if packing is not None:
         yield packing
-
-
-def _drawn(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
-    """Return the devices to draw, in their order: those with the most memory or events."""
-    busiest = sorted(devices, key=lambda one: -len(one.events) - len(one.ranges))
-    return sorted(busiest[:MOST_DEVICES], key=lambda one: one.device)
 
 
 def _with_short_paths(blocks: Blocks, most: int) -> Blocks:
@@ -298,14 +312,17 @@ def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int 
 def merged_blocks(
     playback: Playback, ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Merge blocks of one place, size, category and stream into groups.
+    """Merge blocks of one place, size, category, stream and pool into groups.
 
     Return the group of each block, and for each group the place among `ids` of the block that
     represents it, and how many of it are live at the moment that matters.
     """
     seen, shown, lives = playback.seen, playback.shown, playback.seen.lives
     key = np.zeros(len(ids), np.int64)
-    for column in (lives.requested_bytes, lives.site, seen.categories, lives.stream):
+    for column in (
+        *(lives.requested_bytes, lives.site, seen.categories, lives.stream),
+        playback.block_pools,
+    ):
         values, place = distinct(column[ids])
         if len(values) > 1:
             key = (
@@ -356,6 +373,7 @@ def block_row(
         frames=lines.frames(site),
         address=int(lives.address[number]) if count == 1 else 0,
         stream=int(lives.stream[number]),
+        pool=playback.pool_name(int(playback.block_pools[number])),
         counts=counts,
         one_bytes=int(lives.size_bytes[number]),
     )

@@ -68,6 +68,7 @@ _PART: Final = np.dtype(
         ("before", "<i8"),
         ("behind", "<i8"),
         ("stream", "<u8"),
+        ("pool", "<u4"),
     ]
 )
 
@@ -82,6 +83,7 @@ def _held(playback: Playback) -> NDArray[np.void]:
         table[name] = playback.held[name][chosen]
     table["end"] = table["begin"] + size[playback.held["range"][chosen]].astype(np.int64)
     table["first"], table["last"], table["number"] = first[chosen], end[chosen], chosen
+    table["pool"] = playback.held_pools[chosen]
     return table
 
 
@@ -93,6 +95,7 @@ def _used(playback: Playback) -> NDArray[np.void]:
     table["begin"], table["end"] = playback.places.begin[chosen], playback.places.end[chosen]
     table["first"], table["last"] = playback.first[block[chosen]], playback.end[block[chosen]]
     table["stream"] = playback.seen.lives.stream[block[chosen]]
+    table["pool"] = playback.block_pools[block[chosen]]
     return table
 
 
@@ -101,7 +104,7 @@ def _free(playback: Playback) -> NDArray[np.void]:
     tables = [np.zeros(0, _PART)]
     for moment, free in enumerate(playback.free):
         one = np.zeros(len(free.begin), _PART)
-        for name in ("begin", "end", "before", "behind", "stream"):
+        for name in ("begin", "end", "before", "behind", "stream", "pool"):
             one[name] = getattr(free, name)
         one["first"] = moment
         tables.append(one)
@@ -145,15 +148,13 @@ def _piece(playback: Playback, classes: Classes, row: NDArray[np.void]) -> Piece
         before, behind = (_neighbour(playback, int(row[name])) for name in ("before", "behind"))
     else:
         label = f"held since {playback.when(int(playback.held['born'][row['number']]))}"
-        pool = int(playback.held_pools[row["number"]])
-        if pool:
-            label += f", of the private pool {playback.seen.trace.pools[pool - 1]}"
     return Piece(
         address=int(row["begin"]),
         size_bytes=size,
         kind=("held", "used", "free")[kind],
         key=key,
         stream=int(row["stream"]),
+        pool=playback.pool_name(int(row["pool"])),
         label=label,
         before=before,
         behind=behind,

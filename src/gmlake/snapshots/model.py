@@ -15,6 +15,8 @@ from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
 from gmlake.trace.layout import Kind, Records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from gmlake.trace.trace import Trace
@@ -154,6 +156,12 @@ class DeviceSnapshot:
         )
 
     @property
+    def refusals(self) -> Records:
+        """The requests that were refused, among the events."""
+        found: Records = self.events[self.events["kind"] == Kind.OOM]
+        return found
+
+    @property
     def live_bytes(self) -> int:
         """The bytes of live blocks, each rounded up to 512."""
         counted = self.counters.get("live_bytes")
@@ -213,6 +221,16 @@ class DeviceSnapshot:
 def fragmentation_of(free_bytes: int, largest_bytes: int) -> float:
     """Return the share of free memory that one request cannot get; 0 if nothing is free."""
     return 1.0 - min(largest_bytes, free_bytes) / free_bytes if free_bytes else 0.0
+
+
+def in_order(devices: Iterable[DeviceSnapshot]) -> list[DeviceSnapshot]:
+    """Return the devices: that of the first refusal first, and the others by their peaks."""
+
+    def place(seen: DeviceSnapshot) -> tuple[int, int, int]:
+        times = seen.refusals["time_ns"]
+        return 0 if len(times) else 1, int(times[0]) if len(times) else 0, -seen.peak.live_bytes
+
+    return sorted(devices, key=place)
 
 
 def name_ranges(seen: DeviceSnapshot) -> None:

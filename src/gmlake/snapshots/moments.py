@@ -13,6 +13,7 @@ from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
 from gmlake.snapshots.held import held_over, places_of
 from gmlake.snapshots.model import SpanKind, fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.pool_names import in_pools, private_pools
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 from gmlake.units import format_size, format_time
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Numbers
     from gmlake.snapshots.held import Places
     from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]
@@ -221,6 +223,25 @@ class Playback:
         return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
 
     @cached_property
+    def pools(self) -> tuple[PrivatePool, ...]:
+        """The private pools, in the order of their numbers."""
+        return private_pools(self.seen, self.lines)
+
+    def pool(self, number: int) -> PrivatePool | None:
+        """Return the private pool of a number; None for 0."""
+        return self.pools[number - 1] if number else None
+
+    def pool_name(self, number: int) -> str:
+        """Return the name of the private pool of a number; "" for 0."""
+        pool = self.pool(number)
+        return pool.name if pool else ""
+
+    @cached_property
+    def block_pools(self) -> NDArray[np.uint32]:
+        """The number of the private pool of each block; 0: none."""
+        return self.seen.trace.block_pools
+
+    @cached_property
     def held_pools(self) -> NDArray[np.uint32]:
         """The number of the private pool of each row of `held`; 0: none."""
         trace, born = self.seen.trace, self.held["born"]
@@ -365,6 +386,8 @@ class Playback:
                 says.append(self._why(row, free))
         if most := self.owners.most_of(self.live_at(number), row):
             says.append(most)
+        if free is not None and self.pools:
+            says += self._in_pools(number, free)
         if free is not None:
             if stranded:
                 says.append(_most_of_it(stranded[0], int(free.sizes[free.is_stranded].sum())))
@@ -372,6 +395,19 @@ class Playback:
         seconds = None if self.seconds is None else float(self.seconds[max(row, 0)])
         name = self.name(number)
         return Moment(row, name, tuple(says), state.live_bytes, stranded, seconds), free
+
+    def _in_pools(self, number: int, free: Free) -> list[str]:
+        """Say how much of what is held lies in private pools; nothing if none does."""
+        held = self.held_at(number)
+        sizes = (self.held["end"] - self.held["begin"])[held]
+        sums = np.bincount(self.held_pools[held], sizes, minlength=1)[1:].astype(np.int64)
+        if not sums.any():
+            return []
+        said = f"Private pools hold {format_size(int(sums.sum()))}"
+        if idle := int(free.sizes[free.pool > 0].sum()):
+            said += f", {format_size(idle)} of it free"
+        holding = np.flatnonzero(sums).tolist()
+        return [f"{said}: {in_pools((self.pools[one], int(sums[one])) for one in holding)}."]
 
     def _what(self, row: int) -> str:
         if row < 0:
@@ -383,6 +419,7 @@ class Playback:
         size, kind = int(event["size_bytes"]), int(event["kind"])
         name = self.lines.name(int(self.seen.event_sites[row]))
         asked = f", asked for at {name}" if name else ""
+        asked += f", in {pool}" if (pool := self.pool_name(int(event["pool"]))) else ""
         if kind == Kind.OOM:
             return f"Refused: {format_size(size)}{asked}."
         done = _DONE.get(kind, "")
@@ -434,15 +471,15 @@ class Playback:
         is_fitting = free.sizes >= wanted
         if self._joins or not is_fitting.any():
             said = f"It did not fit: {format_size(total)} were free, but in "
-            said += _count(len(free.sizes), "piece")
+            said += counted(len(free.sizes), "piece")
             return f"{said}." if self._joins else f"{said}; a request needs one."
         is_right = free.stream == event["stream"]
         is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
         is_usable = is_fitting & is_right
         if is_usable.any() and (free.pool[is_usable] != event["pool"]).all():
-            pool = int(free.pool[np.argmax(is_usable)])
-            place = f"in the private pool {self.seen.trace.pools[pool - 1]}"
-            return f"A piece was large enough, but {place if pool else 'outside of the pool'}."
+            pool = self.pool_name(int(free.pool[np.argmax(is_usable)]))
+            place = f"in {pool}" if pool else f"outside of {self.pool_name(int(event['pool']))}"
+            return f"A piece was large enough, but {place}."
         if is_usable.any():
             return "A piece was large enough; why it was not taken is not recorded."
         return (
@@ -508,7 +545,8 @@ def _note(moments: int, events: int) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Return so many of something in words."""
     return f"one {what}" if number == 1 else f"{number:,} {what}s"
 
 
@@ -519,7 +557,7 @@ def _most_of_it(first: Stranded, total: int) -> str:
     part = part if first.kept_bytes < total else f"All {format_size(total)} in pieces lie"
     return (
         f"{part} beside "
-        f"{_count(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
+        f"{counted(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
         f"all, the first since {first.since}."
     )
 

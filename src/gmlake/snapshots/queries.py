@@ -5,7 +5,7 @@ The figures are those of the page: the same moments, states, owners, categories 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,11 +17,12 @@ from gmlake.snapshots.asking import check_moment
 from gmlake.snapshots.classes import distinct
 from gmlake.snapshots.figures_of import block_row, merged_blocks
 from gmlake.snapshots.inferred import with_categories
+from gmlake.snapshots.model import in_order
 from gmlake.snapshots.moments import Playback, key_row
 from gmlake.snapshots.peaks import BEFORE
+from gmlake.snapshots.pool_names import OUTSIDE, pool_keys
 from gmlake.snapshots.sites import OwnLines, Site
 from gmlake.tables import Printed, new_table
-from gmlake.trace.layout import Kind
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     Key = tuple[object, ...]
 
 QUERY_SCHEMA: Final = "gmlake.query/1"
-
-_OUTSIDE: Final = "outside of private pools"
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     at: a moment as check_moment() takes it; "": the one that the page shows first.
     """
     count = len(seen.events)
-    if at == "refusal" and not _refused(seen):
+    if at == "refusal" and not len(seen.refusals):
         msg = f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
         raise ValueError(msg)
     if at in ("", "refusal"):
@@ -249,20 +248,6 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     return row
 
 
-def _refused(seen: DeviceSnapshot) -> bool:
-    return bool((seen.events["kind"] == Kind.OOM).any())
-
-
-def in_order(devices: tuple[DeviceSnapshot, ...]) -> list[DeviceSnapshot]:
-    """Return the devices: that of the first refusal first, and the others by their peaks."""
-
-    def place(seen: DeviceSnapshot) -> tuple[int, int, int]:
-        times = seen.events["time_ns"][seen.events["kind"] == Kind.OOM]
-        return 0 if len(times) else 1, int(times[0]) if len(times) else 0, -seen.peak.live_bytes
-
-    return sorted(devices, key=place)
-
-
 def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSnapshot]:
     """Return the devices that an answer is about. Raises ValueError if there is none."""
     known = ", ".join(str(one.device) for one in seen.devices) or "none"
@@ -274,7 +259,7 @@ def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSn
         msg = f"each device has events of its own; choose one with --device: {known}"
         raise ValueError(msg)
     if at == "refusal" and device is None:
-        refused = [one for one in found if _refused(one)]
+        refused = [one for one in found if len(one.refusals)]
         if not refused:
             msg = "nothing was refused in this recording; --at peak is its fullest moment"
             raise ValueError(msg)
@@ -332,14 +317,11 @@ def _by_stream(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
 
 
 def _by_pool(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
-    trace = playback.seen.trace
-
     def name(number: int) -> tuple[str, dict[str, Any]]:
-        pool = trace.pools[number - 1] if number else None
-        key = f"private pool {pool}" if pool else _OUTSIDE
-        return key, {"pool": list(pool) if pool else None}
+        return playback.pool_name(number) or OUTSIDE, pool_keys(playback.pool(number))
 
-    return _by_number(playback, trace.block_pools, name)
+    for row in _by_number(playback, playback.block_pools, name):
+        yield replace(row, id=tuple(row.more["pool"] or ()))
 
 
 def _by_device(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
@@ -349,15 +331,14 @@ def _by_device(playback: Playback, _sites: dict[int, Site]) -> Iterator[Row]:
 
 
 def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
-    """Yield blocks of one place, size, category and stream, as the page's table has them."""
+    """Yield blocks of one place, size, category, stream and pool, as the page's table has them."""
     seen, ids = playback.seen, playback.shown_ids
     _, one, count = merged_blocks(playback, ids)
-    pools = seen.trace.block_pools
     for place, number in zip(ids[one].tolist(), count.tolist(), strict=True):
         row = block_row(playback, place, number)
         at = int(seen.lives.site[place])
         site = sites.get(at, Site())
-        pool = int(pools[place])
+        pool = pool_keys(playback.pool(int(playback.block_pools[place])))
         more = {
             "line": playback.lines.line(at),
             "scope": site.scope,
@@ -365,12 +346,12 @@ def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
             "frames": list(row.frames),
             "category": row.category,
             "stream": row.stream,
-            "pool": list(seen.trace.pools[pool - 1]) if pool else None,
+            **pool,
             "one_bytes": row.one_bytes,
             "address": row.address,
         }
         key = row.site or "not known"
-        identity = key, row.one_bytes, row.category, row.stream
+        identity = key, row.one_bytes, row.category, row.stream, tuple(pool["pool"] or ())
         yield Row(key, row.size_bytes, row.count, identity, more)
 
 

@@ -131,7 +131,7 @@ def test_an_owner_is_a_row_of_the_pages_table(file: Path, capsys: Any) -> None:
         ("line", [("train.py:7 in step()", 50), ("train.py:9 in loss()", 10)]),
         ("category", [("unknown", 60)]),
         ("stream", [("stream 3", 40), ("stream 0", 20)]),
-        ("pool", [("outside of private pools", 50), ("private pool (0, 2)", 10)]),
+        ("pool", [("outside of private pools", 50), ("MemPool (0, 2), gone at the end", 10)]),
         ("device", [("device 0", 60)]),
     ],
 )
@@ -255,6 +255,34 @@ def test_the_table_of_a_comparison(file: Path, later: Path, capsys: Any) -> None
     assert "+3.00 MiB 3 more" in said
 
 
+def test_pools_are_compared_by_their_ids_and_say_their_kind(tmp_path: Path, capsys: Any) -> None:
+    """What tells the kind may lie in one recording alone."""
+    paths = []
+    for name, stream in (("a", 9), ("b", 0)):
+        held = [alloc(BASE, MIB, stream=stream, pool_id=(0, 3)), alloc(BASE + MIB, 2 * MIB)]
+        held.append(alloc(BASE + 8 * MIB, 4 * MIB, stream=9, pool_id=(2, 0)))
+        paths.append(tmp_path / f"{name}.pickle")
+        paths[-1].write_bytes(pickle.dumps({"segments": [], "device_traces": [held]}, 4))
+    (one,) = asked(capsys, "compare", *paths, "--by", "pool")["comparisons"]
+    assert {(row["key"], row["what"]) for row in one["rows"]} == {
+        ("MemPool (0, 3)", "same"),
+        ("outside of private pools", "same"),
+        ("graph pool (2, 0)", "same"),
+    }
+    alike = [alloc(BASE + n * MIB, MIB, stream=9, pool_id=(n, 0)) for n in range(1, 3)]
+    paths[1].write_bytes(pickle.dumps({"segments": [], "device_traces": [alike]}, 4))
+    (one,) = asked(capsys, "compare", paths[1], paths[1], "--by", "owner")["comparisons"]
+    assert [row["pool"] for row in one["rows"]] == [[1, 0], [2, 0]]
+    for by in ("pool", "owner"):
+        rows = query(capsys, paths[0], "--by", by)["rows"]
+        told = [tuple(row[key] for key in OF_POOL.split()) for row in rows]
+        assert told == [
+            ([2, 0], "graph", True, None),
+            (None, None, None, None),
+            ([0, 3], None, False, None),
+        ]
+
+
 def test_two_moments_of_one_recording(file: Path, capsys: Any) -> None:
     report = asked(capsys, "compare", f"{file}@peak", f"{file}@end", "--device", 0)
     assert (report["before"]["at"], report["after"]["at"]) == ("peak", "end")
@@ -373,6 +401,7 @@ TYPES = {
     "number": (int, float),
     "list": list,
     "object": dict,
+    "boolean": bool,
     "null": type(None),
 }
 
@@ -399,7 +428,9 @@ def found(value: object, name: str = "") -> list[tuple[str, object]]:
 
 
 def is_a(value: object, kinds: tuple[Any, ...]) -> bool:
-    return not isinstance(value, bool) and any(isinstance(value, kind) for kind in kinds)
+    return any(
+        isinstance(value, kind) for kind in kinds if isinstance(value, bool) is (kind is bool)
+    )
 
 
 def test_the_json_of_a_query_is_as_documented(file: Path, later: Path, capsys: Any) -> None:
@@ -433,7 +464,8 @@ SAME_KEYS = """
 device moment live_bytes blocks held_bytes free_bytes largest_free_bytes fragmentation
 refused_bytes device_free_bytes others_bytes note
 """
-OF_OWNER = "line scope phase frames category stream pool one_bytes address"
+OF_POOL = "pool pool_kind pool_is_sure pool_at_end"
+OF_OWNER = f"line scope phase frames category stream {OF_POOL} one_bytes address"
 
 
 def test_the_keys_of_a_query_stay(file: Path, capsys: Any) -> None:

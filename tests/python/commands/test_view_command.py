@@ -13,7 +13,7 @@ import pytest
 
 import gmlake
 from gmlake.commands import main
-from recording import pairs
+from recording import BASE, MIB, alloc, pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +60,14 @@ def test_policies_are_added_on_demand(folder: Path) -> None:
     assert main(["view", "run.gmtrace", "--replay", "caching,stitch"]) == 0
     assert titles(folder / "run.html")[-1] == "policies side by side, on the same requests"
     assert "gmlake-paper" not in (folder / "run.html").read_text(encoding="utf-8")
+
+
+def test_policies_of_several_devices_are_in_the_order_of_the_page(folder: Path) -> None:
+    traces = [[alloc(BASE, size * MIB)] for size in (1, 3)]
+    (folder / "two.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": traces}, 4))
+    assert main(["view", "two.pickle", "--replay", "caching"]) == 0
+    said = [title for title in titles(folder / "two.html") if "policies" in title]
+    assert [title.partition(":")[0] for title in said] == ["Device 1", "Device 0"]
 
 
 @pytest.mark.parametrize(

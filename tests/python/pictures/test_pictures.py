@@ -26,11 +26,13 @@ from gmlake.pictures.figures import (
     Policies,
     Report,
     Stranded,
+    Summary,
     Timeline,
     View,
 )
 from gmlake.pictures.folding import Finder, Line, fold
 from gmlake.trace import REQUEST, Kind, Trace
+from recording import BASE, MIB, alloc, block, event, free, load, segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,11 +118,67 @@ def test_a_page_names_no_other_file_and_allows_none() -> None:
     assert len(page.encode()) < 2 << 20
 
 
+def three_devices() -> dict[str, Any]:
+    """Device 0 holds 10 MiB; device 1 is fuller; device 2 holds least, and was refused twice."""
+    traces = [
+        [event("segment_alloc", at, size * MIB), alloc(at, size * MIB)]
+        for at, size in ((BASE, 10), (BASE + (1 << 36), 30), (BASE + (2 << 36), 5))
+    ]
+    traces[2] += 2 * [{**event("oom", 0, 500 * MIB), "device_free": MIB}]
+    segments = []
+    for device, (held, *_) in enumerate(traces):
+        at, size = held["addr"], held["size"]
+        segments.append(segment(at, size, [block(at, size, size)], device=device))
+    return {"segments": segments, "device_traces": traces, "allocator_settings": {}}
+
+
+def test_the_device_that_was_refused_comes_first_then_the_fullest(tmp_path: Path) -> None:
+    made = load(tmp_path, three_devices()).report()
+    told = [one for one in made.figures if isinstance(one, Moments)]
+    assert [one.title.partition(":")[0] for one in told] == ["Device 2", "Device 1", "Device 0"]
+    assert [name for name, _ in made.facts if "peak" in name] == [
+        f"Device {device}: live at the peak" for device in (2, 1, 0)
+    ]
+    assert [(one.name, one.says, one.group, one.is_refused) for one in made.summaries] == [
+        ("Device 2", "5.00 MiB live at the peak, 5.00 MiB held, 2 requests refused", 3, True),
+        ("Device 1", "30.0 MiB live at the peak, 30.0 MiB held, nothing refused", 2, False),
+        ("Device 0", "10.0 MiB live at the peak, 10.0 MiB held, nothing refused", 1, False),
+    ]
+
+
+def test_what_was_held_is_of_the_peak_and_left_out_where_it_is_not_recorded(
+    tmp_path: Path,
+) -> None:
+    data = three_devices()
+    data["device_traces"][0] += [free(BASE, 10 * MIB), event("segment_free", BASE, 10 * MIB)]
+    data["segments"] = []
+    data["device_traces"][1] = data["device_traces"][1][1:]
+    says = {one.name: one.says for one in load(tmp_path, data).report().summaries}
+    assert says["Device 0"] == "10.0 MiB live at the peak, 10.0 MiB held, nothing refused"
+    assert says["Device 1"] == "30.0 MiB live at the peak, nothing refused"
+
+
+@needs_bokeh
+def test_a_line_on_top_leads_to_each_device(tmp_path: Path) -> None:
+    made = load(tmp_path, three_devices()).report()
+    page = render_page(made)
+    links = re.findall(r'<a href="#(\w+)"([^>]*)>(.*?)</a>', page)
+    assert [text for _, _, text in links] == [f"{one.name}: {one.says}" for one in made.summaries]
+    assert [style for _, style, _ in links] == [' class="bad"', "", ""]
+    for place, _, text in links:
+        part = page[page.index(f'id="{place}"') :]
+        assert part[part.index("<h2") :].partition(">")[2].startswith(text.partition(":")[0])
+    data = three_devices()
+    data["device_traces"], data["segments"] = data["device_traces"][:1], data["segments"][:1]
+    assert "<nav" not in render_page(load(tmp_path, data).report())
+
+
 @needs_bokeh
 def test_hostile_names_make_no_element() -> None:
     def page(name: str) -> str:
         made = (moments, timeline, packing, address_map, policies, blocks)
-        return render_page(Report(name, ((name, name),), tuple(one(name) for one in made)))
+        figures = tuple(one(name) for one in made)
+        return render_page(Report(name, ((name, name),), figures, (Summary(name, name, 1),)))
 
     plain = [tag for tag, _ in Elements(page("name")).found]
     hostile = Elements(page(HOSTILE)).found

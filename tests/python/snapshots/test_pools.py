@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +13,22 @@ from hypothesis import strategies as st
 
 import gmlake
 from gmlake import Trace, TraceError, _core
-from gmlake.pictures.figures import AddressMap, Moments
+from gmlake.pictures import address_map
+from gmlake.pictures.figures import AddressMap, Blocks, Moments
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.opening import read_recording
+from gmlake.snapshots.pool_names import private_pools
+from gmlake.snapshots.sites import OwnLines
 from gmlake.trace import Kind
 from gmlake.trace.layout import MAX_POOLS
-from recording import BASE, FAR, MIB, alloc, block, event, figure, free, segment, snapshot
+from recording import BASE, FAR, MIB, alloc, block, event, figure, free, load, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+needs_bokeh = pytest.mark.skipif(
+    find_spec("bokeh") is None, reason="Bokeh is not installed: pip install 'gmlake[view]'"
+)
 
 GRAPH = (1, 0)
 MEM_POOL = (0, 7)
@@ -331,22 +339,107 @@ def test_a_lakes_own_recording_knows_pools_that_it_has() -> None:
 # ---- seen
 
 
-def test_the_map_names_the_pool_of_what_is_held() -> None:
-    drawn = figure(gmlake.report_of(Trace.from_snapshot(named())), AddressMap)
-    held = {
-        piece.address: piece.label for row in drawn.rows for piece in row if piece.kind == "held"
-    }
-    assert held[BASE].endswith("of the private pool (0, 7)")
-    assert held[BASE + 64 * MIB].endswith("of the private pool (1, 0)")
-    assert "pool" not in held[BASE + 96 * MIB]
+TREES = {"name": "run", "filename": "/env/torch/_inductor/cudagraph_trees.py", "line": 3}
+GRAPHS = {"name": "make_graphed_callables", "filename": r"C:\env\torch\cuda\graphs.py", "line": 3}
+OWN = {"name": "step", "filename": "/home/me/mytorch/cuda/graphs.py", "line": 3}
+
+
+@pytest.mark.parametrize(
+    ("pool", "stream", "frames", "told"),
+    [
+        ((4, 0), 9, [OWN], ("graph pool (4, 0)", True)),
+        ((0, 2), 0, [OWN], ("MemPool (0, 2)", True)),
+        ((0, 2), 9, [OWN], ("MemPool or graph pool (0, 2)", False)),
+        ((0, 2), 9, [TREES, OWN], ("graph pool (0, 2), most likely", False)),
+        ((0, 2), 9, [OWN, GRAPHS], ("graph pool (0, 2), most likely", False)),
+        ((0, 2), 0, [OWN, GRAPHS], ("MemPool or graph pool (0, 2)", False)),
+    ],
+)
+def test_a_pool_is_named_by_its_kind(
+    tmp_path: Path, pool: Any, stream: int, frames: list[Any], told: tuple[str, bool]
+) -> None:
+    outside = [alloc(FAR, MIB, frames=[TREES], pool_id=(0, 0)), alloc(FAR << 1, MIB, stream=0)]
+    for wanted in (pool, (0, 9)):  # what is allocated in one tells nothing of another
+        events = [alloc(BASE, 3 * MIB, pool_id=pool, stream=stream, frames=frames), *outside]
+        parts = [held(BASE, 20 * MIB, pool, stream=stream)]
+        parts.append(held(BASE + 64 * MIB, 20 * MIB, (0, 9), stream=7))
+        seen = load(tmp_path, snapshot(events, parts))
+        found = {one.id: one for one in private_pools(seen[0], OwnLines(seen.sites))}[wanted]
+        expected = told if wanted == pool else ("MemPool or graph pool (0, 9)", False)
+        assert (found.name, found.is_sure, found.at_end) == (*expected, True)
+
+
+def test_a_pool_of_idle_segments_is_told_by_their_stream(tmp_path: Path) -> None:
+    idle = segment(BASE, 20 * MIB, [block(BASE, 20 * MIB)], segment_pool_id=MEM_POOL)
+    seen = load(tmp_path, snapshot([], [idle]))
+    (found,) = private_pools(seen[0], OwnLines({}))
+    assert found.name == "MemPool (0, 7)"
+
+
+def test_a_pool_that_is_gone_at_the_end_is_said_to_be(tmp_path: Path) -> None:
+    seen = load(tmp_path, named())
+    said = [one.name for one in private_pools(seen[0], OwnLines({}))]
+    assert said == ["MemPool (0, 7), gone at the end", "graph pool (1, 0)"]
+    events = [event("segment_alloc", BASE, MIB, pool_id=GRAPH), alloc(BASE, MIB, pool_id=GRAPH)]
+    events += [free(BASE, MIB), event("segment_free", BASE, MIB, pool_id=GRAPH)]
+    (found,) = private_pools(load(tmp_path, snapshot(events))[0], OwnLines({}))
+    assert found.at_end is False
+    unknown = load(tmp_path, snapshot([alloc(BASE, MIB, pool_id=MEM_POOL)]))
+    (found,) = private_pools(unknown[0], OwnLines({}))
+    assert (found.name, found.at_end) == ("MemPool (0, 7)", None)
+
+
+def test_a_page_says_what_private_pools_hold_the_largest_first(tmp_path: Path) -> None:
+    sizes = (30, 50, 20, 70, 10, 40)
+    events: list[Any] = []
+    parts = [held(FAR, 90 * MIB, (0, 0))]
+    for number, size in enumerate(sizes, 1):
+        at = BASE + number * (1 << 30)
+        events += [event("segment_alloc", at, size * MIB, pool_id=(number, 0))]
+        events += [alloc(at, MIB, pool_id=(number, 0))]
+        parts.append(held(at, size * MIB, (number, 0)))
+    moments = figure(load(tmp_path, snapshot(events, parts)).report(), Moments)
+    says = {moment.at: moment.says for moment in moments.moments}
+    assert says[11][-2] == (
+        "Private pools hold 220 MiB, 214 MiB of it free: 70.0 MiB in graph pool (4, 0); 50.0 MiB "
+        "in graph pool (2, 0); 40.0 MiB in graph pool (6, 0); 30.0 MiB in graph pool (1, 0); "
+        "30.0 MiB in 2 more."
+    )
+    assert "1.00 MiB allocated, in graph pool (1, 0)." in says[1][0]
+    assert not any("rivate pools" in said for said in says[-1])
+
+
+def test_the_map_and_the_table_name_the_pool_of_each_piece(tmp_path: Path) -> None:
+    made = load(tmp_path, named()).report()
+    pieces = [piece for row in figure(made, AddressMap).rows for piece in row]
+    pools = {(piece.kind, piece.address): piece.pool for piece in pieces}
+    gone, graph = "MemPool (0, 7), gone at the end", "graph pool (1, 0)"
+    at = BASE + 64 * MIB
+    assert pools[("held", BASE)] == pools[("used", BASE)] == pools[("free", BASE)] == gone
+    assert pools[("held", at)] == pools[("used", at)] == pools[("free", at + MIB)] == graph
+    assert not {pool for (_, address), pool in pools.items() if address >= BASE + 96 * MIB} - {""}
+    rows = {(row.size_bytes, row.pool) for row in figure(made, Blocks).rows if row.count}
+    assert rows == {(MIB, graph), (MIB, "")}  # of one place and size
+
+
+@needs_bokeh
+def test_free_memory_of_pools_has_a_key_of_its_own(tmp_path: Path) -> None:
+    def labels(document: dict[str, Any]) -> list[str]:
+        drawn = address_map.draw(figure(load(tmp_path, document).report(), AddressMap))
+        return [key.label for key in drawn.keys if "free" in key.label]
+
+    assert set(labels(named())) == {"free in private pools", "free"}
+    at = BASE + 64 * MIB
+    events = [event("segment_alloc", at, 20 * MIB), alloc(at, MIB)]
+    assert labels(snapshot(events, [held(at, 20 * MIB, GRAPH)])) == ["free in graph pool (1, 0)"]
 
 
 @pytest.mark.parametrize(
     ("pool", "said"),
     [
         (GRAPH, "large enough; why it was not taken"),
-        ((0, 0), "large enough, but in the private pool (1, 0)."),
-        (MEM_POOL, "large enough, but in the private pool (1, 0)."),
+        ((0, 0), "large enough, but in graph pool (1, 0)"),
+        (MEM_POOL, "large enough, but in graph pool (1, 0)"),
     ],
 )
 def test_a_page_says_that_free_memory_was_of_another_pool(pool: Any, said: str) -> None:
@@ -360,3 +453,15 @@ def test_a_page_says_that_free_memory_was_of_another_pool(pool: Any, said: str) 
     report = gmlake.report_of(Trace.from_snapshot(snapshot(events)))
     moments = figure(report, Moments)
     assert said in moments.moments[moments.shown].says[1]
+
+
+def test_a_page_says_that_free_memory_was_outside_of_the_pool() -> None:
+    events = [
+        event("segment_alloc", BASE, 100 * MIB),
+        alloc(BASE, 40 * MIB),
+        {**event("oom", 0, 50 * MIB), "device_free": MIB, "pool_id": GRAPH},
+    ]
+    moments = figure(gmlake.report_of(Trace.from_snapshot(snapshot(events))), Moments)
+    says = moments.moments[moments.shown].says
+    assert says[0].startswith("Refused: 50.0 MiB, in graph pool (1, 0)")
+    assert says[1].startswith("A piece was large enough, but outside of graph pool (1, 0)")
