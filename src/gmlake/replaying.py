@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,13 +15,15 @@ from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import check_knobs, parse_capacity, word_of
-from gmlake.snapshots.opening import load_trace
+from gmlake.snapshots.opening import as_trace
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
+    import os
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.refusals import Refusal
@@ -214,8 +215,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     DriverError if the driver is not there.
     """
     check_knobs(knobs)
-    if isinstance(trace, (str, os.PathLike)):
-        trace = load_trace(os.fspath(trace))
+    trace = as_trace(trace)
     trace.check()
     is_roomy = capacity is None and driver == "sim"
     if is_roomy:

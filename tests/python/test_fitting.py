@@ -61,6 +61,16 @@ def pieces() -> list[dict[str, Any]]:
     return [*events, alloc(BASE + 1000 * MIB, 450 * MIB)]
 
 
+def test_paths_are_read_as_their_traces(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.pickle", tmp_path / "two.pickle"]
+    for path in paths:
+        path.write_bytes(pickle.dumps(snapshot(pieces()), 4))
+    both = gmlake.fit([paths[0], str(paths[1])], policies="stitch").needs
+    assert [need.trace for need in both] == ["one.pickle", "two.pickle"]
+    assert gmlake.fit(str(paths[0]), policies="stitch").needs == both[:1]
+    assert both[:1] == gmlake.fit(gmlake.load_trace(paths[0]), policies="stitch").needs
+
+
 def serves(trace: Trace, policy: str, capacity: int) -> bool:
     (result,) = gmlake.replay(trace, policy, capacity).results
     return result.first_refused is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import time
 from itertools import pairwise
@@ -16,7 +17,7 @@ from gmlake.snapshots import SpanKind
 from gmlake.snapshots.capture import capture, providers
 from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
-from recording import figure
+from recording import BASE, alloc, figure, snapshot
 from snapshot_programs import MIB, busy_lake
 
 if TYPE_CHECKING:
@@ -282,9 +283,20 @@ def test_replays_have_figures() -> None:
         gmlake.report_of(3)  # type: ignore[arg-type]
 
 
+def test_a_snapshot_is_a_sequence_of_its_devices(tmp_path: Path) -> None:
+    data = snapshot([alloc(BASE, 1)])
+    data["device_traces"] += [[], [alloc(BASE, 2)]]
+    path = tmp_path / "two.pickle"
+    path.write_bytes(pickle.dumps(data, 4))
+    seen = gmlake.Snapshot.load(path)
+    assert [device.device for device in seen] == [0, 2]
+    assert len(seen) == 2
+    assert list(seen) == [seen[0], seen[2]]
+
+
 def test_nothing_is_held_where_pytorch_was_not_served() -> None:
     seen = gmlake.snapshot()
-    assert seen.devices == ()
+    assert list(seen) == []
     assert "no memory" in str(gmlake.memory_summary())
     with pytest.raises(ValueError, match="device 0"):
         gmlake.snapshot(0)
