@@ -766,10 +766,12 @@ TEST(a_request_that_is_tried_is_no_refusal)
     release(allocate(MIB, 0));
     gml_address address = 0;
     gml_lake *lake = gml_torch_lake(0);
-    CHECK_STATUS(gml_lake_request(lake, 80 * MIB, 0, false, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_lake_try(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
     CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 0);
-    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    gml_lake_refuse(lake, 80 * MIB, 0);
     CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 1);
+    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 2);
 }
 
 TEST(a_refusal_during_a_capture_says_so)
