@@ -6,6 +6,7 @@
  * and before any memory is released to the device.
  */
 #include "base/rounding.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "core/mapping.h"
 #include "gmlake_elastic.h"
@@ -509,9 +510,9 @@ resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahe
               bool is_final)
 {
     if (size_bytes > of->size_bytes) {
-        return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                               "%" PRIu64 " bytes asked for of an elastic buffer of %" PRIu64,
-                               size_bytes, of->size_bytes);
+        return gml_driver_fail(
+            lake->driver, GML_INVALID_ARGUMENT, "%s asked for of an elastic buffer of %s",
+            gml_exact_size_of(size_bytes).text, gml_exact_size_of(of->size_bytes).text);
     }
     size_t end = (size_t)gml_divide_up(size_bytes, of->chunk_bytes);
     if (end < of->count) {

@@ -1,6 +1,7 @@
 /* Opening, closing, allocating and freeing. */
 #include "lake/lake.h"
 
+#include "base/size.h"
 #include "base/status.h"
 #include "driver/arena.h"
 #include "policy/torch/rounding.h"
@@ -339,8 +340,8 @@ admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     }
     if (size_bytes > GML_LARGEST_REQUEST) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                               "%" PRIu64 " bytes asked for; the largest request is 2^48",
-                               size_bytes);
+                               "%s asked for; the largest request is 256 TiB",
+                               gml_size_of(size_bytes).text);
     }
     if (stream == UINT64_MAX) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,

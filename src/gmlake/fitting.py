@@ -103,6 +103,13 @@ class FitReport(Printed):
         starts = range(0, len(self.needs), policies or 1)
         return [self.needs[start : start + policies] for start in starts]
 
+    @property
+    def fits(self) -> bool:
+        """Whether the device asked about serves each recording, or a batch, with some policy."""
+        if self.largest:
+            return any(one.batch for one in self.largest)
+        return all(any(need.is_served for need in needs) for needs in self._recordings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return every figure, as `gmlake fit --json` prints it."""
         return asdict(self)

@@ -250,6 +250,21 @@ def test_the_command_answers_first(files: list[str], capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("yes, it fits into 3.00 GiB with: caching, ")
 
 
+def test_the_exit_code_tells_whether_it_fits(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    smallest = str(live(4))  # without fragmentation, and the larger recording needs more
+    one_policy = ["--policy", "stitch", "--memory", smallest]
+    assert main(["fit", files[0], "--policy", "caching,stitch", "--memory", smallest]) == 0
+    assert "no, it does not fit" in capsys.readouterr().out
+    assert main(["fit", *files, *one_policy]) == 1
+    assert main(["fit", files[1], *one_policy, "--json"]) == 1
+    assert main(["fit", *files, "--batch", "4,8", *one_policy]) == 0
+    assert main(["fit", *files, "--batch", "4,8", "--memory", "100MiB"]) == 1
+    assert main(["fit", *files]) == 0
+    assert main(["fit", "absent", files[1], *one_policy]) == 2
+
+
 def test_its_json_has_every_figure(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", *files, "--policy", "stitch", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["reports"]

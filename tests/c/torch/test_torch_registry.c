@@ -792,7 +792,7 @@ TEST(other_failures_give_the_drivers_reason)
                  GML_INVALID_ARGUMENT);
     const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT, 0);
     CHECK(strncmp(text, "gmlake could not allocate", 25) == 0);
-    check_says(text, "the largest request is 2^48");
+    check_says(text, "1024 PiB asked for; the largest request is 256 TiB");
 }
 
 int

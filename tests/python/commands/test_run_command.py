@@ -282,6 +282,8 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--capacity", "much", "-c", ""], "'much' is not a size"),
         (["--capacity", "0", "-c", ""], "0 bytes"),
         (["--capacity", "1", "-c", ""], "does not hold one granule"),
+        (["--set", "arena=40GiB", "--capacity", "8GiB", "-c", ""], "one allocation of 40GiB"),
+        (["--capacity", "16383PiB", "-c", ""], "16383 PiB: accounting for that much"),
         (["--set", "growth", "-c", ""], "'growth' is not NAME=VALUE"),
         (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),
         (["--set", "max_views=0", "-c", ""], "max_views is 0"),

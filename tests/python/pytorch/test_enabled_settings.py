@@ -102,7 +102,7 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "grow=1", "no setting is called 'grow'"),
         ("GMLAKE_SET", "growth=big", "growth: 'big' is not a size"),
         ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
-        ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
+        ("GMLAKE_SET", "roundup_power2_divisions.3=2", "names no interval"),
         (
             "GMLAKE_SET",
             "optimize_for=fast",
