@@ -14,7 +14,7 @@ from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
-from gmlake.settings import check_knobs, parse_capacity, word_of
+from gmlake.settings import as_typed, check_knobs, parse_capacity
 from gmlake.snapshots.opening import as_trace
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
@@ -156,7 +156,7 @@ class ReplayReport(Drawable, Printed):
         facts = (
             ("device", ", ".join(dict.fromkeys(result.device for result in self.results))),
             ("capacity", format_size(self.capacity_bytes)),
-            *((name, str(word_of(name, value))) for name, value in self.knobs.items()),
+            *((name, as_typed(name, value)) for name, value in self.knobs.items()),
         )
         return Report("Policies side by side", facts, tuple(figures))
 

@@ -81,6 +81,8 @@ def test_a_difference_is_told_in_words() -> None:
     assert quick.difference(thrifty) == "optimize_for is time, not memory"
     assert quick.difference(Settings()) == "optimize_for is time, not unset"
     assert Settings().difference(quick) == "optimize_for is not set, not time"
+    small, large = (Settings("stitch", n << 20, knobs={"growth": n << 21}) for n in (1, 3))
+    assert small.difference(large) == "capacity is 1MiB, not 3MiB, growth is 2MiB, not 6MiB"
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
