@@ -312,4 +312,8 @@ def test_the_table_shows_what_is_held_and_the_html_escapes_it() -> None:
     assert gmlake.format_size(stats["peak_reserved_bytes"]) in text
     assert "fragmentation" in text
     assert (seen[0].spans["kind"] == SpanKind.VIEW).any()
+    sizes = seen[0].views["size_bytes"]
+    assert f" {len(sizes)}, {gmlake.format_size(int(sizes.sum()))} in all" in text
+    with busy_lake("caching") as lake:
+        assert "stitched" not in str(lake.snapshot())
     assert "<script>alert" not in gmlake.Snapshot(name="<script>alert")._repr_html_()
