@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ COPIES: Final = "repository"
 """Where in the site the files of the repository lie that pages link to."""
 
 PYTHON: Final = {
-    "Serving PyTorch": "enabled enable disable is_enabled Session",
+    "Serving PyTorch": "enabled enable disable is_enabled Session graphs_take_turns",
     "Several streams": "order_streams release_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
@@ -126,8 +127,10 @@ def python() -> str:
     for title, names in PYTHON.items():
         lines += ["", f"## {title}", ""]
         for name in names.split():
-            found = getattr(gmlake, name)
-            is_in_c = found.__module__.rpartition(".")[2].startswith("_")
+            found = None
+            with suppress(ModuleNotFoundError):  # it needs PyTorch, so it is in Python
+                found = getattr(gmlake, name)
+            is_in_c = getattr(found, "__module__", "").rpartition(".")[2].startswith("_")
             place = f"{homes.get(name, 'gmlake')}.{name}"
             lines += _of_the_core(name, found) if is_in_c else [f"::: {place}"]
             lines.append("")

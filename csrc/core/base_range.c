@@ -1,6 +1,7 @@
 /* The base range: the extents that tile it, growing, shrinking and lending it. */
 #include "core/base_range.h"
 
+#include "base/size.h"
 #include "base/status.h"
 #include "core/freeset.h"
 #include "core/mapping.h"
@@ -532,10 +533,10 @@ check_limit(gml_base_range *range, uint64_t bytes)
         return GML_OK;
     }
     return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
-                           "%" PRIu64 " bytes more asked for, and the limit of %" PRIu64
-                           " leaves %" PRIu64,
-                           bytes, GML_DEVICE_READ(range->driver->device, limit_bytes),
-                           gml_device_room(range->driver->device));
+                           "%s more asked for, and the limit of %s leaves %s",
+                           gml_size_of(bytes).text,
+                           gml_size_of(GML_DEVICE_READ(range->driver->device, limit_bytes)).text,
+                           gml_size_of(gml_device_room(range->driver->device)).text);
 }
 
 /* From this many bytes on it pays to ask the driver first, instead of creating most of the chunks
@@ -554,10 +555,9 @@ check_room(gml_base_range *range, uint64_t size_bytes)
         status = gml_driver_memory_info(range->driver, &free_bytes, &total_bytes);
     }
     if (status == GML_OK && new_bytes > free_bytes) {
-        status =
-            gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
-                            "%" PRIu64 " bytes more asked for, and the device has %" PRIu64 " free",
-                            size_bytes, free_bytes);
+        status = gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
+                                 "%s more asked for, and the device has %s free",
+                                 gml_size_of(size_bytes).text, gml_size_of(free_bytes).text);
     }
     return status;
 }
@@ -569,9 +569,9 @@ gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_b
     uint64_t all_bytes = range->slots * range->granule_bytes;
     if (size_bytes > all_bytes - range->present_bytes) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
-                               "%" PRIu64 " bytes more asked for, and %" PRIu64 " of %" PRIu64
-                               " are held",
-                               size_bytes, range->present_bytes, all_bytes);
+                               "%s more asked for, and %s of %s are held",
+                               gml_size_of(size_bytes).text, gml_size_of(range->present_bytes).text,
+                               gml_size_of(all_bytes).text);
     }
     unsigned most_order = 0;
     while (range->granule_bytes << (most_order + 1) <= chunk_bytes) {

@@ -41,9 +41,9 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     arena_driver *arena = arena_of(self);
     if (size_bytes > self->arena_bytes - arena->created_bytes) {
         return gml_driver_fail(self, GML_OUT_OF_MEMORY,
-                               "create: %" PRIu64 " bytes more asked for, and %" PRIu64
-                               " of the arena of %" PRIu64 " are in use",
-                               size_bytes, arena->created_bytes, self->arena_bytes);
+                               "create: %s more asked for, and %s of the arena of %s are in use",
+                               gml_size_of(size_bytes).text, gml_size_of(arena->created_bytes).text,
+                               gml_size_of(self->arena_bytes).text);
     }
     if (gml_map_insert(&arena->sizes, arena->last_handle + 1, (void *)(uintptr_t)size_bytes) !=
         GML_OK) {
@@ -82,8 +82,8 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     if (arena->is_reserved || size_bytes > self->arena_bytes ||
         (alignment_bytes && self->arena % alignment_bytes)) {
         return gml_driver_fail(self, GML_UNSUPPORTED,
-                               "reserve: an arena of %" PRIu64 " bytes has no other addresses",
-                               self->arena_bytes);
+                               "reserve: an arena of %s has no other addresses",
+                               gml_size_of(self->arena_bytes).text);
     }
     arena->is_reserved = true;
     *out = self->arena;

@@ -6,6 +6,7 @@
  * those are as fast (benchmarks/results/gpu_sleeping.json).
  */
 #include "base/rounding.h"
+#include "base/size.h"
 #include "driver/cuda_internal.h"
 
 #include <inttypes.h>
@@ -71,8 +72,8 @@ gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
     void *memory =
         mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        return gml_driver_fail(self, GML_NO_HOST_MEMORY,
-                               "the host has no %" PRIu64 " bytes left: %m", size_bytes);
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "the host has no %s left: %m",
+                               gml_size_of(size_bytes).text);
     }
     /* A child of this process would share its pages, and a write to one after that would go to
      * another page than the device knows. */

@@ -2,8 +2,8 @@
 #include "driver/driver.h"
 
 #include "base/clock.h"
+#include "base/size.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,11 +116,12 @@ keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
     }
     return free_bytes >= size_bytes && free_bytes - size_bytes >= driver->margin_bytes
                ? GML_OK
-               : gml_driver_fail(driver, GML_OUT_OF_MEMORY,
-                                 "%s: of %" PRIu64 " bytes that are free, %" PRIu64
-                                 " more would leave less than the margin of %" PRIu64,
-                                 gml_driver_call_name(call), free_bytes, size_bytes,
-                                 driver->margin_bytes);
+               : gml_driver_fail(
+                     driver, GML_OUT_OF_MEMORY,
+                     "%s: of %s that are free, %s more would leave less than the margin "
+                     "of %s",
+                     gml_driver_call_name(call), gml_size_of(free_bytes).text,
+                     gml_size_of(size_bytes).text, gml_size_of(driver->margin_bytes).text);
 }
 
 /* Counts `size_bytes` more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids
@@ -131,11 +132,10 @@ take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
     return gml_device_take(driver->device, size_bytes)
                ? GML_OK
                : gml_driver_fail(driver, GML_OUT_OF_MEMORY,
-                                 "%s: %" PRIu64 " bytes more would exceed the limit of %" PRIu64
-                                 ", of which %" PRIu64 " are held",
-                                 gml_driver_call_name(call), size_bytes,
-                                 GML_DEVICE_READ(driver->device, limit_bytes),
-                                 GML_DEVICE_READ(driver->device, held_bytes));
+                                 "%s: %s more would exceed the limit of %s, of which %s are held",
+                                 gml_driver_call_name(call), gml_size_of(size_bytes).text,
+                                 gml_size_of(GML_DEVICE_READ(driver->device, limit_bytes)).text,
+                                 gml_size_of(GML_DEVICE_READ(driver->device, held_bytes)).text);
 }
 
 gml_status

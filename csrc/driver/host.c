@@ -1,6 +1,7 @@
 /* The driver `host`: each operation is checked by the model, done with mmap, then recorded in the
  * model.
  */
+#include "base/size.h"
 #include "driver/backends.h"
 #include "driver/modelled.h"
 
@@ -55,12 +56,12 @@ fail_system(gml_driver *self, const char *call, uint64_t size_bytes)
 {
     if (errno == ENOMEM) {
         return gml_driver_fail(self, GML_OUT_OF_MEMORY,
-                               "%s of %" PRIu64 " bytes: the host has no memory or no mapping "
-                               "left (see /proc/sys/vm/max_map_count)",
-                               call, size_bytes);
+                               "%s of %s: the host has no memory or no mapping left (see "
+                               "/proc/sys/vm/max_map_count)",
+                               call, gml_size_of(size_bytes).text);
     }
-    return gml_driver_fail(self, GML_DRIVER_FAILED, "%s of %" PRIu64 " bytes: %m", call,
-                           size_bytes);
+    return gml_driver_fail(self, GML_DRIVER_FAILED, "%s of %s: %m", call,
+                           gml_size_of(size_bytes).text);
 }
 
 /* Returns the bytes of released physical memory to the host. A failure only leaks memory: the place

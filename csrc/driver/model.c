@@ -1,6 +1,8 @@
 /* Physical memory and address ranges of the model. Mappings are in model_mapping.c. */
 #include "driver/model.h"
 
+#include "base/size.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -56,9 +58,9 @@ check_room(gml_model *model, const char *call, uint64_t size_bytes)
 {
     uint64_t free_bytes = model->capacity_bytes - model->used_bytes;
     if (size_bytes > free_bytes) {
-        return gml_driver_fail(model->driver, GML_OUT_OF_MEMORY,
-                               "%s: %" PRIu64 " bytes asked for, %" PRIu64 " of %" PRIu64 " free",
-                               call, size_bytes, free_bytes, model->capacity_bytes);
+        return gml_driver_fail(model->driver, GML_OUT_OF_MEMORY, "%s: %s asked for, %s of %s free",
+                               call, gml_size_of(size_bytes).text, gml_size_of(free_bytes).text,
+                               gml_size_of(model->capacity_bytes).text);
     }
     return GML_OK;
 }
@@ -213,7 +215,7 @@ gml_model_find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_by
         start = round_up(obstacle->node.address + obstacle->size_bytes, alignment_bytes);
     }
     return gml_driver_fail(model->driver, GML_OUT_OF_MEMORY,
-                           "no %" PRIu64 " contiguous bytes of address space left", size_bytes);
+                           "no contiguous %s of address space left", gml_size_of(size_bytes).text);
 }
 
 /* Enters a range; `slot_count` 0 makes it a plain block. */

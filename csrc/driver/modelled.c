@@ -1,6 +1,8 @@
 /* The table entries that drivers without a device share. */
 #include "driver/modelled.h"
 
+#include "base/size.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,8 +161,8 @@ gml_modelled_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
 {
     void *memory = malloc((size_t)size_bytes);
     if (!memory) {
-        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "host_malloc: no %" PRIu64 " bytes left",
-                               size_bytes);
+        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "host_malloc: no %s left",
+                               gml_size_of(size_bytes).text);
     }
     *out = memory;
     return GML_OK;

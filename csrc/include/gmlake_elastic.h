@@ -48,6 +48,11 @@ GML_API gml_status gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gm
 GML_API gml_status gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
                                            uint64_t ahead_bytes, uint64_t *memory_bytes);
 
+/* The same for a caller that makes room after GML_OUT_OF_MEMORY and asks again: that is no refusal
+ * yet, so it is neither counted nor kept in the history, and has no reason. */
+GML_API gml_status gml_lake_try_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                                        uint64_t ahead_bytes, uint64_t *memory_bytes);
+
 /* Ends the buffer: its memory serves others, its addresses are freed. Where the driver refuses that
  * now, a later call or the end of the lake tries again. GML_UNKNOWN_ADDRESS. */
 GML_API gml_status gml_lake_close_elastic(gml_lake *lake, gml_address address);

@@ -6,6 +6,7 @@
  * and before any memory is released to the device.
  */
 #include "base/rounding.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "core/mapping.h"
 #include "gmlake_elastic.h"
@@ -394,15 +395,15 @@ grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
     return status;
 }
 
-/* To `end`, and to `wished` if that needs no trimming. */
+/* To `end`, and to `wished` if that needs no trimming. is_final: a lack of memory is a refusal. */
 static gml_status
-grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished)
+grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final)
 {
     gml_status status = grow_to(lake, of, wished, wished == end);
     if (status == GML_OUT_OF_MEMORY && wished > end) {
         status = grow_to(lake, of, end, true);
     }
-    if (status == GML_OUT_OF_MEMORY) {
+    if (status == GML_OUT_OF_MEMORY && is_final) {
         uint64_t asked_bytes = (end - of->count) * of->chunk_bytes;
         gml_lake_explain_refusal(lake, asked_bytes);
         gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, asked_bytes, of->stream);
@@ -505,12 +506,13 @@ gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gm
 }
 
 static gml_status
-resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahead_bytes)
+resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahead_bytes,
+              bool is_final)
 {
     if (size_bytes > of->size_bytes) {
-        return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                               "%" PRIu64 " bytes asked for of an elastic buffer of %" PRIu64,
-                               size_bytes, of->size_bytes);
+        return gml_driver_fail(
+            lake->driver, GML_INVALID_ARGUMENT, "%s asked for of an elastic buffer of %s",
+            gml_exact_size_of(size_bytes).text, gml_exact_size_of(of->size_bytes).text);
     }
     size_t end = (size_t)gml_divide_up(size_bytes, of->chunk_bytes);
     if (end < of->count) {
@@ -525,22 +527,37 @@ resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahe
     }
     uint64_t most_bytes = of->size_bytes - size_bytes;
     uint64_t wished_bytes = size_bytes + (ahead_bytes < most_bytes ? ahead_bytes : most_bytes);
-    return grow(lake, of, end, (size_t)gml_divide_up(wished_bytes, of->chunk_bytes));
+    return grow(lake, of, end, (size_t)gml_divide_up(wished_bytes, of->chunk_bytes), is_final);
+}
+
+static gml_status
+resize(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_bytes,
+       bool is_final, uint64_t *memory_bytes)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_elastic *of = find(lake, address);
+    gml_status status =
+        of ? resize_locked(lake, of, size_bytes, ahead_bytes, is_final) : GML_UNKNOWN_ADDRESS;
+    if (status == GML_OK) {
+        *memory_bytes = of->count * of->chunk_bytes;
+    }
+    gml_lake_show_request(lake, is_final ? status : GML_OK);
+    pthread_mutex_unlock(&lake->lock);
+    return status;
 }
 
 gml_status
 gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
                         uint64_t ahead_bytes, uint64_t *memory_bytes)
 {
-    pthread_mutex_lock(&lake->lock);
-    gml_elastic *of = find(lake, address);
-    gml_status status = of ? resize_locked(lake, of, size_bytes, ahead_bytes) : GML_UNKNOWN_ADDRESS;
-    if (status == GML_OK) {
-        *memory_bytes = of->count * of->chunk_bytes;
-    }
-    gml_lake_show_request(lake, status);
-    pthread_mutex_unlock(&lake->lock);
-    return status;
+    return resize(lake, address, size_bytes, ahead_bytes, true, memory_bytes);
+}
+
+gml_status
+gml_lake_try_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_bytes,
+                     uint64_t *memory_bytes)
+{
+    return resize(lake, address, size_bytes, ahead_bytes, false, memory_bytes);
 }
 
 gml_status

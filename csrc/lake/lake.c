@@ -1,6 +1,7 @@
 /* Opening, closing, allocating and freeing. */
 #include "lake/lake.h"
 
+#include "base/size.h"
 #include "base/status.h"
 #include "driver/arena.h"
 #include "policy/torch/rounding.h"
@@ -339,8 +340,8 @@ admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     }
     if (size_bytes > GML_LARGEST_REQUEST) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
-                               "%" PRIu64 " bytes asked for; the largest request is 2^48",
-                               size_bytes);
+                               "%s asked for; the largest request is 256 TiB",
+                               gml_size_of(size_bytes).text);
     }
     if (stream == UINT64_MAX) {
         return gml_driver_fail(lake->driver, GML_INVALID_ARGUMENT,
@@ -365,18 +366,27 @@ enter(gml_lake *lake, gml_block *block)
                     block->requested_bytes, block->stream);
 }
 
-/* Counts a refusal. */
+/* And gives the reason. */
 static void
-refuse_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+count_refusal(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 {
     gml_lake_explain_refusal(lake, size_bytes);
     gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
 }
 
-/* Of a pool, or of none where that is NULL. */
+void
+gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    pthread_mutex_lock(&lake->lock);
+    count_refusal(lake, size_bytes, stream);
+    gml_lake_show_request(lake, GML_OUT_OF_MEMORY);
+    pthread_mutex_unlock(&lake->lock);
+}
+
+/* Of a pool, or of none where that is NULL. is_final: a lack of memory is a refusal. */
 static gml_status
 request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
-        bool is_last, gml_address *out)
+        bool is_final, gml_address *out)
 {
     if (size_bytes == 0) {
         *out = 0;
@@ -391,27 +401,26 @@ request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream
         if (status == GML_OK) {
             enter(lake, block);
             *out = block->address;
-        } else if (status == GML_OUT_OF_MEMORY && is_last) {
-            refuse_request(lake, size_bytes, stream);
+        } else if (status == GML_OUT_OF_MEMORY && is_final) {
+            count_refusal(lake, size_bytes, stream);
         }
-        gml_lake_show_request(lake, is_last ? status : GML_OK);
+        gml_lake_show_request(lake, is_final ? status : GML_OK);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
 
 gml_status
-gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
-                 gml_address *out)
+gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
 {
-    return request(lake, NULL, size_bytes, stream, is_last, out);
+    return request(lake, NULL, size_bytes, stream, false, out);
 }
 
 gml_status
-gml_lake_request_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
-                    bool is_last, gml_address *out)
+gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
+                gml_address *out)
 {
-    return request(lake, &id, size_bytes, stream, is_last, out);
+    return request(lake, &id, size_bytes, stream, false, out);
 }
 
 gml_status
@@ -424,7 +433,7 @@ gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_st
 gml_status
 gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
 {
-    return gml_lake_request(lake, size_bytes, stream, true, out);
+    return request(lake, NULL, size_bytes, stream, true, out);
 }
 
 /* The live block at `address`, or NULL with a reason. */

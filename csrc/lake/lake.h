@@ -144,15 +144,17 @@ void gml_backup_end(gml_lake *lake);
 
 /* ---- lake.c ---------------------------------------------------------------------------------- */
 
-/* gml_lake_allocate(). A request that will be repeated where it is refused is not the last one:
- * GML_OUT_OF_MEMORY is then no refusal yet, so it is neither counted nor kept in the history, and
- * has no reason. */
-gml_status gml_lake_request(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
-                            gml_address *out);
+/* gml_lake_allocate() for a caller that may find the memory elsewhere: GML_OUT_OF_MEMORY is no
+ * refusal yet, so it is neither counted nor kept in the history, and has no reason. */
+gml_status gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out);
 
 /* The same for gml_lake_allocate_in(). */
-gml_status gml_lake_request_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
-                               gml_stream stream, bool is_last, gml_address *out);
+gml_status gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
+                           gml_address *out);
+
+/* After such a request: the program is told that there is no memory. Counts that, and gives the
+ * reason. */
+void gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
 
 /* Whether the policy makes heaps of its own kind for private pools, which can be put back into an
  * earlier state; pools have PyTorch's caching algorithm otherwise. */

@@ -14,6 +14,7 @@
  * next wake resumes.
  */
 #include "base/clock.h"
+#include "base/size.h"
 #include "lake/backup.h"
 
 #include <inttypes.h>
@@ -159,8 +160,8 @@ check_shared(gml_lake *lake)
     }
     return count ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                    "memory that was shared with another process cannot sleep: "
-                                   "%" PRIu64 " blocks of %" PRIu64 " bytes are live",
-                                   count, bytes)
+                                   "%" PRIu64 " blocks of %s in all are live",
+                                   count, gml_size_of(bytes).text)
                  : GML_OK;
 }
 

@@ -138,29 +138,37 @@ gml_knobs_init(gml_knobs *knobs)
     }
 }
 
+/* The knob whose name ends where `name` does, or at its dot; NULL: none. */
+static const knob_entry *
+find_by_name(const char *name)
+{
+    size_t length = strcspn(name, ".");
+    for (size_t i = 0; i < KNOB_COUNT; i++) {
+        const char *known = knobs_table[i].info.name;
+        if (strlen(known) == length && strncmp(known, name, length) == 0) {
+            return &knobs_table[i];
+        }
+    }
+    return NULL;
+}
+
 /* The knob a setting names, "base" or "base.power"; *interval is that power's place, or SIZE_MAX
  * for all. NULL: no such knob. */
 static const knob_entry *
 find_knob(const char *name, size_t *interval)
 {
     const char *dot = strchr(name, '.');
-    size_t length = dot ? (size_t)(dot - name) : strlen(name);
+    const knob_entry *knob = find_by_name(name);
     *interval = SIZE_MAX;
-    for (size_t i = 0; i < KNOB_COUNT; i++) {
-        const knob_entry *knob = &knobs_table[i];
-        if (strlen(knob->info.name) != length || strncmp(knob->info.name, name, length) != 0) {
-            continue;
-        }
-        if (!dot) {
+    if (!dot || !knob) {
+        return knob;
+    }
+    for (size_t power = 0; power < knob->count && knob->count > 1; power++) {
+        char text[24];
+        snprintf(text, sizeof text, "%" PRIu64, UINT64_C(1) << power);
+        if (strcmp(text, dot + 1) == 0) {
+            *interval = power;
             return knob;
-        }
-        for (size_t power = 0; power < knob->count && knob->count > 1; power++) {
-            char text[24];
-            snprintf(text, sizeof text, "%" PRIu64, UINT64_C(1) << power);
-            if (strcmp(text, dot + 1) == 0) {
-                *interval = power;
-                return knob;
-            }
         }
     }
     return NULL;
@@ -169,6 +177,13 @@ find_knob(const char *name, size_t *interval)
 static gml_status
 refuse_name(const char *name, char *reason, size_t reason_bytes)
 {
+    const knob_entry *knob = find_by_name(name);
+    if (knob && knob->count > 1) {
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "\"%.60s\" names no interval: behind the dot is where it begins, in MiB, "
+                          "a power of two up to %" PRIu64,
+                          name, UINT64_C(1) << (knob->count - 1));
+    }
     int used = snprintf(reason, reason_bytes, "no setting is called \"%.60s\"; there are:", name);
     for (size_t i = 0; i < KNOB_COUNT && used > 0 && (size_t)used < reason_bytes; i++) {
         used +=

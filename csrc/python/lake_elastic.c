@@ -26,12 +26,14 @@ lake_resize_elastic(PyObject *object, PyObject *args)
 {
     lake_object *self = (lake_object *)object;
     number_argument address = {"address", 0}, size = {"size", 0}, ahead = {"ahead", 0};
-    if (!PyArg_ParseTuple(args, "O&O&O&:resize_elastic", convert_number, &address, convert_number,
-                          &size, convert_number, &ahead)) {
+    int is_final = 1;
+    if (!PyArg_ParseTuple(args, "O&O&O&|p:resize_elastic", convert_number, &address, convert_number,
+                          &size, convert_number, &ahead, &is_final)) {
         return NULL;
     }
     uint64_t memory = 0;
-    LAKE_CALL(self, gml_lake_resize_elastic(lake, address.value, size.value, ahead.value, &memory));
+    LAKE_CALL(self, (is_final ? gml_lake_resize_elastic : gml_lake_try_elastic)(
+                        lake, address.value, size.value, ahead.value, &memory));
     return lake_end_number(self, lake, status, memory);
 }
 
@@ -87,9 +89,10 @@ const char lake_open_elastic_doc[] =
     "Raises UnsupportedError for a policy that has no chunks to give, ValueError for a\n"
     "size that is none, OutOfMemoryError, DriverError.";
 const char lake_resize_elastic_doc[] =
-    "resize_elastic($self, address, size, ahead, /)\n--\n\n"
+    "resize_elastic($self, address, size, ahead, is_final=True, /)\n--\n\n"
     "Let an elastic buffer have memory for its first `size` bytes, and where it grows for\n"
-    "`ahead` more if that needs nothing from others; return the bytes that it has.\n\n"
+    "`ahead` more if that needs nothing from others; return the bytes that it has.\n"
+    "A lack of memory counts as a refusal only where is_final is true.\n\n"
     "Raises ValueError for another address or a size above the buffer's, OutOfMemoryError,\n"
     "UnsupportedError for growing while a graph is captured or the lake is asleep,\n"
     "DriverError; then it is as before.";

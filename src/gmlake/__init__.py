@@ -6,7 +6,7 @@
         block = lake.allocate(1 << 30)
         lake.free(block)
 
-    print(gmlake.replay(gmlake.load_trace("snapshot.pickle"), policies="all"))
+    print(gmlake.replay("snapshot.pickle", policies="all"))
 
     with gmlake.enabled():  # PyTorch's memory comes from gmlake
         train()

@@ -47,11 +47,12 @@ class ElasticMemory:
             return 0
         return self._lake.describe_elastic(self.address)["memory_bytes"]
 
-    def resize(self, size: int, ahead: int = 0) -> None:
+    def resize(self, size: int, ahead: int = 0, *, is_final: bool = True) -> None:
         """Resize the memory to the first `size` bytes, rounded up to whole chunks.
 
         ahead: extra bytes to allocate if it grows and there is spare memory. This saves driver
-        calls when it grows in small steps.
+        calls when it grows in small steps. is_final: a lack of memory counts as a refusal; False
+        for a caller that makes room then, and resizes again.
 
         Remaining memory keeps its contents; new memory is uninitialized. Freed memory can be reused
         at once, behind the work queued on the stream now: work of other streams must be ordered
@@ -60,7 +61,7 @@ class ElasticMemory:
         then everything is as before.
         """
         self._check_open()
-        self._lake.resize_elastic(self.address, size, ahead)
+        self._lake.resize_elastic(self.address, size, ahead, is_final)
 
     def close(self) -> None:
         """Free memory and addresses. No tensor over it may be used afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from gmlake.printable import printable
 from gmlake.refusals import others_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
+from gmlake.snapshots.opening import as_trace
 from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
 from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
@@ -101,6 +103,13 @@ class FitReport(Printed):
         starts = range(0, len(self.needs), policies or 1)
         return [self.needs[start : start + policies] for start in starts]
 
+    @property
+    def fits(self) -> bool:
+        """Whether the device asked about serves each recording, or a batch, with some policy."""
+        if self.largest:
+            return any(one.batch for one in self.largest)
+        return all(any(need.is_served for need in needs) for needs in self._recordings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return every figure, as `gmlake fit --json` prints it."""
         return asdict(self)
@@ -178,7 +187,7 @@ class FitReport(Printed):
 
 
 def fit(
-    traces: Trace | Sequence[Trace],
+    traces: Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]],
     memory: int | str | None = None,
     batches: Sequence[int] | None = None,
     policies: str | Sequence[str] = POLICIES,
@@ -188,6 +197,7 @@ def fit(
 ) -> FitReport:
     """Find the smallest device for a recording under each policy, or the largest batch that fits.
 
+    traces: as gmlake.load_trace() returns them, or the paths of files that hold one each.
     memory: the size of a device, in bytes or as text: whether it serves each recording.
     batches: of two recordings of one program that differ in nothing else; with `memory`, the
         largest batch that fits. Each request is extrapolated from its two sizes and replayed. If
@@ -196,7 +206,9 @@ def fit(
 
     Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument.
     """
-    given = [traces] if isinstance(traces, Trace) else list(traces)
+    if isinstance(traces, (Trace, str, os.PathLike)):
+        traces = [traces]
+    given = [as_trace(trace) for trace in traces]
     chosen = choose_policies(policies)
     check_knobs(knobs)
     memory_bytes = parse_size(memory) if memory is not None else 0

@@ -15,7 +15,7 @@ from gmlake.replaying import Requests
 from gmlake.snapshots.moments import Playback
 from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import Trace
 from gmlake.units import format_size
 
@@ -196,7 +196,7 @@ def ask_again(
             totals, _, _ = before.replay(lake, policy)
             is_served = False
             with suppress(OutOfMemoryError):
-                lake.allocate(refusal.size_bytes, refusal.stream)
+                lake.allocate(min(refusal.size_bytes, LARGEST_SIZE), refusal.stream)
                 is_served = totals["refused"] == 0
             held_bytes = lake.stats()["reserved_bytes"]
             answers.append(Answer(policy, is_served, held_bytes, totals["refused"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,8 +14,8 @@ from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
-from gmlake.settings import check_knobs, parse_capacity, word_of
-from gmlake.snapshots.opening import load_trace
+from gmlake.settings import as_typed, check_knobs, parse_capacity
+from gmlake.snapshots.opening import as_trace
 from gmlake.snapshots.pool_names import pool_keys
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
@@ -24,6 +23,8 @@ from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
+    import os
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.refusals import Refusal
@@ -164,7 +165,7 @@ class ReplayReport(Drawable, Printed):
         facts = (
             ("device", ", ".join(dict.fromkeys(result.device for result in self.results))),
             ("capacity", format_size(self.capacity_bytes)),
-            *((name, str(word_of(name, value))) for name, value in self.knobs.items()),
+            *((name, as_typed(name, value)) for name, value in self.knobs.items()),
         )
         return Report("Policies side by side", facts, tuple(figures))
 
@@ -223,8 +224,7 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     DriverError if the driver is not there.
     """
     check_knobs(knobs)
-    if isinstance(trace, (str, os.PathLike)):
-        trace = load_trace(os.fspath(trace))
+    trace = as_trace(trace)
     trace.check()
     is_roomy = capacity is None and driver == "sim"
     if is_roomy:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gmlake import _core, annexes, renamed
-from gmlake.units import parse_size
+from gmlake.units import exact_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,10 +62,15 @@ def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
     return tuple((name, _number(name, value, words.get(name))) for name, value in knobs.items())
 
 
-def word_of(name: str, value: int | str) -> int | str:
-    """Return the word for a value of a setting, or the value itself if it has none."""
-    words = next((knob["words"] for knob in _core.knobs() if knob["name"] == name), [])
-    return words[value] if isinstance(value, int) and 0 <= value < len(words) else value
+def as_typed(name: str, value: int | str) -> str:
+    """Return a value of a setting as it may be typed: a word, a size with its unit, or a number."""
+    knob = next((knob for knob in _core.knobs() if knob["name"] == name), None)
+    if knob is not None and isinstance(value, int):
+        if 0 <= value < len(knob["words"]):
+            return knob["words"][value]
+        if knob["is_size"] and value:
+            return exact_size(value)
+    return str(value)
 
 
 def one_of(words: list[str]) -> str:

@@ -61,6 +61,16 @@ def pieces() -> list[dict[str, Any]]:
     return [*events, alloc(BASE + 1000 * MIB, 450 * MIB)]
 
 
+def test_paths_are_read_as_their_traces(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.pickle", tmp_path / "two.pickle"]
+    for path in paths:
+        path.write_bytes(pickle.dumps(snapshot(pieces()), 4))
+    both = gmlake.fit([paths[0], str(paths[1])], policies="stitch").needs
+    assert [need.trace for need in both] == ["one.pickle", "two.pickle"]
+    assert gmlake.fit(str(paths[0]), policies="stitch").needs == both[:1]
+    assert both[:1] == gmlake.fit(gmlake.load_trace(paths[0]), policies="stitch").needs
+
+
 def serves(trace: Trace, policy: str, capacity: int) -> bool:
     (result,) = gmlake.replay(trace, policy, capacity).results
     return result.first_refused is None
@@ -238,6 +248,21 @@ def test_the_command_answers_first(files: list[str], capsys: pytest.CaptureFixtu
     assert lines[1] == "(each request extrapolated from batches 4 and 8, and replayed)"
     assert main(["fit", files[0], "--memory", "3GiB"]) == 0
     assert capsys.readouterr().out.startswith("yes, it fits into 3.00 GiB with: caching, ")
+
+
+def test_the_exit_code_tells_whether_it_fits(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    smallest = str(live(4))  # without fragmentation, and the larger recording needs more
+    one_policy = ["--policy", "stitch", "--memory", smallest]
+    assert main(["fit", files[0], "--policy", "caching,stitch", "--memory", smallest]) == 0
+    assert "no, it does not fit" in capsys.readouterr().out
+    assert main(["fit", *files, *one_policy]) == 1
+    assert main(["fit", files[1], *one_policy, "--json"]) == 1
+    assert main(["fit", *files, "--batch", "4,8", *one_policy]) == 0
+    assert main(["fit", *files, "--batch", "4,8", "--memory", "100MiB"]) == 1
+    assert main(["fit", *files]) == 0
+    assert main(["fit", "absent", files[1], *one_policy]) == 2
 
 
 def test_its_json_has_every_figure(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

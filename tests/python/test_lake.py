@@ -16,7 +16,7 @@ import pytest
 import gmlake
 from developer import hooks, needs_lab
 from gmlake import Lake
-from gmlake.settings import settings_of, word_of
+from gmlake.settings import as_typed, settings_of
 from policies import lending_policies
 
 if TYPE_CHECKING:
@@ -99,16 +99,22 @@ def test_arguments_of_wrong_types(arguments: dict[str, Any]) -> None:
 )
 def test_cost_model_is_a_word_or_its_number(given: str | int, number: int) -> None:
     assert settings_of({"optimize_for": given}) == (("optimize_for", number),)
-    assert word_of("optimize_for", number) == ("time", "balanced", "memory")[number]
+    assert as_typed("optimize_for", number) == ("time", "balanced", "memory")[number]
     with Lake("sim", "stitch", optimize_for=given) as lake:
         lake.free(lake.allocate(20 * MIB))
 
 
-def test_what_has_no_word_stays_as_it_is() -> None:
-    assert word_of("growth", 1) == 1
-    assert word_of("optimize_for", "balanced") == "balanced"
-    assert word_of("optimize_for", 3) == 3
-    assert word_of("roundup_power2_divisions.256", 2) == 2
+def test_a_setting_is_written_as_it_may_be_typed() -> None:
+    assert as_typed("growth", 64 * MIB) == "64MiB"
+    assert as_typed("growth", 0) == "0"
+    assert as_typed("max_views", 1 << 20) == str(1 << 20)
+    assert as_typed("optimize_for", "balanced") == "balanced"
+    assert as_typed("optimize_for", 3) == "3"
+    assert as_typed("roundup_power2_divisions.256", 2) == "2"
+    for knob in gmlake.knobs():
+        value = max(knob["default"], 1)
+        typed = as_typed(knob["name"], value)
+        assert settings_of({knob["name"]: typed}) == ((knob["name"], value),)
 
 
 def test_an_absent_driver_says_what_to_do() -> None:

@@ -85,6 +85,12 @@ def test_what_nobody_could_serve_is_refused_by_all() -> None:
     assert refusal.verdict() == "refused in the same 700 MiB by: caching, expandable, stitch"
 
 
+def test_what_no_device_can_hold_is_refused_by_all() -> None:
+    refusal = asked(read([*halves(), oom(1 << 60, 300 * MIB)]))
+    assert [answer.is_served for answer in refusal.answers] == [False] * 3
+    assert refusal.size_bytes == 1 << 60
+
+
 def test_a_limit_of_the_program_is_told_from_a_full_device() -> None:
     refusal = asked(read([*halves(), oom(200 * MIB, 70_000 * MIB)]))
     assert refusal.is_limited

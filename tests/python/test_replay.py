@@ -19,7 +19,7 @@ from places import SHIPPED, VARYING
 from recording import BASE, MIB, alloc, block, free, segment, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 KEYS = [
@@ -103,6 +103,14 @@ def test_a_path_is_replayed_as_its_trace(tmp_path: Path) -> None:
     assert gmlake.replay(str(path), "stitch").results[0].peak_live_bytes == 5 * MIB
     with pytest.raises(gmlake.TraceError, match=r"absent\.pickle"):
         gmlake.replay("absent.pickle")
+
+
+@pytest.mark.parametrize("ask", [gmlake.replay, gmlake.fit, gmlake.validate])
+def test_what_is_no_trace_is_named(ask: Callable[[Any], Any], tmp_path: Path) -> None:
+    path = tmp_path / "one.pickle"
+    path.write_bytes(pickle.dumps(snapshot([alloc(BASE, 5 * MIB)]), 4))
+    with pytest.raises(TypeError, match="the path of one, not a Snapshot"):
+        ask([gmlake.Snapshot.load(path)] if ask is gmlake.fit else gmlake.Snapshot.load(path))
 
 
 @pytest.mark.parametrize(

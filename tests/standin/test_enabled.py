@@ -71,7 +71,7 @@ def test_a_session_is_entered_again_after_its_end_only(sessions: dict[str, Any])
 
 def test_settings_hold_until_the_process_ends(sessions: dict[str, Any]) -> None:
     assert sessions["other_knobs"].startswith("ValueError: ")
-    assert "growth is not set, not 67108864" in sessions["other_knobs"]
+    assert "growth is not set, not 64MiB" in sessions["other_knobs"]
     assert "policy is stitch, not expandable" in sessions["other_policy"]
     assert sessions["misuses"] == 0
 

@@ -13,7 +13,7 @@ TRUTHS = {
     "shared": ("no_more", "apart"),
     "streams": ("contents", "behind"),
     "in_a_graph": ("refused", "kept"),
-    "too_little": ("gives_back", "same"),
+    "too_little": ("counted", "gives_back", "same"),
     "in_a_region": ("moved", "asleep", "kept", "grows"),
 }
 ERRORS = {

@@ -51,6 +51,14 @@ def test_each_gets_what_the_other_holds_idle() -> None:
     assert "gmlake (policy stitch) holds" in seen["refused"]
 
 
+def test_a_request_that_the_other_serves_is_no_refusal() -> None:
+    assert run("leftovers", "--capacity", "512MiB") == {
+        "after_one_that_is_served": [0, 0],
+        "refused": ["OutOfMemoryError"] * 2,
+        "after_two_that_are_not": [2, 2],
+    }
+
+
 def test_a_limit_from_before_holds_for_both() -> None:
     assert run("fraction", "--capacity", "1GiB") == {
         "inside": "OutOfMemoryError",

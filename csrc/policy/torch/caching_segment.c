@@ -1,9 +1,8 @@
 /* Segments to and from the device, by the rules of PyTorch's CUDACachingAllocator. */
 #include "policy/torch/caching_segment.h"
 
+#include "base/size.h"
 #include "base/status.h"
-
-#include <inttypes.h>
 
 gml_status
 gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t size_bytes,
@@ -13,9 +12,8 @@ gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t siz
     uint64_t bound_bytes = gml_torch_bound(heap);
     if (bound_bytes && self->reserved_bytes + size_bytes > bound_bytes) {
         return gml_driver_fail(self->driver, GML_OUT_OF_MEMORY,
-                               "a segment of %" PRIu64 " bytes would exceed the capacity of "
-                               "%" PRIu64,
-                               size_bytes, bound_bytes);
+                               "a segment of %s would exceed the capacity of %s",
+                               gml_size_of(size_bytes).text, gml_size_of(bound_bytes).text);
     }
     gml_torch_segment *segment = gml_torch_segment_new(heap, lane);
     if (!segment) {

@@ -6,11 +6,10 @@
  * undone, and there is no garbage collection: PyTorch's collects blocks that are a whole segment,
  * which expandable segments never have. */
 #include "base/rounding.h"
+#include "base/size.h"
 #include "policy/torch/expandable_segment.h"
 #include "policy/torch/heap.h"
 #include "policy/torch/heap_check.h"
-
-#include <inttypes.h>
 
 static gml_status
 expandable_destroy(gml_policy *self)
@@ -292,9 +291,10 @@ expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *
     }
     if (knobs->large_segment_size % granularity_bytes) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                               "large_segment_size is %" PRIu64
-                               ", but must be a multiple of the device's granularity, %" PRIu64,
-                               knobs->large_segment_size, granularity_bytes);
+                               "large_segment_size is %s, but must be a multiple of the device's "
+                               "granularity of %s",
+                               gml_exact_size_of(knobs->large_segment_size).text,
+                               gml_exact_size_of(granularity_bytes).text);
     }
     gml_torch_heap *heap =
         gml_torch_heap_create(&gml_expandable_policy, &rules, driver, capacity_bytes, knobs,

@@ -1,9 +1,9 @@
 /* Segments, blocks and free lists behind heap.h. */
 #include "policy/torch/heap.h"
 
+#include "base/size.h"
 #include "policy/torch/rounding.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -113,14 +113,15 @@ explain_refusal(gml_torch_heap *heap, const gml_torch_request *request)
     uint64_t live_bytes = heap->stats.active_bytes[GML_POOL_ALL].current;
     char bound[64] = "the device has no more";
     if (gml_torch_bound(heap)) {
-        snprintf(bound, sizeof bound, "the capacity is %" PRIu64, gml_torch_bound(heap));
+        snprintf(bound, sizeof bound, "the capacity is %s",
+                 gml_size_of(gml_torch_bound(heap)).text);
     }
-    (void)gml_driver_fail(heap->base.driver, GML_OUT_OF_MEMORY,
-                          "no room for %" PRIu64 " bytes, for which %" PRIu64
-                          " would have to be reserved: %" PRIu64 " are reserved, %" PRIu64
-                          " of them live, and %s",
-                          request->requested_bytes, request->segment_bytes,
-                          heap->base.reserved_bytes, live_bytes, bound);
+    (void)gml_driver_fail(
+        heap->base.driver, GML_OUT_OF_MEMORY,
+        "no room for %s, for which %s would have to be reserved: %s are reserved, "
+        "%s of them live, and %s",
+        gml_size_of(request->requested_bytes).text, gml_size_of(request->segment_bytes).text,
+        gml_size_of(heap->base.reserved_bytes).text, gml_size_of(live_bytes).text, bound);
 }
 
 /* ---- segments -------------------------------------------------------------------------------- */

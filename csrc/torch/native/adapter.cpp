@@ -47,7 +47,7 @@ class Adapter final : public CUDAAllocator
 
     c10::DataPtr allocate(size_t size_bytes) override
     {
-        Asked asked = Asked::AT_ONCE;
+        Asked asked;
         if (may_take(size_bytes)) {
             c10::DeviceIndex device = c10::cuda::current_device();
             cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
@@ -57,7 +57,7 @@ class Adapter final : public CUDAAllocator
         }
         c10::DataPtr served =
             ask_native(size_bytes, asked, [&] { return native->allocate(size_bytes); });
-        if (asked == Asked::IN_POOL) {
+        if (asked.why == Why::IN_POOL) {
             (void)served.compare_exchange_deleter(native->raw_deleter(), release);
         }
         return served;
@@ -77,7 +77,7 @@ class Adapter final : public CUDAAllocator
 
     void *raw_alloc_with_stream(size_t size_bytes, cudaStream_t stream) override
     {
-        Asked asked = Asked::AT_ONCE;
+        Asked asked;
         if (may_take(size_bytes)) {
             if (void *pointer = take(size_bytes, c10::cuda::current_device(), stream, &asked)) {
                 return pointer;

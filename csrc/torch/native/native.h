@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 11,
+    GML_NATIVE_VERSION = 12,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -44,9 +44,8 @@ typedef struct gml_native_core {
     int (*next)(int number);
     /* Whether this thread is in a region that takes the memory of graphs that are captured. */
     bool (*takes_graphs)(void);
-    /* is_last: GML_OUT_OF_MEMORY is a refusal, and is counted; else the request will be repeated.
-     */
-    gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream, bool is_last,
+    /* GML_OUT_OF_MEMORY is no refusal yet; see refuse. */
+    gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
@@ -64,7 +63,7 @@ typedef struct gml_native_core {
     gml_status (*release_pool)(gml_lake *lake, gml_pool_id id);
     gml_status (*set_pool)(gml_lake *lake, gml_pool_id id, gml_pool_flag flag, bool is_set);
     gml_status (*allocate_in)(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
-                              gml_stream stream, bool is_last, gml_address *out);
+                              gml_stream stream, gml_address *out);
     void (*pools)(gml_lake *lake, void (*see)(void *context, const gml_pool_info *info),
                   void *context);
     gml_status (*save_pool)(gml_lake *lake, gml_pool_id id, gml_pool_state **out);
@@ -89,6 +88,8 @@ typedef struct gml_native_core {
     void (*limit)(int device, double fraction);
     /* The most that any device's memory may be, as configured; 0: all of it. */
     uint64_t (*capacity)(void);
+    /* Counts a request for which nobody has memory. */
+    void (*refuse)(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
     /* The status of a refusal in PyTorch: GML_OUT_OF_MEMORY for a size that no device could
      * hold. */
     gml_status (*refusal)(uint64_t size_bytes, gml_status status);

@@ -232,12 +232,11 @@ struct Request {
         return id != MempoolId_t{0, 0};
     }
 
-    gml_status ask(gml_lake *lake, bool is_last, gml_address *out) const
+    gml_status ask(gml_lake *lake, gml_address *out) const
     {
         return C10_UNLIKELY(is_pooled())
-                   ? core->allocate_in(lake, pool_id(id), size_bytes, handle_of(stream), is_last,
-                                       out)
-                   : core->allocate(lake, size_bytes, handle_of(stream), is_last, out);
+                   ? core->allocate_in(lake, pool_id(id), size_bytes, handle_of(stream), out)
+                   : core->allocate(lake, size_bytes, handle_of(stream), out);
     }
 };
 
@@ -251,7 +250,7 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
     gml_address address = 0;
     if (!lake) {
         lake = open_to_all(core->open, device, reason, sizeof reason);
-        status = lake ? request.ask(lake, false, &address) : GML_DRIVER_FAILED;
+        status = lake ? request.ask(lake, &address) : GML_DRIVER_FAILED;
     }
     if (status == GML_OUT_OF_MEMORY) {
         if (!is_frozen(device)) {
@@ -261,7 +260,7 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
         if (limits.is_limited(device)) {
             share_limit(device, 0);
         }
-        status = request.ask(lake, true, &address);
+        status = request.ask(lake, &address);
     }
     if (status != GML_OK && core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {
         char text[refusal_bytes];
@@ -271,12 +270,18 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
     return address;
 }
 
-/* Why native is asked. */
-enum class Asked {
+enum class Why {
     AT_ONCE,        /* it serves */
     AFTER_REFUSAL,  /* a lake has no memory; native may have some */
     FOR_THE_RECORD, /* the same, but its memory could not serve: of a region or a pool */
     IN_POOL,        /* its own private pool serves */
+};
+
+/* Why native is asked, and after a refusal the lake, NULL where it cannot be opened. */
+struct Asked {
+    Why why = Why::AT_ONCE;
+    gml_lake *lake = nullptr;
+    cudaStream_t stream = nullptr;
 };
 
 /* NULL: native is to be asked. */
@@ -287,7 +292,7 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
     Server server;
     Taker taker = routes.find(device, stream, &server, &request.id);
     if (taker == Taker::NATIVE) {
-        *asked = Asked::IN_POOL;
+        asked->why = Why::IN_POOL;
         return nullptr;
     }
     if (C10_LIKELY(taker == Taker::NONE)) {
@@ -300,13 +305,14 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
     gml_address address = 0;
     gml_status status = GML_DRIVER_ABSENT; /* until it is opened */
     if (C10_LIKELY(server.lake)) {
-        status = request.ask(server.lake, false, &address);
+        status = request.ask(server.lake, &address);
     }
     if (C10_UNLIKELY(status != GML_OK)) {
         address = take_slowly(server.lake, status, request);
         if (!address) {
             bool is_apart = request.is_pooled() || server.number != device;
-            *asked = is_apart ? Asked::FOR_THE_RECORD : Asked::AFTER_REFUSAL;
+            *asked = {is_apart ? Why::FOR_THE_RECORD : Why::AFTER_REFUSAL,
+                      core->find(server.number), stream};
             return nullptr;
         }
     }
@@ -343,9 +349,9 @@ return_to_native(void *pointer)
  * not sleep with the rest. Nor a pool. */
 template <typename Ask>
 auto
-ask_native(size_t size_bytes, Asked asked, Ask ask) -> decltype(ask())
+ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask())
 {
-    bool is_refused = asked == Asked::AFTER_REFUSAL || asked == Asked::FOR_THE_RECORD;
+    bool is_refused = asked.why == Why::AFTER_REFUSAL || asked.why == Why::FOR_THE_RECORD;
     asked_of_native = size_bytes;
     if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
         return ask();
@@ -357,7 +363,7 @@ ask_native(size_t size_bytes, Asked asked, Ask ask) -> decltype(ask())
     }
     try {
         auto pointer = ask();
-        if (asked == Asked::AFTER_REFUSAL) {
+        if (asked.why == Why::AFTER_REFUSAL) {
             return pointer;
         }
         return_to_native(std::move(pointer));
@@ -366,6 +372,9 @@ ask_native(size_t size_bytes, Asked asked, Ask ask) -> decltype(ask())
         }
     } catch (const c10::OutOfMemoryError &) {
         /* reported below */
+    }
+    if (asked.lake) {
+        core->refuse(asked.lake, size_bytes, handle_of(asked.stream));
     }
     char text[refusal_bytes];
     core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,

@@ -99,8 +99,9 @@ def _chosen(words: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: `validate` found a difference, `replay --capacity` a trace that fits under none of
-    the policies, `plan --capacity` one that does not fit, or the output could not be written.
+    0: done. 1: `validate` found a difference, `replay --capacity` or `fit --memory` a trace that
+    fits under none of the policies, `plan --capacity` one that does not fit, or the output could
+    not be written.
     2: a wrong argument, or input that could not be read; one line on stderr says what, where and
     what to do. 130: interrupted. `run` becomes another program, and its exit code is that
     program's.

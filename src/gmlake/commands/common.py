@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import gmlake
 from gmlake.budget import Budget
-from gmlake.errors import Error, TraceError
+from gmlake.errors import Error, OutOfMemoryError, TraceError
+from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.settings import settings_of
 from gmlake.snapshots.asking import GROUPS, check_moment
-from gmlake.units import parse_size
+from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,9 @@ BAD_INPUT = 2
 
 CANNOT_WRITE = 1
 """Exit code if the output could not be written."""
+
+DOES_NOT_FIT = 1
+"""Exit code if nothing serves a recording in the memory that was named."""
 
 NO_MEMORY = "needs more memory than this machine has"
 
@@ -148,6 +152,19 @@ def _setting(text: str) -> tuple[str, int]:
         return settings_of({name: value})[0]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def check_settings(policy: str, capacity_bytes: int | None, settings: dict[str, int | str]) -> None:
+    """Raise ValueError or Error for settings that no lake can be opened with."""
+    knobs: dict[str, Any] = dict(settings)
+    try:
+        Lake("sim", policy, capacity_bytes, **knobs).close()
+    except OutOfMemoryError:
+        raise  # it names the setting
+    except MemoryError:
+        size = f" {format_size(capacity_bytes)}" if capacity_bytes else ""
+        msg = f"--capacity{size}: accounting for that much {NO_MEMORY}"
+        raise ValueError(msg) from None
 
 
 def size_argument(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gmlake.commands import common
 from gmlake.fitting import POLICIES, FitReport, fit
@@ -12,6 +12,12 @@ from gmlake.printable import printable
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
+
+
+_EPILOG: Final = (
+    "Exit code: 0; 1 where --memory is given and one of the recordings fits with none of the "
+    "policies, or no batch does; 2 for a wrong argument, or a file that could not be read."
+)
 
 
 class FitCommand(common.Command):
@@ -23,6 +29,7 @@ class FitCommand(common.Command):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
+        parser.epilog = _EPILOG
         common.add_file_options(parser)
         parser.add_argument(
             "--memory",
@@ -53,12 +60,13 @@ class FitCommand(common.Command):
         else:
             traces = [_only(path, args) for path in args.files]
             reports, code = [_fit(traces, args)], 0
+        fits = all(report.fits for report in reports)
         if args.json:
             common.print_json({"reports": [report.to_dict() for report in reports]})
         else:
             for report in reports:
                 common.print_report(report)
-        return code
+        return code or (common.DOES_NOT_FIT if args.memory and not fits else 0)
 
 
 def _batches(text: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from gmlake.commands import common
 from gmlake.errors import Error
 from gmlake.printable import printable
 from gmlake.pytorch import adapter
-from gmlake.settings import knobs, one_of, policies, policy_help
+from gmlake.settings import as_typed, knobs, one_of, policies, policy_help
 from gmlake.tables import new_table
 from gmlake.units import exact_size, format_size
 
@@ -198,11 +198,7 @@ def _knobs(entries: list[KnobInfo]) -> RenderableType:
 
 def _default(knob: KnobInfo) -> str:
     value = knob["default"]
-    if knob["words"]:
-        return knob["words"][value]
-    if value == _NO_LIMIT:
-        return "no limit"
-    return exact_size(value) if knob["is_size"] and value else str(value)
+    return "no limit" if value == _NO_LIMIT else as_typed(knob["name"], value)
 
 
 def _meaning(knob: KnobInfo) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.lake import Lake
 from gmlake.refusals import MOST_REFUSALS, ask_again, others_of, refusals_of
 from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count, replay
 from gmlake.snapshots.classes import Owners
@@ -18,13 +17,11 @@ from gmlake.snapshots.pool_names import private_pools
 from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.whole import Snapshot
 from gmlake.trace.layout import Kind
-from gmlake.units import format_size
 
 if TYPE_CHECKING:
     import argparse
 
 
-_DOES_NOT_FIT: Final = 1
 _EPILOG: Final = (
     "Exit code: 0; 1 where --capacity is given and a trace fits under none of the policies; 2 for "
     "a wrong argument, or a file that could not be read."
@@ -53,7 +50,8 @@ class ReplayCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Replay each file; print one table per trace."""
         policies = choose_policies(args.policy)
-        _check_settings(policies, args)
+        for policy in policies:  # once, before the first long file is read
+            common.check_settings(policy, args.capacity or SIM_CAPACITY, dict(args.settings))
         reports: list[ReplayReport] = []
         code = common.run_each(
             args.files, lambda path: reports.extend(_replay_file(path, policies, args))
@@ -63,19 +61,7 @@ class ReplayCommand(common.Command):
             common.print_json(report.to_dict())
         elif reports:
             common.print_report(report)
-        return code or (_DOES_NOT_FIT if args.capacity and not report.fits else 0)
-
-
-def _check_settings(policies: tuple[str, ...], args: argparse.Namespace) -> None:
-    """Refuse a wrong setting or capacity once, before the first long file is read."""
-    capacity = args.capacity or SIM_CAPACITY
-    settings = dict(args.settings)
-    for policy in policies:
-        try:
-            Lake("sim", policy, capacity, **settings).close()
-        except MemoryError:
-            msg = f"--capacity {format_size(capacity)}: accounting for that much {common.NO_MEMORY}"
-            raise ValueError(msg) from None
+        return code or (common.DOES_NOT_FIT if args.capacity and not report.fits else 0)
 
 
 def _replay_file(

@@ -8,10 +8,9 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gmlake.commands import common
-from gmlake.lake import Lake
 from gmlake.pytorch.session_settings import Given, Settings, check_mode
 
 if TYPE_CHECKING:
@@ -115,13 +114,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     settings = Settings.of(given)
     if args.on_oom_lines:
         settings = replace(settings, on_oom_lines=True)
-    capacity = settings.capacity_bytes or None
-    chosen: dict[str, Any] = dict(settings.knobs)
-    try:
-        Lake("sim", settings.policy, capacity, **chosen).close()
-    except MemoryError:
-        msg = f"--capacity: accounting for that much {common.NO_MEMORY}"
-        raise ValueError(msg) from None
+    common.check_settings(settings.policy, settings.capacity_bytes or None, dict(settings.knobs))
     return settings
 
 

@@ -136,7 +136,7 @@ class Elastic:
             return
         self._ordered = {self._stream.cuda_stream}
         try:
-            self._memory.resize(wanted, max(0, held + ahead - wanted))
+            self._memory.resize(wanted, max(0, held + ahead - wanted), is_final=False)
         except OutOfMemoryError:
             self._resize_after_all(wanted)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
 from gmlake.pytorch import notices
-from gmlake.settings import parse_capacity, policies, settings_of, word_of
+from gmlake.settings import as_typed, parse_capacity, policies, settings_of
+from gmlake.units import exact_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +94,7 @@ class Settings:
         if self.on_oom_lines:
             variables[ON_OOM_LINES] = "1"
         if self.knobs:
-            parts = (f"{name}={word_of(name, value)}" for name, value in self.knobs.items())
+            parts = (f"{name}={as_typed(name, value)}" for name, value in self.knobs.items())
             variables[KNOBS] = ",".join(parts)
         return variables
 
@@ -103,10 +104,10 @@ class Settings:
             f"{name} is {mine or 'not set'}, not {theirs or 'unset'}"
             for name, mine, theirs in (
                 ("policy", self.policy, other.policy),
-                ("capacity", self.capacity_bytes, other.capacity_bytes),
+                ("capacity", _size(self.capacity_bytes), _size(other.capacity_bytes)),
                 ("handle_types", self.handle_type, other.handle_type),
                 *(
-                    (name, self._word_of(name), other._word_of(name))
+                    (name, self._typed(name), other._typed(name))
                     for name in sorted({*self.knobs, *other.knobs})
                 ),
             )
@@ -114,8 +115,12 @@ class Settings:
         ]
         return ", ".join(parts)
 
-    def _word_of(self, name: str) -> int | str:
-        return word_of(name, self.knobs.get(name, ""))
+    def _typed(self, name: str) -> str:
+        return as_typed(name, self.knobs.get(name, ""))
+
+
+def _size(size_bytes: int) -> str:
+    return exact_size(size_bytes) if size_bytes else ""
 
 
 class _Variables:

@@ -67,8 +67,9 @@ def _rows(seen: DeviceSnapshot) -> Iterator[tuple[str, str, str]]:
     yield "largest obtainable", format_size(seen.largest_free_bytes), ""
     yield "fragmentation", format_share(seen.fragmentation), ""
     yield "blocks", f"{len(seen.blocks):,}", ""
-    views = f"{len(seen.views):,} of {format_size(int(seen.views['size_bytes'].sum()))}"
-    yield "stitched views", views, ""
+    if count := len(seen.views):
+        whole = format_size(int(seen.views["size_bytes"].sum()))
+        yield "stitched views", f"{count:,}, {whole} in all", ""
     for name, size in shares_of(seen):
         yield name, size, ""
     yield "streams", f"{len(seen.streams):,}", ""

@@ -84,6 +84,16 @@ def load_trace(path: str | Path, device: int | None = None) -> Trace:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
 
 
+def as_trace(source: Trace | str | os.PathLike[str]) -> Trace:
+    """Return a trace as it is, or read the one at a path; TypeError for anything else."""
+    if isinstance(source, Trace):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return load_trace(os.fspath(source))
+    msg = f"expected a trace or the path of one, not a {type(source).__name__}"
+    raise TypeError(msg)
+
+
 def choose_device(traces: list[Trace], device: int | None) -> Trace:
     """Return the only trace, or that of `device`; TraceError if there is none."""
     held = ", ".join(str(trace.device) for trace in traces)

@@ -24,6 +24,8 @@ from gmlake.tables import Printed
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake import _core
@@ -58,6 +60,14 @@ class Snapshot(Drawable, Printed):
             if one.device == device:
                 return one
         raise KeyError(device)
+
+    def __iter__(self) -> Iterator[DeviceSnapshot]:
+        """Iterate over the devices, in ascending order."""
+        return iter(self.devices)
+
+    def __len__(self) -> int:
+        """Return the number of devices."""
+        return len(self.devices)
 
     @property
     def fragmentation(self) -> dict[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gmlake.snapshots.opening import as_trace
 from gmlake.validating.comparison import compare
 from gmlake.validating.validation_report import (
     Notes,
@@ -14,6 +15,8 @@ from gmlake.validating.validation_report import (
 )
 
 if TYPE_CHECKING:
+    import os
+
     from gmlake.trace import Trace
 
 __all__ = [
@@ -26,13 +29,15 @@ __all__ = [
 ]
 
 
-def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
+def validate(trace: Trace | str | os.PathLike[str], notes: Notes | None = None) -> ValidationReport:
     """Replay the trace under the policy that models the recorded allocator, and compare the two.
 
     Without expandable segments that is `caching`: it starts in the recorded state, and the
     simulated driver returns segments at the recorded addresses; everything else is the policy's own
     choice. With them it is `expandable`, from the first allocation on. Source of the algorithms:
     PyTorch's CUDACachingAllocator.
+
+    trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
 
     With notes, statistics are compared at each reading, and requests that PyTorch refused are
     repeated and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...)
@@ -46,5 +51,6 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationReport:
     segments that does not begin with the first allocation, where the starting state contradicts
     itself, and for recorded settings that PyTorch would not accept.
     """
+    trace = as_trace(trace)
     trace.check()
     return ValidationReport((compare(trace, notes),))

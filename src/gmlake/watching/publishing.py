@@ -11,6 +11,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from gmlake.errors import needing_torch
 from gmlake.watching import folders
 
 if TYPE_CHECKING:
@@ -94,12 +95,13 @@ def publish(lake: Lake | None = None) -> None:
     if lake is not None:
         _publications.add(lake)
         return
-    from gmlake.pytorch import device, notices
+    with needing_torch("gmlake.publish()"):
+        from gmlake.pytorch import device, notices
 
-    if absence := device.absence():
-        notices.once("top", f"gmlake.publish() publishes nothing: {absence}")
-        return
-    _publications.add_torch()
+        if absence := device.absence():
+            notices.once("top", f"gmlake.publish() publishes nothing: {absence}")
+            return
+        _publications.add_torch()
     if _publications.follower is None:
         _publications.follower = threading.Thread(
             target=_follow, name="gmlake publishes", daemon=True

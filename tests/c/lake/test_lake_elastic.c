@@ -306,12 +306,15 @@ TEST(a_refusal_is_counted_and_noted)
     gml_address buffer = 0, block = 0;
     gml_request list[ROOM];
     gml_torch_stats torch = {0};
-    uint64_t count = 0, total = 0;
+    uint64_t count = 0, total = 0, tried = 0;
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 7, &buffer));
+    CHECK_STATUS(gml_lake_try_elastic(lake, buffer, 40 * MIB, 0, &tried), GML_OUT_OF_MEMORY);
+    CHECK_OK(gml_lake_torch_stats(lake, &torch));
+    CHECK_EQ(torch.num_ooms, 0);
     CHECK_STATUS(resize_to(lake, buffer, 40 * MIB), GML_OUT_OF_MEMORY);
     CHECK_OK(gml_lake_torch_stats(lake, &torch));
-    CHECK_EQ(torch.num_alloc_retries, 1);
+    CHECK_EQ(torch.num_alloc_retries, 2);
     CHECK_EQ(torch.num_ooms, 1);
     CHECK_OK(gml_lake_history(lake, list, NULL, ROOM, &count, &total));
     CHECK_EQ(list[count - 1].kind, GML_REQUEST_OOM);

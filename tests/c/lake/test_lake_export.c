@@ -225,7 +225,8 @@ TEST(what_was_shared_sleeps_when_it_is_freed)
     (void)share(lake, large);
     CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
     gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(strstr(reason, "shared with another process cannot sleep: 2 blocks of") != NULL);
+    CHECK(strstr(reason, "shared with another process cannot sleep: 2 blocks of 41.0 MiB in all") !=
+          NULL);
     CHECK(!gml_lake_is_asleep(lake));
     CHECK_OK(gml_lake_free(lake, large));
     CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);

@@ -273,7 +273,7 @@ TEST(the_driver_asks_for_nothing_beyond_its_limit)
     CHECK_OK(gml_driver_create(driver, 8 * MIB, &handle));
     CHECK_EQ(gml_device_room(driver->device), 2 * MIB);
     CHECK_STATUS(gml_driver_create(driver, 4 * MIB, &other), GML_OUT_OF_MEMORY);
-    CHECK(strstr(driver->reason, "limit of 10485760") != NULL);
+    CHECK(strstr(driver->reason, "limit of 10.0 MiB") != NULL);
     CHECK_STATUS(gml_driver_malloc(driver, 4 * MIB, &address), GML_OUT_OF_MEMORY);
     CHECK_EQ(driver->calls[GML_CALL_CREATE], 1);
     CHECK_EQ(driver->calls[GML_CALL_MALLOC], 0);

@@ -19,7 +19,14 @@ torch_allocate(uint64_t size_bytes, int device, const void *stream)
     }
     gml_lake *lake = core->find(core->serving(device));
     lake = lake ? lake : core->open(device, reason, sizeof reason);
-    if (!lake || core->allocate(lake, size_bytes, address_of(stream), true, &address) != GML_OK) {
+    if (!lake) {
+        return NULL;
+    }
+    gml_status status = core->allocate(lake, size_bytes, address_of(stream), &address);
+    if (status == GML_OUT_OF_MEMORY) {
+        core->refuse(lake, size_bytes, address_of(stream));
+    }
+    if (status != GML_OK) {
         return NULL;
     }
     return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */

@@ -766,10 +766,12 @@ TEST(a_request_that_is_tried_is_no_refusal)
     release(allocate(MIB, 0));
     gml_address address = 0;
     gml_lake *lake = gml_torch_lake(0);
-    CHECK_STATUS(gml_lake_request(lake, 80 * MIB, 0, false, &address), GML_OUT_OF_MEMORY);
+    CHECK_STATUS(gml_lake_try(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
     CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 0);
-    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    gml_lake_refuse(lake, 80 * MIB, 0);
     CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 1);
+    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 2);
 }
 
 TEST(a_refusal_during_a_capture_says_so)
@@ -790,7 +792,7 @@ TEST(other_failures_give_the_drivers_reason)
                  GML_INVALID_ARGUMENT);
     const char *text = refusal(UINT64_C(1) << 60, GML_INVALID_ARGUMENT, 0);
     CHECK(strncmp(text, "gmlake could not allocate", 25) == 0);
-    check_says(text, "the largest request is 2^48");
+    check_says(text, "1024 PiB asked for; the largest request is 256 TiB");
 }
 
 int

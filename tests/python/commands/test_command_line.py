@@ -323,9 +323,19 @@ def test_several_devices(tmp_path: Path) -> None:
             ["replay", "f", "--set", "optimize_for=3"],
             "optimize_for is 3, but must be between 0 and 2",
         ),
-        (["replay", "f", "--set", "roundup_power2_divisions.zz=1"], "divisions.zz"),
+        *(
+            (
+                ["replay", "f", "--set", f"roundup_power2_divisions.{interval}=1"],
+                f'divisions.{interval}" names no interval: behind the dot is where it begins',
+            )
+            for interval in ("zz", "3", "3MiB", "")
+        ),
         (["replay", "f", "--set", "frag_limit.1=1"], "frag_limit.1"),
         (["replay", "f", "--set", "max_split_size=1", "--policy", "stitch"], "max_split_size is 1"),
+        (
+            ["replay", "f", "--set", "arena=40GiB", "--capacity", "8GiB"],
+            "40GiB, by the setting arena or the capacity, is refused: malloc: 40.0 GiB asked for, ",
+        ),
         (["replay", "f", "f", "--capacity", "16383PiB"], "16383 PiB: accounting for that much"),
         (["replay", "f", "--capacity", "1"], "a capacity of '1' does not hold one granule of 2MiB"),
         (["replay", "f", "--device", "x"], "--device"),

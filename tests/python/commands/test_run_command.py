@@ -228,8 +228,8 @@ def test_settings_become_variables() -> None:
     found = variables_of(*options, *sets, "-c", VARIABLES)
     ours = {name: value for name, value in found.items() if name.startswith("GMLAKE_")}
     assert set(ours.pop("GMLAKE_SET").split(",")) == {
-        "growth=4194304",
-        "frag_limit=2097152",
+        "growth=4MiB",
+        "frag_limit=2MiB",
         "optimize_for=memory",
     }
     assert ours == {
@@ -243,7 +243,7 @@ def test_settings_become_variables() -> None:
 def test_variables_hold_where_no_option_is_given() -> None:
     found = variables_of("-c", VARIABLES, GMLAKE_POLICY="expandable", GMLAKE_SET="growth=8MiB")
     assert found["GMLAKE_POLICY"] == "expandable"
-    assert found["GMLAKE_SET"] == "growth=8388608"
+    assert found["GMLAKE_SET"] == "growth=8MiB"
     assert "GMLAKE_REPORT" not in found
     found = variables_of("--policy", "caching", "-c", VARIABLES, GMLAKE_POLICY="expandable")
     assert found["GMLAKE_POLICY"] == "caching"
@@ -282,6 +282,8 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--capacity", "much", "-c", ""], "'much' is not a size"),
         (["--capacity", "0", "-c", ""], "0 bytes"),
         (["--capacity", "1", "-c", ""], "does not hold one granule"),
+        (["--set", "arena=40GiB", "--capacity", "8GiB", "-c", ""], "one allocation of 40GiB"),
+        (["--capacity", "16383PiB", "-c", ""], "16383 PiB: accounting for that much"),
         (["--set", "growth", "-c", ""], "'growth' is not NAME=VALUE"),
         (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),
         (["--set", "max_views=0", "-c", ""], "max_views is 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import textwrap
@@ -40,6 +41,19 @@ def test_every_function_that_a_document_calls_exists(document: Path) -> None:
 def test_every_file_that_a_document_links_to_exists(document: Path) -> None:
     linked = set(LINK.findall(document.read_text()))
     assert not {name for name in linked if not (document.parent / name).exists()}
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    """Otherwise the site cannot be built, which shows only where mkdocs is installed."""
+    tree = ast.parse((ROOT / "docs" / "generated.py").read_text())
+    (titles,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "PYTHON"
+    )
+    assert titles is not None
+    listed = " ".join(ast.literal_eval(titles).values()).split()
+    assert sorted(listed) == sorted(set(gmlake.__all__) - {"__version__"})
 
 
 def commands_in(document: Path) -> Iterator[list[str]]:

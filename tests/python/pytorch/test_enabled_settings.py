@@ -81,6 +81,8 @@ def test_a_difference_is_told_in_words() -> None:
     assert quick.difference(thrifty) == "optimize_for is time, not memory"
     assert quick.difference(Settings()) == "optimize_for is time, not unset"
     assert Settings().difference(quick) == "optimize_for is not set, not time"
+    small, large = (Settings("stitch", n << 20, knobs={"growth": n << 21}) for n in (1, 3))
+    assert small.difference(large) == "capacity is 1MiB, not 3MiB, growth is 2MiB, not 6MiB"
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +104,7 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("GMLAKE_SET", "grow=1", "no setting is called 'grow'"),
         ("GMLAKE_SET", "growth=big", "growth: 'big' is not a size"),
         ("GMLAKE_SET", "max_views=0", "max_views is 0, but must be between 1 and"),
-        ("GMLAKE_SET", "roundup_power2_divisions.3=2", "no setting is called"),
+        ("GMLAKE_SET", "roundup_power2_divisions.3=2", "names no interval"),
         (
             "GMLAKE_SET",
             "optimize_for=fast",

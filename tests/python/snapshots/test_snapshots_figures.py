@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import time
 from itertools import pairwise
@@ -16,7 +17,7 @@ from gmlake.snapshots import SpanKind
 from gmlake.snapshots.capture import capture, providers
 from gmlake.snapshots.whole import snapshot_lake
 from gmlake.trace import REQUEST, Kind
-from recording import figure
+from recording import BASE, alloc, figure, snapshot
 from snapshot_programs import MIB, busy_lake
 
 if TYPE_CHECKING:
@@ -277,14 +278,25 @@ def test_replays_have_figures() -> None:
     assert drawn.names == ("caching", "stitch")
     assert drawn.reserved_bytes == tuple(r.peak_reserved_bytes for r in replayed.results)
     told = dict(gmlake.report_of(gmlake.replay(trace, "stitch", optimize_for=2, growth=MIB)).facts)
-    assert (told["optimize_for"], told["growth"]) == ("memory", str(MIB))
+    assert (told["optimize_for"], told["growth"]) == ("memory", "1MiB")
     with pytest.raises(TypeError, match="int"):
         gmlake.report_of(3)  # type: ignore[arg-type]
 
 
+def test_a_snapshot_is_a_sequence_of_its_devices(tmp_path: Path) -> None:
+    data = snapshot([alloc(BASE, 1)])
+    data["device_traces"] += [[], [alloc(BASE, 2)]]
+    path = tmp_path / "two.pickle"
+    path.write_bytes(pickle.dumps(data, 4))
+    seen = gmlake.Snapshot.load(path)
+    assert [device.device for device in seen] == [0, 2]
+    assert len(seen) == 2
+    assert list(seen) == [seen[0], seen[2]]
+
+
 def test_nothing_is_held_where_pytorch_was_not_served() -> None:
     seen = gmlake.snapshot()
-    assert seen.devices == ()
+    assert list(seen) == []
     assert "no memory" in str(gmlake.memory_summary())
     with pytest.raises(ValueError, match="device 0"):
         gmlake.snapshot(0)
@@ -300,4 +312,8 @@ def test_the_table_shows_what_is_held_and_the_html_escapes_it() -> None:
     assert gmlake.format_size(stats["peak_reserved_bytes"]) in text
     assert "fragmentation" in text
     assert (seen[0].spans["kind"] == SpanKind.VIEW).any()
+    sizes = seen[0].views["size_bytes"]
+    assert f" {len(sizes)}, {gmlake.format_size(int(sizes.sum()))} in all" in text
+    with busy_lake("caching") as lake:
+        assert "stitched" not in str(lake.snapshot())
     assert "<script>alert" not in gmlake.Snapshot(name="<script>alert")._repr_html_()

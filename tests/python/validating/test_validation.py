@@ -41,6 +41,11 @@ def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
     return result
 
 
+def test_a_path_is_validated_as_its_trace(recorded_trace: Path) -> None:
+    by_path = gmlake.validate(str(recorded_trace)).results
+    assert by_path == gmlake.validate(gmlake.load_trace(recorded_trace)).results
+
+
 def test_caching_places_as_pytorch_did(recorded_trace: Path) -> None:
     trace = gmlake.load_trace(recorded_trace)
     result = validate(trace)

@@ -35,6 +35,11 @@ def live() -> int:
     return int(gmlake.snapshot().devices[0].counters["live_bytes"])
 
 
+def refusals() -> int:
+    """Return how many refusals gmlake's lake of the first device has counted."""
+    return int(gmlake.snapshot().devices[0].counters["states"]["oom"])
+
+
 def contents() -> Result:
     """Rows stay while others come and go."""
     cache = gmlake.elastic((40_000, 256), torch.float32)
@@ -198,9 +203,11 @@ def too_little() -> Result:
     cache = gmlake.elastic((4_000_000, 256), torch.float32, rows=1000)
     cache.tensor.copy_(numbers(1000))
     free_before = torch.cuda.mem_get_info()[0]
+    before = refusals()
     refused = failure(lambda: cache.resize(4_000_000))
     return {
         "refused": refused,
+        "counted": refusals() == before + 1,
         "gives_back": torch.cuda.mem_get_info()[0] >= free_before,
         "same": cache.rows == 1000 and torch.equal(cache.tensor.cpu(), numbers(1000)),
     }

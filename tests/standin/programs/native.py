@@ -96,6 +96,29 @@ def idle() -> dict[str, Any]:
     return seen
 
 
+def leftovers() -> dict[str, Any]:
+    """Ask for what only PyTorch's own allocator has left in a segment of 20 MiB, then for more.
+
+    Returns how many refusals gmlake and PyTorch have counted after either.
+    """
+    seen: dict[str, Any] = {}
+    held = [block(4)]
+    with gmlake.enabled():
+        held.append(block(torch.cuda.mem_get_info()[0] // MIB - 2))
+        held.append(block(12))
+        seen["after_one_that_is_served"] = counted()
+        seen["refused"] = [refused(block, mib).partition(":")[0] for mib in (12, 600)]
+        seen["after_two_that_are_not"] = counted()
+    return seen
+
+
+def counted() -> list[int]:
+    """Return how many refusals gmlake has counted, and how many PyTorch."""
+    lake = _core.torch_lake(Lake, 0)
+    ours = lake.stats()["states"]["oom"] if lake else 0
+    return [ours, torch.cuda.memory_stats()["num_ooms"]]
+
+
 def fraction() -> dict[str, Any]:
     """Set a limit before, on a device of 1 GiB, and fill it from both sides."""
     torch.cuda.set_per_process_memory_fraction(0.5)

@@ -237,7 +237,7 @@ TEST(full_memory_moves_to_another_stream)
     gml_block *refused = NULL;
     CHECK_STATUS(f.policy->ops->allocate(f.policy, 60 * MIB, 1, &refused), GML_OUT_OF_MEMORY);
     CHECK(refused == NULL);
-    CHECK(strstr(f.driver->reason, "62914560 bytes") != NULL);
+    CHECK(strstr(f.driver->reason, "60.0 MiB") != NULL);
     is_sound(&f);
     CHECK_EQ(f.policy->reserved_bytes, 160 * MIB);
     fixture_stop(&f);
@@ -378,7 +378,7 @@ TEST(create_refuses_what_cannot_work)
     CHECK_OK(gml_sim_driver_open(GIB, 0, &f.driver, reason, sizeof reason));
     f.knobs.large_segment_size = 21 * MIB;
     CHECK_STATUS(f.ops->create(f.driver, 0, &f.knobs, &f.policy), GML_INVALID_ARGUMENT);
-    CHECK(strstr(f.driver->reason, "large_segment_size is 22020096") != NULL);
+    CHECK(strstr(f.driver->reason, "large_segment_size is 21MiB, but must be a multiple") != NULL);
     f.knobs.large_segment_size = 20 * MIB;
     f.driver->info.has_virtual_memory = false;
     CHECK_STATUS(f.ops->create(f.driver, 0, &f.knobs, &f.policy), GML_UNSUPPORTED);
