@@ -26,7 +26,9 @@ gml_budget_of(uint64_t milliseconds, size_t count)
 {
     uint64_t most = UINT64_MAX / GML_WORK_PER_MS;
     uint64_t limit = milliseconds < most ? milliseconds * GML_WORK_PER_MS : UINT64_MAX;
-    return (gml_budget){.limit = limit / (GML_WORK_CACHED_COUNT + count) * GML_WORK_CACHED_COUNT};
+    uint64_t slower = GML_WORK_CACHED_COUNT + count; /* limit * GML_WORK_CACHED_COUNT / slower: */
+    return (gml_budget){.limit = limit / slower * GML_WORK_CACHED_COUNT +
+                                 limit % slower * GML_WORK_CACHED_COUNT / slower};
 }
 
 static inline bool

@@ -1,5 +1,6 @@
 /* The ways to place an instance, by number. Users see their names only, so that a method may come
- * or go. The numbers stand in plan files: a change of them is another version of the format. */
+ * or go. The numbers stand in plan files: a new one comes last, any other change is another version
+ * of the format. */
 #ifndef GML_PLANNER_METHOD_H
 #define GML_PLANNER_METHOD_H
 
@@ -9,6 +10,7 @@ typedef enum gml_method {
     GML_METHOD_LOWEST_CONTENTION, /* by the largest live sum in its life, then life */
     GML_METHOD_LOWEST_PEAK,       /* what lives at the peak, then by life (powers of 4) */
     GML_METHOD_EXACT,
+    GML_METHOD_ORDERS, /* first fit in many orders, each a small change of the best */
     GML_METHOD_COUNT
 } gml_method;
 

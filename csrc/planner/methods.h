@@ -15,6 +15,11 @@
 gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,
                          gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
+/* Improves a placement in other orders, see order_search.h. */
+gml_status gml_first_fit_improve(const gml_instance *instance, uint64_t enough_bytes,
+                                 gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
+                                 bool *is_better);
+
 /* ---- lowest.c: fills the lowest segment of the skyline with the best-ranked item that fits ------
  *
  * `order` lists the items, the best first, as for first fit. Wrapped items are placed first.

@@ -7,11 +7,8 @@
 #include <string.h>
 
 enum {
-    MANY_ITEMS = 50000,   /* above, a peak close to the bound will do: */
-    DONE_PART = 10000,    /* within this part of it no other constructor is tried */
-    FIRST_FIT_WORK = 100, /* by item: twice what training steps need, and random sizes exceed it */
-    LOWEST_WORK = 250,    /* the same */
-    CAPPED_ITEMS = GML_EXACT_MOST_ITEMS, /* above, these two hold */
+    MANY_ITEMS = 50000, /* above, a peak close to the bound will do: */
+    DONE_PART = 10000,  /* within this part of it no other constructor is tried */
     PEAK_PART = 50,
     MOST_KEYS = 2
 };
@@ -30,17 +27,14 @@ typedef enum key_kind {
 static const struct method_row {
     const char *name;
     bool serves_wrapped;
-    uint64_t work;            /* by item */
     key_kind keys[MOST_KEYS]; /* the larger first; ties in the order of starts */
 } METHODS[GML_METHOD_COUNT] = {
-    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", false, 0, {KEY_NONE}},
-    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", true, FIRST_FIT_WORK, {KEY_SIZE}},
-    [GML_METHOD_LOWEST_CONTENTION] = {"lowest-contention",
-                                      true,
-                                      LOWEST_WORK,
-                                      {KEY_CONTENTION, KEY_LIFE}},
-    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", true, LOWEST_WORK, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
-    [GML_METHOD_EXACT] = {"exact", false, 0, {KEY_NONE}},
+    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", false, {KEY_NONE}},
+    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", true, {KEY_SIZE}},
+    [GML_METHOD_LOWEST_CONTENTION] = {"lowest-contention", true, {KEY_CONTENTION, KEY_LIFE}},
+    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", true, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
+    [GML_METHOD_EXACT] = {"exact", false, {KEY_NONE}},
+    [GML_METHOD_ORDERS] = {"order-search", true, {KEY_NONE}},
 };
 
 const char *
@@ -138,18 +132,6 @@ is_done(const contest_state *contest)
     return peak <= bound || peak <= contest->capacity_bytes || is_close;
 }
 
-/* The budget of a constructor. None may spend so much that nothing is left for the others. */
-static gml_budget
-share_of(const contest_state *contest, gml_method method)
-{
-    gml_budget part = gml_budget_part(contest->budget, 1, contest->has_best ? 1 : 2);
-    uint64_t most = METHODS[method].work * contest->instance->count;
-    if (contest->has_best && contest->instance->count > CAPPED_ITEMS && most < part.limit) {
-        part.limit = most;
-    }
-    return part;
-}
-
 /* ---- methods --------------------------------------------------------------------------------- */
 
 /* Only placements below the best so far are useful. */
@@ -200,7 +182,8 @@ construct(contest_state *contest)
     gml_status status = GML_OK;
     for (gml_method method = 0; method < GML_METHOD_EXACT && status == GML_OK; method++) {
         if (!is_done(contest) && can_serve(contest->instance, method)) {
-            gml_budget part = share_of(contest, method);
+            /* None may spend so much that nothing is left for the others. */
+            gml_budget part = gml_budget_part(contest->budget, 1, 2);
             status = try_method(contest, method, &part);
             (void)gml_budget_spend(contest->budget, part.work);
         }
@@ -235,6 +218,26 @@ search_exactly(contest_state *contest)
     return status;
 }
 
+/* On what is left of it. */
+static gml_status
+search_orders(contest_state *contest)
+{
+    const gml_instance *instance = contest->instance;
+    uint64_t enough_bytes = contest->capacity_bytes > instance->lower_bound
+                                ? contest->capacity_bytes
+                                : instance->lower_bound;
+    bool is_better = false;
+    gml_status status =
+        is_done(contest) || contest->best.is_proven
+            ? GML_OK
+            : gml_first_fit_improve(instance, enough_bytes, contest->budget, contest->offsets,
+                                    &contest->best.peak_bytes, &is_better);
+    if (is_better) {
+        contest->best.method = GML_METHOD_ORDERS;
+    }
+    return status;
+}
+
 gml_status
 gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes, gml_budget *budget,
                     uint64_t *offsets, gml_placing *out)
@@ -254,6 +257,9 @@ gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes, gml_b
         contest.room && contest.order && contest.trial ? construct(&contest) : GML_NO_HOST_MEMORY;
     if (status == GML_OK) {
         status = search_exactly(&contest);
+    }
+    if (status == GML_OK) {
+        status = search_orders(&contest);
     }
     if (status == GML_OK) {
         *out = contest.best;

@@ -5,6 +5,7 @@
 #include "planner/instance.h"
 #include "planner/methods.h"
 #include "planner/stream_order.h"
+#include "planner/together.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ typedef struct solve_state {
     uint32_t *members; /* by stream */
     gml_stream_group *groups;
     size_t group_count;
-    uint64_t *ends; /* room for one each */
+    uint64_t *all, *any; /* lengthened lives, by member; set where orderings are */
     uint64_t lower_bound;
 } solve_state;
 
@@ -131,66 +132,89 @@ place_stacked(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 static gml_status
 place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 {
-    gml_status status = gml_lengthen_ends(solving->problem, solving->members, solving->groups,
-                                          solving->group_count, solving->ends);
-    if (status == GML_OK) {
-        status = place_lane(solving, 0, solving->problem->count, solving->ends, budget, out);
-    }
+    gml_status status = place_lane(solving, 0, solving->problem->count, solving->all, budget, out);
     out->placing.is_proven = false; /* for the longer lives only */
     return status;
 }
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* Unordered streams share no address, so their bounds add up; else the bytes live in all of them
- * together count. pre: `placed` by place_stacked(). */
+static bool
+has_orderings(const solve_state *solving)
+{
+    return solving->group_count > 1 && solving->problem->ordering_count > 0;
+}
+
+/* Unordered streams share no address, so that their bounds add up. pre: `placed` by
+ * place_stacked(). */
 static gml_status
 find_bound(solve_state *solving, const placed_lanes *placed)
 {
-    if (solving->group_count <= 1 || !solving->problem->ordering_count) {
+    if (!has_orderings(solving)) {
         solving->lower_bound = placed->most_live_bytes;
         return GML_OK;
     }
-    gml_instance whole;
-    gml_status status = gml_instance_open(&whole, solving->problem, solving->members,
-                                          solving->problem->count, NULL);
-    if (status == GML_OK) {
-        solving->lower_bound = whole.lower_bound;
-        gml_instance_close(&whole);
-    }
-    return status;
+    gml_status status = gml_lengthen_ends(solving->problem, solving->members, solving->groups,
+                                          solving->group_count, solving->all, solving->any);
+    return status == GML_OK
+               ? gml_unordered_bound(solving->problem, solving->members, solving->groups,
+                                     solving->group_count, solving->any, &solving->lower_bound)
+               : status;
 }
 
 /* ---- lanes of their own, or one for all ------------------------------------------------------ */
 
-static bool
-may_merge(const solve_state *solving)
+/* The better of the two, in `out`; `other` is room. */
+static gml_status
+merge(const solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes *other)
 {
-    return solving->group_count > 1 && solving->group_count <= MOST_MERGED_GROUPS &&
-           solving->problem->ordering_count > 0;
+    gml_budget part = gml_budget_part(budget, 1, 7);
+    gml_status status = place_merged(solving, &part, other);
+    (void)gml_budget_spend(budget, part.work);
+    if (status == GML_OK && other->placing.peak_bytes < out->placing.peak_bytes) {
+        placed_lanes worse = *out;
+        *out = *other;
+        *other = worse;
+    }
+    return status;
 }
 
-/* The better of the two, in `out`; `other` is room. */
+/* From the better of the two on. */
+static gml_status
+place_together(const solve_state *solving, gml_budget *budget, placed_lanes *out)
+{
+    uint64_t enough_bytes = solving->capacity_bytes > solving->lower_bound ? solving->capacity_bytes
+                                                                           : solving->lower_bound;
+    bool is_better = false;
+    gml_status status =
+        out->placing.peak_bytes > enough_bytes
+            ? gml_place_together(solving->problem, solving->members, solving->groups,
+                                 solving->group_count, solving->all, enough_bytes, budget,
+                                 out->offsets, &out->placing.peak_bytes, &is_better)
+            : GML_OK;
+    if (is_better) {
+        out->placing.method = GML_METHOD_ORDERS;
+    }
+    return status;
+}
+
 static gml_status
 place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes *other)
 {
-    bool has_two = may_merge(solving);
-    gml_budget first_part = gml_budget_part(budget, 1, has_two ? 2 : 1);
+    bool is_shared = has_orderings(solving) && solving->group_count <= MOST_MERGED_GROUPS;
+    gml_budget first_part = gml_budget_part(budget, 1, is_shared ? 8 : 1);
     gml_status status = place_stacked(solving, &first_part, out);
     (void)gml_budget_spend(budget, first_part.work);
     if (status == GML_OK) {
         status = find_bound(solving, out);
     }
-    if (status == GML_OK && has_two) {
-        status = place_merged(solving, budget, other);
-        if (status == GML_OK && other->placing.peak_bytes < out->placing.peak_bytes) {
-            placed_lanes worse = *out;
-            *out = *other;
-            *other = worse;
-        }
+    if (status == GML_OK && is_shared) {
+        status = merge(solving, budget, out, other);
     }
-    bool is_bound_exact = solving->group_count <= 1 || !solving->problem->ordering_count;
-    out->placing.is_proven = (out->placing.is_proven && is_bound_exact) ||
+    if (status == GML_OK && is_shared) {
+        status = place_together(solving, budget, out);
+    }
+    out->placing.is_proven = (out->placing.is_proven && !has_orderings(solving)) ||
                              out->placing.peak_bytes == solving->lower_bound;
     return status;
 }
@@ -215,11 +239,12 @@ solving_open(solve_state *solving, const gml_problem *problem)
         .problem = problem,
         .members = calloc(count, sizeof *solving->members),
         .groups = calloc(count, sizeof *solving->groups),
-        .ends = calloc(count, sizeof *solving->ends),
+        .all = calloc(count, 2 * sizeof *solving->all),
     };
-    if (!solving->members || !solving->groups || !solving->ends) {
+    if (!solving->members || !solving->groups || !solving->all) {
         return GML_NO_HOST_MEMORY;
     }
+    solving->any = solving->all + count;
     return gml_group_by_stream(problem, solving->members, solving->groups, &solving->group_count);
 }
 
@@ -228,7 +253,7 @@ solving_close(solve_state *solving)
 {
     free(solving->members);
     free(solving->groups);
-    free(solving->ends);
+    free(solving->all);
 }
 
 static bool

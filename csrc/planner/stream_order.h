@@ -15,10 +15,19 @@ typedef struct gml_stream_group {
 gml_status gml_group_by_stream(const gml_problem *problem, uint32_t *members,
                                gml_stream_group *groups, size_t *group_count);
 
-/* For every member the first moment at which every other stream is ordered behind its free, or the
- * last end of all if there is none: members whose longer lives do not overlap may share addresses,
- * regardless of their streams. Cost: members times groups. GML_NO_HOST_MEMORY. */
+/* For every member the first moment from which no other stream has to be told apart: `all`, where
+ * every other stream is ordered behind its free, and `any`, where one is; the last end of all where
+ * there is none. Members of two streams may share addresses if their lives, lengthened to `all`, do
+ * not overlap, and may not if those lengthened to `any` do. Cost: members times groups.
+ * GML_NO_HOST_MEMORY. */
 gml_status gml_lengthen_ends(const gml_problem *problem, const uint32_t *members,
-                             const gml_stream_group *groups, size_t group_count, uint64_t *ends);
+                             const gml_stream_group *groups, size_t group_count, uint64_t *all,
+                             uint64_t *any);
+
+/* What all streams need at least: between two neighbouring moments of `any` they share nothing, so
+ * the most that each of them holds there adds up. pre: no period. GML_NO_HOST_MEMORY. */
+gml_status gml_unordered_bound(const gml_problem *problem, const uint32_t *members,
+                               const gml_stream_group *groups, size_t group_count,
+                               const uint64_t *any, uint64_t *bound_bytes);
 
 #endif

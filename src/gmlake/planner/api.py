@@ -12,7 +12,12 @@ from gmlake.errors import blaming_trace
 from gmlake.planner import _planner
 from gmlake.planner.instances import Instance, is_instance, load_instance
 from gmlake.planner.interrupts import interruptible
-from gmlake.planner.lifetimes import lifetimes_of, orderings_of
+from gmlake.planner.lifetimes import (
+    lifetimes_of,
+    most_live_bytes,
+    ordered_moments,
+    orderings_of,
+)
 from gmlake.planner.periods import find_steps
 from gmlake.planner.plan_errors import PlanError
 from gmlake.planner.plan_layout import ORDERING
@@ -106,7 +111,13 @@ class _Settings:
         trace.check()
         lifetimes, orderings = lifetimes_of(trace), orderings_of(trace)
         result = self._place(lifetimes, orderings, self.alignment or ALIGNMENT, name)
-        return replace(result, device=trace.device, step=self._plan_step(trace))
+        return replace(
+            result,
+            device=trace.device,
+            streams=len(np.unique(lifetimes["stream"])),
+            ordered_moments=len(ordered_moments(trace)),
+            step=self._plan_step(trace),
+        )
 
     def _place(
         self, lifetimes: Records, orderings: Records, alignment: int, name: str
@@ -126,6 +137,7 @@ class _Settings:
         return PlanResult(
             trace=name,
             requests=len(lifetimes),
+            live_bytes=most_live_bytes(lifetimes, alignment),
             lower_bound_bytes=bound,
             peak_bytes=peak,
             ratio=ratio(peak, bound),

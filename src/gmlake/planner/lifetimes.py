@@ -9,6 +9,7 @@ import numpy as np
 
 from gmlake.planner.plan_layout import LIFETIME, ORDERING
 from gmlake.trace.layout import Kind, rounded
+from gmlake.trace.trace import trims_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gmlake.trace.trace import Trace
 
 MAX_ORDERINGS: Final = 1 << 20
-"""The most orderings; a trace of so many streams that it would have more gets none."""
+"""The most orderings that a trace gets: pairs of streams times moments."""
 
 
 def event_times(trace: Trace) -> NDArray[np.int64]:
@@ -66,26 +67,45 @@ def lifetimes_of(trace: Trace) -> Records:
     return result
 
 
-def orderings_of(trace: Trace) -> Records:
-    """Return where the trace shows that one stream's work follows another's.
+def ordered_moments(trace: Trace) -> NDArray[np.int64]:
+    """Return the rows at which the work of every stream follows that of all others.
 
-    The only such events are segments that PyTorch released with cudaFree, which waits for the work
-    of all streams of the device. Expandable segments are unmapped after a wait for one stream,
-    which orders nothing.
+    PyTorch released segments there, or the program emptied the cache: a plan waits for the device
+    there, as cudaFree does for PyTorch's default allocator.
     """
-    kind = trace.requests["kind"]
-    streams = np.unique(
-        np.concatenate([trace.start_blocks["stream"], trace.requests["stream"][kind == Kind.ALLOC]])
-    ).tolist()
-    is_free = kind == Kind.SEGMENT_FREE
-    rows = np.flatnonzero(is_free & ~np.concatenate([[False], is_free[:-1]]))
-    pairs = list(permutations(streams, 2)) if len(streams) ** 2 < MAX_ORDERINGS else []
-    if trace.is_expandable or len(pairs) * len(rows) > MAX_ORDERINGS:
-        return np.zeros(0, ORDERING)
+    if len(_streams_of(trace)) < 2:  # noqa: PLR2004
+        return np.zeros(0, np.int64)
+    released, _ = trims_of(trace.requests)
+    return np.union1d(released, np.flatnonzero(trace.requests["kind"] == Kind.TRIM))
+
+
+def orderings_of(trace: Trace) -> Records:
+    """Return each pair of streams at each of the ordered moments; of too many, those in between."""
+    pairs = list(permutations(_streams_of(trace), 2))
+    rows = ordered_moments(trace)
+    most = MAX_ORDERINGS // max(len(pairs), 1)
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     # A free before this row has the end times[row], an allocation behind it starts after that.
     result = np.zeros(len(pairs) * len(rows), ORDERING)
     result["time"] = np.repeat(event_times(trace)[rows], len(pairs))
-    if pairs:
+    if len(result):
         result["before"] = np.tile(np.array([before for before, _ in pairs], np.uint64), len(rows))
         result["after"] = np.tile(np.array([after for _, after in pairs], np.uint64), len(rows))
     return result
+
+
+def most_live_bytes(lifetimes: Records, alignment: int) -> int:
+    """Return the largest sum of sizes that are live at once, on whichever streams."""
+    sizes = -(-lifetimes["size_bytes"].astype(np.int64) // alignment) * alignment
+    times = np.concatenate([lifetimes["end"], lifetimes["start"]])
+    changes = np.concatenate([-sizes, sizes])
+    live = np.cumsum(changes[np.argsort(times, kind="stable")])  # ends before starts
+    return int(live.max(initial=0))
+
+
+def _streams_of(trace: Trace) -> list[int]:
+    is_alloc = trace.requests["kind"] == Kind.ALLOC
+    used = [trace.start_blocks["stream"], trace.requests["stream"][is_alloc]]
+    streams: list[int] = np.unique(np.concatenate(used)).tolist()
+    return streams

@@ -74,18 +74,22 @@ class PlanResult:
 
     trace: the file as it was named, or the trace's name.
     requests: blocks that were placed, including those live before recording.
-    lower_bound_bytes: the peak of live bytes, which no placement can go below.
+    live_bytes: the peak of live bytes.
+    lower_bound_bytes: no placement can go below it. Above live_bytes where streams are not ordered:
+        they share no memory in between.
     peak_bytes: how much memory the placement takes. ratio: that by the bound.
     method: the algorithm that found it. is_proven: no placement takes less.
     seconds: the time to place it. valid: it has passed the independent check.
     alignment: of every offset. capacity_bytes: as asked for, 0 for none.
     device: of a trace; None for an instance.
+    streams: that blocks are on. ordered_moments: at which the work of each follows that of all.
     step: the plan of the repeated step; None for an instance, or if nothing repeats.
     offsets: of each block, in the order of `lifetimes`.
     """
 
     trace: str
     requests: int
+    live_bytes: int
     lower_bound_bytes: int
     peak_bytes: int
     ratio: float
@@ -96,6 +100,8 @@ class PlanResult:
     alignment: int
     capacity_bytes: int = 0
     device: int | None = None
+    streams: int = 1
+    ordered_moments: int = 0
     step: StepResult | None = None
     lifetimes: Records | None = field(default=None, repr=False, compare=False)
     offsets: Records | None = field(default=None, repr=False, compare=False)
@@ -122,6 +128,9 @@ _FIGURES = (
     "trace",
     "device",
     "requests",
+    "streams",
+    "ordered_moments",
+    "live_bytes",
     "lower_bound_bytes",
     "peak_bytes",
     "ratio",

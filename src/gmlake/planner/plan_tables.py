@@ -23,7 +23,7 @@ _LEAST_FORMATTED = 10 << 20
 
 
 def plan_tables(report: PlanReport) -> Iterator[RenderableType]:
-    """Yield one table, and a red line for each input that does not fit."""
+    """Yield one table; a line for each input whose streams cost memory, or that does not fit."""
     table = new_table(Text("planned: each input as a whole, and the step that it repeats"))
     table.add_column("input", overflow="fold")
     for name in ("requests", "lower\nbound", "peak", "peak /\nbound", "ms"):
@@ -33,6 +33,8 @@ def plan_tables(report: PlanReport) -> Iterator[RenderableType]:
         _add_result(table, result)
     yield table
     for result in report.results:
+        if result.lower_bound_bytes > result.live_bytes:
+            yield Text(f"{printable(result.trace)}: {_cost_of_no_order(result)}")
         if result.fits is False:
             capacity = format_size(result.capacity_bytes)
             proven = ", and no placement does" if result.is_proven else ""
@@ -44,6 +46,24 @@ def plan_tables(report: PlanReport) -> Iterator[RenderableType]:
 
 def _size(size_bytes: int) -> str:
     return format_size(size_bytes) if size_bytes >= _LEAST_FORMATTED else f"{size_bytes:,}"
+
+
+def _cost_of_no_order(result: PlanResult) -> str:
+    """Return what streams need on top of what is live, as they are not ordered."""
+    moments = (
+        "no moment orders"
+        if not result.ordered_moments
+        else (
+            "1 moment orders"
+            if result.ordered_moments == 1
+            else f"{result.ordered_moments:,} moments order"
+        )
+    )
+    cost = format_size(result.lower_bound_bytes - result.live_bytes)
+    return (
+        f"{moments} its {result.streams} streams, which share no memory in between: {cost} of the "
+        f"bound are theirs, {format_size(result.live_bytes)} are live at once"
+    )
 
 
 def _add_result(table: Table, result: PlanResult) -> None:

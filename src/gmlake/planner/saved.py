@@ -33,6 +33,7 @@ def _result(saved: SavedPlan) -> PlanResult:
     return PlanResult(
         trace=f"device {saved.device}, {saved.kind}",
         requests=about["placed"],
+        live_bytes=bound_bytes,  # a lane for each stream: nothing is ordered
         lower_bound_bytes=bound_bytes,
         peak_bytes=peak_bytes,
         ratio=peak_bytes / bound_bytes if bound_bytes else 1.0,

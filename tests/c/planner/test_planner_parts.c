@@ -222,6 +222,48 @@ TEST(first_fit_of_many)
     free(offsets);
 }
 
+/* ---- other orders ---------------------------------------------------------------------------- */
+
+/* From a placement in which nothing shares, and with whichever budget. */
+TEST(first_fit_in_other_orders_improves_a_placement)
+{
+    check_random random = {31};
+    static example_problem example;
+    for (int round = 0; round < 60; round++) {
+        problem_shape shape = random_shape(&random);
+        shape.orderings = 0;
+        shape.streams = 1;
+        shape.period = round % 2 ? shape.period : 0;
+        make_example(&example, &random, &shape);
+        gml_instance instance = open_all(&example.problem);
+        uint64_t offsets[MOST], apart[MOST], peak = 0;
+        for (size_t i = 0; i < instance.count; i++) {
+            offsets[i] = apart[i] = peak;
+            peak += instance.sizes[i];
+        }
+        uint64_t before = peak, nothing = peak;
+        bool is_better;
+        gml_budget none = {0};
+        CHECK_OK(gml_first_fit_improve(&instance, 0, &none, offsets, &nothing, &is_better));
+        CHECK(!is_better && nothing == before);
+        CHECK(!memcmp(offsets, apart, instance.count * sizeof *offsets));
+        gml_budget budget = {.limit = 200000};
+        CHECK_OK(gml_first_fit_improve(&instance, instance.lower_bound, &budget, offsets, &peak,
+                                       &is_better));
+        CHECK(is_better ? peak < before : peak == before);
+        CHECK(is_better || shape.period || instance.lower_bound == before);
+        CHECK_EQ(gml_instance_peak(&instance, offsets), peak);
+        for (size_t a = 0; a < instance.count; a++) {
+            for (size_t b = 0; b < a; b++) {
+                CHECK(!gml_items_meet(&instance, a, b) ||
+                      offsets[a] + instance.sizes[a] <= offsets[b] ||
+                      offsets[b] + instance.sizes[b] <= offsets[a]);
+            }
+        }
+        gml_instance_close(&instance);
+    }
+}
+
 TEST(first_fit_gives_up)
 {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2},
@@ -240,6 +282,15 @@ TEST(first_fit_gives_up)
 }
 
 /* ---- budgets --------------------------------------------------------------------------------- */
+
+TEST(a_millisecond_is_a_budget)
+{
+    CHECK_EQ(gml_budget_of(1, 0).limit, GML_WORK_PER_MS);
+    CHECK_EQ(gml_budget_of(1, GML_WORK_CACHED_COUNT).limit, GML_WORK_PER_MS / 2);
+    CHECK_EQ(gml_budget_of(1000, 3 * GML_WORK_CACHED_COUNT).limit, 250 * GML_WORK_PER_MS);
+    CHECK(gml_budget_of(UINT64_MAX, 1).limit > UINT64_MAX / 2);
+    CHECK_EQ(gml_budget_of(0, 5).limit, 0);
+}
 
 TEST(budget_ends_after_its_work)
 {

@@ -131,27 +131,83 @@ TEST(a_capacity_is_enough)
 /* ---- streams --------------------------------------------------------------------------------- */
 
 static uint64_t
-peak_of_two_streams(const gml_ordering *orderings, size_t count)
+peak_of_two_streams(const gml_ordering *ordering)
 {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2, .stream = 1},
                                 {.size_bytes = 512, .start = 5, .end = 7, .stream = 2}};
     gml_problem problem = {
-        .lifetimes = lifetimes, .count = 2, .orderings = orderings, .ordering_count = count};
+        .lifetimes = lifetimes, .count = 2, .orderings = ordering, .ordering_count = !!ordering};
     uint64_t offsets[2];
     gml_solution solution;
     CHECK_OK(solve(&problem, NULL, offsets, &solution));
-    CHECK_EQ(solution.lower_bound_bytes, count ? 512 : 1024);
+    CHECK_EQ(solution.lower_bound_bytes, solution.peak_bytes);
     return solution.peak_bytes;
 }
 
 TEST(streams_share_only_what_is_ordered)
 {
-    CHECK_EQ(peak_of_two_streams(NULL, 0), 1024);
+    CHECK_EQ(peak_of_two_streams(NULL), 1024);
     for (uint64_t time = 0; time < 9; time++) {
         gml_ordering right = {time, 1, 2}, wrong = {time, 2, 1};
-        CHECK_EQ(peak_of_two_streams(&right, 1), time >= 2 && time <= 5 ? 512 : 1024);
-        CHECK_EQ(peak_of_two_streams(&wrong, 1), 1024);
+        CHECK_EQ(peak_of_two_streams(&right), time >= 2 && time <= 5 ? 512 : 1024);
+        CHECK_EQ(peak_of_two_streams(&wrong), 1024);
     }
+}
+
+/* Each stream reuses its memory at once, and another's from the next ordering on. Neither a lane
+ * for each stream nor one for lives lengthened to that ordering comes near. */
+TEST(streams_take_over_from_each_other)
+{
+    enum { STREAMS = 4, EACH = 12, PARTS = 4, LENGTH = 100 };
+    static gml_lifetime lifetimes[STREAMS * PARTS * EACH];
+    static uint64_t offsets[STREAMS * PARTS * EACH];
+    static gml_ordering orderings[PARTS * STREAMS * STREAMS];
+    size_t count = 0, ordered = 0;
+    for (uint64_t part = 0; part < PARTS; part++) {
+        for (uint64_t stream = 0; stream < STREAMS; stream++) {
+            for (uint64_t i = 0; i < EACH; i++) {
+                uint64_t start = part * LENGTH + i * STREAMS + stream;
+                lifetimes[count++] = (gml_lifetime){
+                    .size_bytes = part == stream ? 100 * 512 : 512,
+                    .start = start,
+                    .end = start + STREAMS,
+                    .stream = stream,
+                };
+            }
+            for (uint64_t other = 0; other < STREAMS; other++) {
+                orderings[ordered++] = (gml_ordering){(part + 1) * LENGTH, stream, other};
+            }
+        }
+    }
+    gml_problem problem = {
+        .lifetimes = lifetimes, .count = count, .orderings = orderings, .ordering_count = ordered};
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.lower_bound_bytes, (100 + STREAMS - 1) * 512);
+    CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
+    CHECK(solution.is_proven);
+    CHECK(strcmp(solution.method, "order-search") == 0);
+    problem.ordering_count = 0;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.peak_bytes, STREAMS * 100 * 512);
+}
+
+/* Three streams, of which one alone waits for another: what a bound for all of them would add up is
+ * still shared by these two. */
+TEST(the_bound_knows_orderings_of_two_streams)
+{
+    const gml_lifetime lifetimes[] = {
+        {.size_bytes = 512, .start = 0, .end = 1, .stream = 1},
+        {.size_bytes = 512, .start = 2, .end = 3, .stream = 2},
+        {.size_bytes = 512, .start = 4, .end = 5, .stream = 3},
+    };
+    const gml_ordering ordering = {1, 1, 2};
+    gml_problem problem = {
+        .lifetimes = lifetimes, .count = 3, .orderings = &ordering, .ordering_count = 1};
+    uint64_t offsets[3];
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.lower_bound_bytes, 2 * 512);
 }
 
 TEST(many_streams_stack)

@@ -125,31 +125,98 @@ def test_a_freed_block_makes_room_for_the_next_one() -> None:
     assert result.peak_bytes == 1 * MIB
 
 
-def test_segments_given_back_order_all_streams() -> None:
+@pytest.mark.parametrize("is_expandable", [False, True])
+def test_segments_given_back_order_all_streams(is_expandable: bool) -> None:  # noqa: FBT001
     script = Script()
     script.free(script.alloc(1 * MIB, stream=1))
     script.event(Kind.SEGMENT_FREE)
     script.event(Kind.SEGMENT_FREE)
     script.free(script.alloc(1 * MIB, stream=2))
     trace = script.trace()
+    trace.is_expandable = is_expandable
     found = lifetimes.orderings_of(trace)
     assert found["time"].tolist() == [2, 2]
     assert sorted(zip(found["before"].tolist(), found["after"].tolist(), strict=True)) == [
         (1, 2),
         (2, 1),
     ]
-    assert gmlake.plan(trace).results[0].peak_bytes == 1 * MIB
-    trace.is_expandable = True
-    assert len(lifetimes.orderings_of(trace)) == 0
-    assert gmlake.plan(trace).results[0].peak_bytes == 2 * MIB
+    (result,) = gmlake.plan(trace).results
+    assert result.peak_bytes == 1 * MIB
+    assert (result.streams, result.ordered_moments) == (2, 1)
 
 
-def test_a_trim_alone_orders_nothing() -> None:
+def test_an_emptied_cache_orders_all_streams() -> None:
     script = Script()
     script.free(script.alloc(1 * MIB, stream=1))
     script.event(Kind.TRIM)
     script.free(script.alloc(1 * MIB, stream=2))
+    assert len(lifetimes.orderings_of(script.trace())) == 2
+    (result,) = gmlake.plan(script.trace()).results
+    assert result.peak_bytes == result.live_bytes == 1 * MIB
+
+
+def test_one_stream_needs_no_order() -> None:
+    script = Script()
+    script.free(script.alloc(1 * MIB))
+    script.event(Kind.TRIM)
+    script.free(script.alloc(1 * MIB))
     assert len(lifetimes.orderings_of(script.trace())) == 0
+
+
+def test_of_too_many_orderings_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    for stream in (1, 2) * 40:
+        script.free(script.alloc(1 * MIB, stream=stream))
+        script.event(Kind.TRIM)
+    monkeypatch.setattr(lifetimes, "MAX_ORDERINGS", 20)
+    times = lifetimes.orderings_of(script.trace())["time"]
+    assert len(times) == 20
+    assert (times[0], times[-1]) == (2, 160)
+
+
+def many_streams(seed: int) -> gmlake.Trace:
+    """Return requests of some sizes on up to ten streams; now and then the cache is emptied."""
+    draw = random.Random(seed)  # noqa: S311
+    script = Script()
+    live: list[int] = []
+    sizes = [draw.choice((1, 3, 40)) * draw.randint(1, 40) * MIB // 4 for _ in range(8)]
+    streams = draw.choice((2, 5, 10))
+    trims = draw.choice((0.0, 0.005, 0.05))
+    for _ in range(600):
+        if draw.random() < trims:
+            script.event(Kind.TRIM)
+        elif len(live) > 30 or (live and draw.random() < 0.5):
+            script.free(live.pop(draw.randrange(len(live))))
+        else:
+            live.append(script.alloc(draw.choice(sizes), stream=draw.randrange(streams)))
+    return script.trace()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_streams_are_never_planned_above_what_caching_reserves(seed: int) -> None:
+    trace = many_streams(seed)
+    (planned,) = gmlake.plan(trace).results
+    (replayed,) = gmlake.replay(trace, policies=["caching"]).results
+    assert planned.peak_bytes <= replayed.peak_reserved_bytes
+    assert planned.live_bytes == replayed.peak_live_bytes
+    assert planned.ratio < 1.03
+
+
+def test_what_a_lack_of_order_costs_is_said() -> None:
+    script = Script()
+    for stream in (1, 2, 1, 2):
+        script.free(script.alloc(30 * MIB, stream=stream))
+    (result,) = gmlake.plan(script.trace()).results
+    assert (result.live_bytes, result.lower_bound_bytes) == (30 * MIB, 60 * MIB)
+    text = str(gmlake.plan(script.trace()))
+    assert "no moment orders its 2 streams" in text
+    assert "30.0 MiB of the bound" in text
+    script.event(Kind.TRIM)
+    script.free(script.alloc(30 * MIB, stream=1))
+    assert "1 moment orders its 2 streams" in str(gmlake.plan(script.trace()))
+    alone = Script()
+    alone.free(alone.alloc(30 * MIB))
+    assert "streams" not in str(gmlake.plan(alone.trace()))
 
 
 # ---- profiles
