@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from typing import TYPE_CHECKING
+import zlib
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+GZIP: Final = b"\x1f\x8b"
+"""The first bytes of a gzip file."""
+
+_STEP_BYTES = 1 << 12
+_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 class UnreadableError(Exception):
@@ -38,3 +47,32 @@ def contents(path: Path, most_bytes: int) -> bytes:
     if data is None:
         raise UnreadableError("cannot be read: there is nothing in it now")
     return data
+
+
+def unpack_gzip(data: bytes, most_bytes: int) -> bytes:
+    """Unpack gzip of one or more members. Raises UnreadableError."""
+    parts: list[bytes] = []
+    total = 0
+    packed = memoryview(data)
+    while packed:
+        stream = zlib.decompressobj(31)
+        while not stream.eof:
+            # In small steps: all data behind the end of a member is copied.
+            step, packed = packed[:_STEP_BYTES], packed[_STEP_BYTES:]
+            if not step:
+                raise UnreadableError("the gzip file is cut off")
+            try:
+                parts.append(stream.decompress(step, most_bytes - total + 1))
+            except zlib.error as error:
+                raise UnreadableError(f"the gzip file is damaged: {error}") from None
+            total += len(parts[-1])
+            if total > most_bytes:
+                raise UnreadableError(f"unpacks to more than {most_bytes} bytes")
+        packed = _without_zeros(data, len(data) - len(packed) - len(stream.unused_data))
+    return b"".join(parts)
+
+
+def _without_zeros(data: bytes, begin: int) -> memoryview:
+    """Return the data after the zeros that may lie between and behind members."""
+    found = _NOT_ZERO.search(data, begin)
+    return memoryview(data)[found.start() if found else len(data) :]

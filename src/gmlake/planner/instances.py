@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import stat
 import warnings
 import zlib
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.file_bytes import UnreadableError, contents
+from gmlake.file_bytes import GZIP, UnreadableError, contents, unpack_gzip
 from gmlake.planner.plan_layout import LIFETIME
 from gmlake.trace.layout import LARGEST_SIZE
 
@@ -31,9 +30,6 @@ COLUMNS: Final = ("id", "lower", "upper", "size")
 MAX_FILE_BYTES: Final = 1 << 30
 """Most bytes of a file that are read, unpacked ones too."""
 
-_GZIP = b"\x1f\x8b"
-_STEP_BYTES = 1 << 12
-_NOT_ZERO = re.compile(rb"[^\0]")
 _HEAD_BYTES = 4096
 _LARGEST_TIME = 2**62
 _NUMBERS = COLUMNS[1:]
@@ -78,7 +74,7 @@ def is_instance(path: str | Path) -> bool:
             return False
         with Path(path).open("rb") as file:
             head = file.read(_HEAD_BYTES)
-        if head.startswith(_GZIP):
+        if head.startswith(GZIP):
             head = zlib.decompressobj(31).decompress(head, _HEAD_BYTES)
     except (OSError, ValueError, zlib.error):
         return False
@@ -110,42 +106,13 @@ def _name_of(path: str | Path) -> str:
 def _contents(path: Path) -> bytes:
     try:
         data = contents(path, MAX_FILE_BYTES)
+        if data.startswith(GZIP):
+            data = unpack_gzip(data, MAX_FILE_BYTES)
     except UnreadableError as error:
         raise TraceError(str(error)) from None
-    if data.startswith(_GZIP):
-        data = _unpack(data)
     if not data.strip():
         raise TraceError("the file is empty")
     return data
-
-
-def _unpack(data: bytes) -> bytes:
-    """Unpack gzip of one or more members, up to MAX_FILE_BYTES."""
-    parts: list[bytes] = []
-    total = 0
-    packed = memoryview(data)
-    while packed:
-        stream = zlib.decompressobj(31)
-        while not stream.eof:
-            # In small steps: all data behind the end of a member is copied.
-            step, packed = packed[:_STEP_BYTES], packed[_STEP_BYTES:]
-            if not step:
-                raise TraceError("the gzip file is cut off")
-            try:
-                parts.append(stream.decompress(step, MAX_FILE_BYTES - total + 1))
-            except zlib.error as error:
-                raise TraceError(f"the gzip file is damaged: {error}") from None
-            total += len(parts[-1])
-            if total > MAX_FILE_BYTES:
-                raise TraceError(f"unpacks to more than {MAX_FILE_BYTES} bytes")
-        packed = _without_zeros(data, len(data) - len(packed) - len(stream.unused_data))
-    return b"".join(parts)
-
-
-def _without_zeros(data: bytes, begin: int) -> memoryview:
-    """Return the data after the zeros that may lie between and behind members."""
-    found = _NOT_ZERO.search(data, begin)
-    return memoryview(data)[found.start() if found else len(data) :]
 
 
 # ---- the text

@@ -14,6 +14,7 @@ from gmlake.errors import TraceError
 from gmlake.file_bytes import UnreadableError, contents
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.reading import read_snapshot
+from gmlake.snapshots.wrappings import unwrapped
 from gmlake.trace.binary import MAGIC, decode
 from gmlake.trace.trace import Trace
 
@@ -44,7 +45,8 @@ def load_traces(path: str | Path) -> list[Trace]:
     """Read a trace file and return one trace per device that it describes, by device.
 
     Accepts gmlake's own format, and PyTorch memory snapshots (torch.cuda.memory._dump_snapshot),
-    as a pickle or as JSON. Nothing in the file is executed. Raises TraceError with the file's name
+    as a pickle or as JSON, also in gzip, by torch.save() or in a page of PyTorch's viewer. Nothing
+    in the file is executed. Raises TraceError with the file's name
     for anything unreadable, OSError never.
     """
     name = str(path)
@@ -59,15 +61,16 @@ def load_traces(path: str | Path) -> list[Trace]:
 
 
 def load_document(path: str | Path) -> tuple[object, int]:
-    """Return the raw content of a trace file, and its size in bytes.
+    """Return the raw content of a trace file, and its size in bytes without a wrapping.
 
     A Trace if it is in gmlake's own format, else plain data: dict, list, tuple, str, int,
     float, bool and None, and EventTable for the events of a device in a pickle. Raises TraceError
     with the file's name for anything unreadable.
     """
     try:
-        data = _contents(Path(path))
-        return _document(data), len(data)
+        with _enough_memory():
+            data = unwrapped(_contents(Path(path)))
+        return _recording_in(_document(data)), len(data)
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
 
@@ -138,6 +141,29 @@ def _document(data: bytes) -> object:
             return read_recording(data)
     reason = "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
     raise TraceError(reason)
+
+
+def _recording_in(document: object) -> object:
+    """Return the recording in a dict of one, as {"rank0": snapshot}; else the document."""
+    if type(document) is not dict or _is_recording(document):
+        return document
+    held = [str(name) for name, value in document.items() if _is_recording(value)]
+    if len(held) > 1:
+        shown = ", ".join(name[:20] for name in held[:3]) + (", ..." if len(held) > 3 else "")  # noqa: PLR2004
+        raise TraceError(f"holds {len(held)} recordings ({shown}): write each into its own file")
+    if held:
+        return next(value for value in document.values() if _is_recording(value))
+    if "traceEvents" in document:
+        reason = (
+            "a profiler's trace, which has no requests and segments: record with gmlake.record() "
+            "or torch.cuda.memory._record_memory_history()"
+        )
+        raise TraceError(reason)
+    return document
+
+
+def _is_recording(value: object) -> bool:
+    return type(value) is dict and ("segments" in value or "device_traces" in value)
 
 
 @contextmanager
