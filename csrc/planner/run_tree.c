@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_RUNS = 1 << 15 };
+enum { LEAST_BLOCK_RUNS = 1 << 8, MOST_BLOCK_RUNS = 1 << 15 };
 
 /* Memory for lists, freed all at once: a growing list leaves behind no more than its new size. */
 typedef struct gml_run_block {
@@ -21,7 +21,9 @@ list_grow(gml_run_tree *tree, gml_run_list *list)
     size_t room = list->room ? 2 * (size_t)list->room : 1;
     run_block *block = tree->blocks;
     if (!block || block->room - block->used < room) {
-        size_t block_room = room > BLOCK_RUNS ? room : BLOCK_RUNS;
+        size_t block_room = block ? 2 * block->room : LEAST_BLOCK_RUNS;
+        block_room = block_room < MOST_BLOCK_RUNS ? block_room : MOST_BLOCK_RUNS;
+        block_room = block_room > room ? block_room : room;
         block = malloc(sizeof *block + block_room * sizeof *block->runs);
         if (!block || room > UINT32_MAX) {
             free(block);

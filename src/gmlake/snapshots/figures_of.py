@@ -55,7 +55,8 @@ def report_of_snapshot(source: Snapshot) -> Report:
     lines = OwnLines(source.sites)
     for one in drawn:
         name = "" if is_one else f"Device {one.device}: "
-        facts += [(f"{name}{what}", value) for what, value in _facts(one)]
+        if one is drawn[0]:  # the others have their summaries
+            facts += [(f"{name}{what}", value) for what, value in _facts(one)]
         seen, said = with_categories(one, lines)
         turns = turning_points(seen.lives.live_bytes)
         playback = Playback(seen, lines, turns[0])
@@ -88,7 +89,7 @@ def _figures(
     group = seen.device + 1
     classes = classes_of(seen, playback.owners, np.union1d(playback.shown_ids, seen.peak.ids))
     if len(seen.events) or len(playback.shown_ids):
-        yield playback.describe(f"{name}what memory held", group)
+        yield playback.describe(f"{name}memory", group)
     if len(seen.events):
         timeline = timeline_of(playback, classes, turns, f"{name}memory over time", group)
         yield replace(timeline, note="; ".join(filter(None, (said, timeline.note))))
