@@ -9,7 +9,7 @@ enum { LEAST_BLOCK_RUNS = 1 << 8, MOST_BLOCK_RUNS = 1 << 15 };
 typedef struct gml_run_block {
     struct gml_run_block *next;
     size_t used, room;
-    gml_run runs[];
+    gml_occupied runs[];
 } run_block;
 
 /* ---- lists of runs --------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ list_grow(gml_run_tree *tree, gml_run_list *list)
         *block = (run_block){.next = tree->blocks, .room = block_room};
         tree->blocks = block;
     }
-    gml_run *runs = &block->runs[block->used];
+    gml_occupied *runs = &block->runs[block->used];
     block->used += room;
     if (list->count) {
         memcpy(runs, list->runs, list->count * sizeof *runs);
@@ -43,7 +43,7 @@ list_grow(gml_run_tree *tree, gml_run_list *list)
 
 /* The first run that ends at `low` or above. */
 static uint32_t
-first_reaching(const gml_run *runs, uint32_t count, uint64_t low)
+first_reaching(const gml_occupied *runs, uint32_t count, uint64_t low)
 {
     uint32_t at = 0;
     while (count) {
@@ -67,9 +67,9 @@ insert_at(gml_run_tree *tree, gml_run_list *list, uint32_t at, uint64_t low, uin
             return status;
         }
     }
-    gml_run *runs = list->runs;
+    gml_occupied *runs = list->runs;
     memmove(&runs[at + 1], &runs[at], (list->count - at) * sizeof *runs);
-    runs[at] = (gml_run){low, high};
+    runs[at] = (gml_occupied){low, high};
     list->count++;
     return GML_OK;
 }
@@ -78,7 +78,7 @@ insert_at(gml_run_tree *tree, gml_run_list *list, uint32_t at, uint64_t low, uin
 static void
 merge_at(gml_run_list *list, uint32_t at, uint64_t low, uint64_t high)
 {
-    gml_run *runs = list->runs, *grown = &runs[at];
+    gml_occupied *runs = list->runs, *grown = &runs[at];
     grown->low = low < grown->low ? low : grown->low;
     if (high <= grown->high) {
         return;

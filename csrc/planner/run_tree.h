@@ -15,13 +15,13 @@
 enum { GML_RUN_MOST_LEVELS = 33, GML_RUN_MOST_NODES = 4 * GML_RUN_MOST_LEVELS };
 
 /* Occupied addresses [low, high). */
-typedef struct gml_run {
+typedef struct gml_occupied {
     uint64_t low, high;
-} gml_run;
+} gml_occupied;
 
 /* Ascending, disjoint, not touching; all zero: empty. */
 typedef struct gml_run_list {
-    gml_run *runs;
+    gml_occupied *runs;
     uint32_t count, room;
 } gml_run_list;
 
@@ -39,7 +39,7 @@ typedef struct gml_run_cut {
 
 /* A list, and how far it has been searched. */
 typedef struct gml_run_reader {
-    const gml_run *runs;
+    const gml_occupied *runs;
     uint32_t count, next;
 } gml_run_reader;
 

@@ -192,6 +192,31 @@ TEST(streams_take_over_from_each_other)
     CHECK_EQ(solution.peak_bytes, STREAMS * 100 * 512);
 }
 
+TEST(a_life_through_several_orderings_is_in_each_bound)
+{
+    const gml_lifetime lifetimes[] = {
+        {.size_bytes = 512, .start = 0, .end = 300, .stream = 1},
+        {.size_bytes = 1024, .start = 110, .end = 120, .stream = 2},
+        {.size_bytes = 1024, .start = 210, .end = 220, .stream = 3},
+    };
+    gml_ordering orderings[12];
+    size_t count = 0;
+    for (uint64_t time = 100; time <= 200; time += 100) {
+        for (uint64_t pair = 0; pair < 9; pair++) {
+            if (pair / 3 != pair % 3) {
+                orderings[count++] = (gml_ordering){time, 1 + pair / 3, 1 + pair % 3};
+            }
+        }
+    }
+    gml_problem problem = {
+        .lifetimes = lifetimes, .count = 3, .orderings = orderings, .ordering_count = count};
+    uint64_t offsets[3];
+    gml_solution solution;
+    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_EQ(solution.lower_bound_bytes, 512 + 1024);
+    CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
+}
+
 /* Three streams, of which one alone waits for another: what a bound for all of them would add up is
  * still shared by these two. */
 TEST(the_bound_knows_orderings_of_two_streams)
