@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    CHAIN = 8,  /* changes on top of each other, each where the last one failed */
+    CHAIN = 2,  /* changes on top of each other, each where the last one failed */
     ROUNDS = 5, /* of several streams, each from another order */
 };
 

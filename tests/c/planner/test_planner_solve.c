@@ -217,6 +217,52 @@ TEST(a_life_through_several_orderings_is_in_each_bound)
     CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
 }
 
+/* Requests of few sizes on ten streams, ordered now and then. Lanes of their own take 23 % more
+ * than the bound and first fit in a few orders 2.7 %; changes of the best order leave 0.9 %. */
+TEST(other_orders_bring_streams_close_to_the_bound)
+{
+    enum { COUNT = 600, STREAMS = 10, ROUNDS = 6, MOMENTS = 8, SPAN = 2 * COUNT };
+    static gml_lifetime lifetimes[COUNT];
+    static uint64_t offsets[COUNT];
+    static gml_ordering orderings[MOMENTS * STREAMS * STREAMS];
+    check_random random = {77};
+    uint64_t peaks = 0, bounds = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t sizes[8];
+        size_t ordered = 0;
+        for (size_t i = 0; i < 8; i++) {
+            sizes[i] = 512 * (1 + check_below(&random, 400));
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            uint64_t start = check_below(&random, SPAN);
+            lifetimes[i] = (gml_lifetime){
+                .size_bytes = sizes[check_below(&random, 8)],
+                .start = start,
+                .end = start + 1 + check_below(&random, 80),
+                .stream = check_below(&random, STREAMS),
+            };
+        }
+        for (uint64_t i = 0; i < MOMENTS; i++) {
+            uint64_t time = check_below(&random, SPAN);
+            for (uint64_t pair = 0; pair < STREAMS * STREAMS; pair++) {
+                if (pair / STREAMS != pair % STREAMS) {
+                    orderings[ordered++] = (gml_ordering){time, pair / STREAMS, pair % STREAMS};
+                }
+            }
+        }
+        gml_problem problem = {.lifetimes = lifetimes,
+                               .count = COUNT,
+                               .orderings = orderings,
+                               .ordering_count = ordered};
+        gml_planner_options options = {.budget_ms = 300};
+        gml_solution solution;
+        CHECK_OK(solve(&problem, &options, offsets, &solution));
+        peaks += solution.peak_bytes;
+        bounds += solution.lower_bound_bytes;
+    }
+    CHECK(peaks < bounds + bounds / 90);
+}
+
 /* Three streams, of which one alone waits for another: what a bound for all of them would add up is
  * still shared by these two. */
 TEST(the_bound_knows_orderings_of_two_streams)
