@@ -10,6 +10,7 @@ enum {
     MANY_ITEMS = 50000, /* above, a peak close to the bound will do: */
     DONE_PART = 10000,  /* within this part of it no other constructor is tried */
     PEAK_PART = 50,
+    SEARCHED_PART = 1000, /* other orders are tried where the gap is larger */
     MOST_KEYS = 2
 };
 
@@ -218,17 +219,17 @@ search_exactly(contest_state *contest)
     return status;
 }
 
-/* On what is left of it. */
+/* On what is left of it, where more than a thousandth of the bound can be gained. */
 static gml_status
 search_orders(contest_state *contest)
 {
     const gml_instance *instance = contest->instance;
-    uint64_t enough_bytes = contest->capacity_bytes > instance->lower_bound
-                                ? contest->capacity_bytes
-                                : instance->lower_bound;
+    uint64_t bound = instance->lower_bound;
+    uint64_t enough_bytes = contest->capacity_bytes > bound ? contest->capacity_bytes : bound;
+    bool is_close = contest->best.peak_bytes - bound <= bound / SEARCHED_PART;
     bool is_better = false;
     gml_status status =
-        is_done(contest) || contest->best.is_proven
+        is_done(contest) || is_close || contest->best.is_proven
             ? GML_OK
             : gml_first_fit_improve(instance, enough_bytes, contest->budget, contest->offsets,
                                     &contest->best.peak_bytes, &is_better);
