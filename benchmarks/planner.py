@@ -231,10 +231,10 @@ def main() -> None:
     figures["scaling"] = scaling(tuple(size for size in SIZES if size <= arguments.most))
     figures["scaling_exponent"] = exponent(figures["scaling"])
     _show_scaling(console, figures["scaling"])
-    if arguments.plot:
-        plot(figures["scaling"], arguments.plot)
     if arguments.write:
         print(machine.write("planner", figures, gpu="none: planning uses none"))
+    if arguments.plot:
+        plot(figures["scaling"], arguments.plot)
 
 
 if __name__ == "__main__":
