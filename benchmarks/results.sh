@@ -7,8 +7,9 @@
 # Parts are those of the case below; all of them, some hours, unless named. The tree has to be clean:
 # a result names its commit. A part that fails does not stop the others; the exit status says whether
 # one did. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
-# with the published instances of planners (planner.py says how they are named). TRACES may name more
-# files for the part `utilization`.
+# with the published instances of planners (planner.py says how they are named), for the part `viewers`
+# MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from). TRACES may name more
+# files for the parts `utilization` and `planner`.
 set -u
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-$PWD/.venv/bin/python}
@@ -30,7 +31,7 @@ part() {
 }
 
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
-    dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
+    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
     wavelet overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
@@ -52,10 +53,14 @@ for wanted in "$@"; do
         ;;
     planner)
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
-            examples/traces/*.gmtrace --write
+            --write ${TRACES:-}
         ;;
     recording) part recording "$STANDIN" benchmarks/recording_costs.py --write ;;
     opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
+    viewers)
+        part viewers "$PYTHON" benchmarks/viewers.py --viewer "${MEMORY_VIZ:?names MemoryViz.js}" \
+            --d3 "${D3:?names d3.v5.min.js}" --write
+        ;;
     diagnose | diagnose_scale | diagnosed_programs)
         part "$wanted" "$PYTHON" "benchmarks/diagnosis/$wanted.py" --write
         ;;
