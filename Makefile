@@ -23,8 +23,8 @@ STANDIN := .venv-$(STANDIN_NAME)
 STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
 	lightning numba-cuda pytest pytest-xdist
 # Every hand-over of memory between streams is checked, see docs/streams.md.
-STANDIN_RUN := GMLAKE_STANDIN_LIBRARY=$(CURDIR)/build/$(STANDIN_NAME)/standin/libcuda.so.1 \
-	GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+STANDIN_RUN := GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
+STANDIN_SITE = $(shell $(STANDIN)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 HAS_STANDIN := $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(wildcard $(STANDIN)/.ready))
 
 # CMake 3.20 or later, which is the first to know this policy; else the one from PyPI.
@@ -211,7 +211,8 @@ $(STANDIN)/.ready: $(STANDIN)/.created Makefile
 	@touch $@
 
 $(STANDIN)/.package: $(STANDIN)/.ready $(PACKAGE_FILES)
-	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet $(INSTALL)
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet $(INSTALL) \
+	    --config-settings=cmake.define.GMLAKE_STANDIN_PACKAGES=$(STANDIN_SITE)
 	@touch $@
 
 $(BIN)/cmake: $(VENV)/.created
@@ -225,8 +226,7 @@ build/c/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_BENCHMARKS=ON
 build/address/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=address,undefined
 build/thread/.configured: OPTIONS := -DGMLAKE_TESTS=ON -DGMLAKE_SANITIZE=thread
 build/bench/.configured: OPTIONS := -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
-WITH_STANDIN = -DGMLAKE_STANDIN=ON -DGMLAKE_STANDIN_PACKAGES=$(shell $(STANDIN)/bin/python -c \
-	'import sysconfig; print(sysconfig.get_path("purelib"))')
+WITH_STANDIN = -DGMLAKE_STANDIN=ON -DGMLAKE_STANDIN_PACKAGES=$(STANDIN_SITE)
 build/$(STANDIN_NAME)/.configured: OPTIONS = $(WITH_STANDIN) \
 	-DPython_EXECUTABLE=$(CURDIR)/$(STANDIN)/bin/python
 build/$(STANDIN_NAME)/.configured: $(STANDIN)/.ready

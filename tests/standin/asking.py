@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin import control
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,9 +8,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin import control
 
 from gmlake import _core
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

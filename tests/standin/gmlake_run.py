@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import PROGRAMS, read_to_the_end
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 
 import gmlake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
 from tests.standin.test_gpu_benchmark import measure
 

@@ -7,8 +7,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.standin.launcher import find_library
 from tests.standin.running import Outcome, run_program
+
+from gmlake.standin.launcher import find_library
 
 HAS_COMPILER = any(map(shutil.which, ("cc", "gcc", "clang")))
 HAS_HEADERS = Path(sysconfig.get_path("include"), "Python.h").exists()

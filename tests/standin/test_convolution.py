@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from torch import nn
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 
 import gmlake
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes, statistics, sums
 from tests.standin.training import CONFIG, Trainer, memory_calls
 from torch import nn
+
+from gmlake.standin import control
 
 MIB = 1 << 20
 

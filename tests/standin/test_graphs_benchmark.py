@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 
 import gmlake
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.standin.gmlake_run import Ended, finish, start
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 
 import gmlake
 

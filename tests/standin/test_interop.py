@@ -7,8 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.launcher import ROOT, find_library
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
+
+from gmlake.standin.launcher import find_library
 
 if TYPE_CHECKING:
     from pathlib import Path

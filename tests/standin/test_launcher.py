@@ -10,7 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.launcher import MISUSE_EXIT, ROOT
+from tests.standin.places import ROOT
+
+from gmlake.standin.launcher import MISUSE_EXIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +109,7 @@ def test_a_bad_setting_is_refused_before_the_program_begins(
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
-        ("GMLAKE_STANDIN_LIBRARY", "/nowhere/libcuda.so.1", "run `make standin`"),
+        ("GMLAKE_STANDIN_LIBRARY", "/nowhere/libcuda.so.1", "is no shared library"),
         ("GMLAKE_STANDIN_LIBRARY", "/etc/passwd", "is no shared library"),
         ("GMLAKE_STANDIN_PYTHON", "/nowhere/python", "cannot be run"),
     ],

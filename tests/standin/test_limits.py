@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes
 from tests.standin.training import Trainer
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import takewhile
 
 import pytest
-from tests.standin.launcher import MISUSE_EXIT
 from tests.standin.running import Outcome, run_program
+
+from gmlake.standin.launcher import MISUSE_EXIT
 
 # What is planted, and what the stand-in says of it.
 FAULTS = {

@@ -74,7 +74,7 @@ def test_threads_go_on_while_it_begins_and_ends() -> None:
 
 @pytest.mark.skipif(not (HAS_COMPILER and HAS_HEADERS), reason="Triton needs a C compiler")
 def test_compiled_steps_become_graphs(tmp_path: Path) -> None:
-    from tests.standin.launcher import find_library
+    from gmlake.standin.launcher import find_library
 
     seen = run(
         "graph_trees",

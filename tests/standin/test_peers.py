@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.standin.gmlake_run import finish, start
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
 
 if TYPE_CHECKING:

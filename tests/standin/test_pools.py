@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes, statistics, sums
 from tests.standin.running import PROGRAMS, run_program
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.asking import (
     MIB,
     advance_all,
@@ -29,7 +28,9 @@ from tests.standin.asking import (
     snapshot,
     stat,
 )
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import tiling_faults
 from torch.cuda._memory_viz import segment_plot, segsum, trace_plot
 from torch.utils.viz._cycles import observe_tensor_cycles
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

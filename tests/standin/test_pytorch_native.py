@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from tests.standin import suites
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 
 LIMITS = {
     "test_the_pieces_of_segments_are_counted": "segments are pieces of physical memory",

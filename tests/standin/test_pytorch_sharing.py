@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.asking import MIB, C, advance_all, at_most, block, block_of, holds, snapshot
 from torch.multiprocessing.reductions import StorageWeakRef, reduce_tensor
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from pathlib import Path

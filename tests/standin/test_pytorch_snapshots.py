@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import requested_after, statistics, sums, tiling_faults
 from tests.standin.asking import (
     MIB,
@@ -33,6 +32,8 @@ from tests.standin.asking import (
     stat,
 )
 from torch.cuda import _memory_viz as viz
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.asking import MIB, advance_all, block, holds, in_threads, segments_of, stat
+
+from gmlake.standin import control
 
 
 def overlaps(tensor: torch.Tensor, begin: int, size_bytes: int) -> bool:

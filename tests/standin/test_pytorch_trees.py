@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.asking import MIB, C, block, holds, segments_of, snapshot
 from tests.standin.training import memory_calls
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

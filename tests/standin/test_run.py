@@ -80,7 +80,7 @@ def test_the_import_of_torch_starts_nothing(tmp_path: Path) -> None:
     """
     code = f"""
 import os, sys, torch
-from tests.standin import control
+from gmlake.standin import control
 assert all(name.startswith(("__cudaRegister", "nvml")) for name in control.calls())
 assert not torch.cuda.is_initialized()
 child = os.fork()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.standin.gmlake_run import run
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
 from torch.cuda import _memory_viz
 

@@ -7,8 +7,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.standin.launcher import find_library
 from tests.standin.running import Outcome, run_program
+
+from gmlake.standin.launcher import find_library
 
 SETTINGS = ("--devices", "2", "--backed", "--capacity", "1GiB")
 TRUTHS = {

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes, sums
+
+from gmlake.standin import control
 
 MIB = 1 << 20
 SIZE = 8 * MIB

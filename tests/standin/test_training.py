@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import rounded, tensor_bytes
 from tests.standin.training import CONFIG, Trainer, memory_calls, peak_of
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gmlake.standin import control
 
 
 def test_parameters_gradients_and_states_are_what_is_allocated() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.standin import control
 from tests.standin.accounting import tensor_bytes
 from tests.standin.training import memory_calls
+
+from gmlake.standin import control
 
 transformers = pytest.importorskip("transformers")
 

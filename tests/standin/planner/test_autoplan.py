@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from tests.standin.running import run_program
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from collections import Counter
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.accounting import (
     requested_after,
     reserved_bytes,
@@ -21,6 +20,8 @@ from tests.standin.accounting import (
     tiling_faults,
 )
 from tests.standin.training import Trainer, memory_calls
+
+from gmlake.standin import control
 
 
 def train() -> tuple[Trainer, dict[str, Any]]:

@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin import control
 from tests.standin.planner.autoplan import MIB, Training
 from tests.standin.refusal import refused
 
 import gmlake
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,8 @@ import threading
 from typing import Any
 
 import torch
-from tests.standin import control
+
+from gmlake.standin import control
 
 Result = dict[str, Any]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.standin.launcher import ROOT
+from tests.standin.places import ROOT
 from torch import nn
 
 import gmlake

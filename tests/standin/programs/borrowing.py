@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from examples.two_streams import Training, take_turns
-from tests.standin import control
 from tests.standin.training import Trainer
 
 import gmlake
+from gmlake.standin import control
 
 MIB = 1 << 20
 ORDER_CALLS = ("event_", "stream_", "device_synchronize")

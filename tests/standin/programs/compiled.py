@@ -10,10 +10,11 @@ import warnings
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes
 from tests.standin.training import memory_calls
 from torch import nn
+
+from gmlake.standin import control
 
 KERNELS = ("cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
 

@@ -19,11 +19,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.quiet import wait_for_other_threads
 from tests.standin.refusal import refused
 
 import gmlake
+from gmlake.standin import control
 
 MIB = 1 << 20
 SIZE = 8 * MIB

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.accounting import rounded, sums, tensor_bytes
 from tests.standin.refusal import refused
 from torch.cuda import (
@@ -34,6 +33,7 @@ from torch.cuda import (
 )
 
 import gmlake
+from gmlake.standin import control
 
 MIB = 1 << 20
 

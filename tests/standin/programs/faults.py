@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
-from tests.standin import control
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable

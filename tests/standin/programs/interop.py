@@ -12,11 +12,11 @@ import sys
 from typing import Any
 
 import torch
-from tests.standin import control
 
 import gmlake
 from gmlake import _core
 from gmlake.interop import lake, use_numba
+from gmlake.standin import control
 
 MIB = 1 << 20
 

@@ -21,7 +21,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin import control
 from tests.standin.accounting import statistics, sums
 from tests.standin.asking import (
     MIB,
@@ -39,6 +38,7 @@ from tests.standin.refusal import refused
 
 import gmlake
 from gmlake import Lake, _core
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from tests.standin import control
 from tests.standin.accounting import reserved_bytes, tensor_bytes
 from tests.standin.quiet import wait_for_other_threads
 from tests.standin.training import Trainer, memory_calls
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,9 @@ import sys
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.training import Trainer
+
+from gmlake.standin import control
 
 KINDS = (
     *("alloc", "free", "init", "reset", "fraction", "base", "record", "begin", "end", "release"),

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from examples.train_gpt import GPT, Config, language_loss, random_batch
-from tests.standin import control
 from tests.standin.training import memory_calls
 
 import gmlake
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

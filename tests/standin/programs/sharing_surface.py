@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 import torch.utils.dlpack
-from tests.standin import control
 
 import gmlake
+from gmlake.standin import control
 
 MIB = 1 << 20
 SIZE = 200 * MIB  # more than half of what the device has

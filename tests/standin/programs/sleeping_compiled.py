@@ -14,11 +14,11 @@ import warnings
 from typing import Any
 
 import torch
-from tests.standin import control
 from tests.standin.training import memory_calls
 from torch import nn
 
 import gmlake
+from gmlake.standin import control
 
 MIB = 1 << 20
 

@@ -11,10 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin import control
 
 import gmlake
 from gmlake import _core
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
