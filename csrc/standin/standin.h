@@ -105,7 +105,8 @@ typedef enum standin_pace {
 typedef struct standin_settings {
     int devices;             /* that are visible; one exists in any case */
     int present;             /* those that CUDA_VISIBLE_DEVICES hides included */
-    uint64_t capacity_bytes; /* of each device */
+    uint64_t capacity_bytes; /* of each device, as it says */
+    uint64_t served_bytes;   /* what it really hands out: capacity_bytes or more */
     bool is_backed;          /* device memory has bytes */
     bool has_virtual_memory; /* else its calls are refused */
     char name[256];
@@ -149,6 +150,9 @@ void standin_begin(standin_call *call);
 
 /* NULL if there is no such device. */
 standin_device *standin_device_at(int ordinal);
+
+/* What the device says that it has, and that is left of it: nothing where more is held. */
+void standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *total_bytes);
 
 /* The device of the calling thread, which has one from now on. */
 standin_device *standin_current_device(void);

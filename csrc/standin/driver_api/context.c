@@ -99,7 +99,8 @@ standin_cuDeviceGetUuid(CUuuid *out, CUdevice ordinal)
 cudaError_t
 standin_cuDeviceTotalMem(size_t *out, CUdevice ordinal)
 {
-    *out = standin_device_at(ordinal)->driver->info.total_bytes;
+    (void)ordinal;
+    *out = standin_settings_get()->capacity_bytes;
     return cudaSuccess;
 }
 

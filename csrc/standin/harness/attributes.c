@@ -26,23 +26,55 @@ static const struct {
     {cudaDevAttrMemoryClockRate, 3201000},
     {cudaDevAttrGlobalMemoryBusWidth, 6016},
     {cudaDevAttrL2CacheSize, 62914560},
-    {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
     {cudaDevAttrAsyncEngineCount, 3},
     {cudaDevAttrUnifiedAddressing, 1},
     {cudaDevAttrStreamPrioritiesSupported, 1},
-    {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 233472},
     {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
     {cudaDevAttrManagedMemory, 1},
     {cudaDevAttrConcurrentManagedAccess, 1},
     {cudaDevAttrCooperativeLaunch, 1},
-    {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
     {cudaDevAttrHostRegisterSupported, 1},
-    {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
     {cudaDevAttrReservedSharedMemoryPerBlock, 1024},
     {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrMemoryPoolSupportedHandleTypes, 1},
-    {cudaDevAttrClusterLaunch, 1},
 };
+
+/* By compute capability, from the table "Technical Specifications per Compute Capability" of
+ * NVIDIA's programming guide; the last row that is not above that of the device. */
+static const struct {
+    int capability, threads, blocks, shared, shared_optin;
+} generations[] = {
+    {70, 2048, 32, 98304, 98304},    {75, 1024, 16, 65536, 65536},
+    {80, 2048, 32, 167936, 166912},  {86, 1536, 16, 102400, 101376},
+    {87, 1536, 16, 167936, 166912},  {89, 1536, 24, 102400, 101376},
+    {90, 2048, 32, 233472, 232448},  {100, 2048, 32, 233472, 232448},
+    {120, 1536, 24, 102400, 101376},
+};
+
+static int
+of_generation(int attribute)
+{
+    const standin_settings *settings = standin_settings_get();
+    int capability = 10 * settings->major + settings->minor;
+    size_t row = sizeof generations / sizeof generations[0] - 1;
+    while (row > 0 && generations[row].capability > capability) {
+        row--;
+    }
+    switch (attribute) {
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        return generations[row].threads;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+        return generations[row].blocks;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        return generations[row].shared;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        return generations[row].shared_optin;
+    case cudaDevAttrClusterLaunch:
+        return settings->major >= 9;
+    default:
+        return 0;
+    }
+}
 
 int
 standin_attribute(const standin_device *device, int attribute)
@@ -69,7 +101,7 @@ standin_attribute(const standin_device *device, int attribute)
             return attributes[i].value;
         }
     }
-    return 0;
+    return of_generation(attribute);
 }
 
 cudaError_t
@@ -81,7 +113,7 @@ standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
     *out = (struct cudaDeviceProp){0};
     (void)snprintf(out->name, sizeof out->name, "%s", standin_settings_get()->name);
     (void)snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "standin-%d", of->ordinal);
-    out->totalGlobalMem = of->driver->info.total_bytes;
+    out->totalGlobalMem = standin_settings_get()->capacity_bytes;
     out->pciDeviceID = of->ordinal;
     GIVE(major, cudaDevAttrComputeCapabilityMajor);
     GIVE(minor, cudaDevAttrComputeCapabilityMinor);

@@ -76,15 +76,24 @@ open_device(standin_device *device, int ordinal)
     const standin_settings *settings = standin_settings_get();
     char reason[GML_REASON_BYTES] = "";
     gml_status status = settings->is_backed
-                            ? gml_host_driver_open(settings->capacity_bytes, 0, &device->driver,
+                            ? gml_host_driver_open(settings->served_bytes, 0, &device->driver,
                                                    reason, sizeof reason)
-                            : gml_hollow_driver_open(settings->capacity_bytes, 0, &device->driver,
+                            : gml_hollow_driver_open(settings->served_bytes, 0, &device->driver,
                                                      reason, sizeof reason);
     if (status != GML_OK) {
         give_up(reason);
     }
     device->ordinal = ordinal;
     device->default_stream = standin_stream_new(device, 0);
+}
+
+void
+standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    uint64_t left = 0, served = 0;
+    (void)gml_driver_memory_info(device->driver, &left, &served);
+    *total_bytes = standin_settings_get()->capacity_bytes;
+    *free_bytes = served - left < *total_bytes ? *total_bytes - (served - left) : 0;
 }
 
 /* A child of fork() goes on from a state that no other thread of its parent was changing. */

@@ -146,6 +146,10 @@ read_settings(void)
     settings.has_virtual_memory = yes_or_no("GMLAKE_STANDIN_VIRTUAL_MEMORY", true);
     settings.capacity_bytes =
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));
+    settings.served_bytes = size_in_bytes("GMLAKE_STANDIN_SERVED", settings.capacity_bytes);
+    if (settings.served_bytes < settings.capacity_bytes) {
+        refuse("GMLAKE_STANDIN_SERVED", "the capacity or more");
+    }
     settings.multiprocessors = (int)whole_number("GMLAKE_STANDIN_MULTIPROCESSORS", 132, 1, 1024);
     settings.aborts_on_misuse = yes_or_no("GMLAKE_STANDIN_ABORT", false);
     settings.report_folder = value_of("GMLAKE_STANDIN_REPORT");

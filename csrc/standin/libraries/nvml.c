@@ -97,19 +97,19 @@ nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, nvml_p
 {
     CALLED();
     unsigned room = *count;
-    uint64_t free_bytes = 0, total_bytes = 0;
+    uint64_t left = 0, served = 0; /* what is held may be more than the device says that it has */
     standin_enter();
     standin_device *of = standin_device_at((int)(uintptr_t)device - 1);
     *count = of && of->is_active;
     if (*count) {
-        (void)gml_driver_memory_info(of->driver, &free_bytes, &total_bytes);
+        (void)gml_driver_memory_info(of->driver, &left, &served);
     }
     standin_leave();
     if (*count > room) {
         return NVML_INSUFFICIENT_SIZE;
     }
     if (*count) {
-        *out = (nvml_process){(unsigned)getpid(), total_bytes - free_bytes};
+        *out = (nvml_process){(unsigned)getpid(), served - left};
     }
     return NVML_SUCCESS;
 }

@@ -157,8 +157,7 @@ standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes)
 cudaError_t
 standin_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    gml_driver *driver = standin_current_device()->driver;
-    (void)gml_driver_memory_info(driver, free_bytes, total_bytes);
+    standin_memory_info(standin_current_device(), free_bytes, total_bytes);
     return cudaSuccess;
 }
 

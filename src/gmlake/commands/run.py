@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmlake.commands import common
-from gmlake.pytorch.session_settings import Given, Settings, check_mode
+from gmlake.pytorch.session_settings import Given, Settings, check_mode, with_startup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-STARTUP = Path(__file__).absolute().parents[1] / "pytorch" / "startup"
-"""The folder whose sitecustomize activates gmlake in every Python that the program starts."""
 
 _USAGE = """gmlake run [options] SCRIPT [ARGUMENT ...]
        gmlake run [options] -m MODULE [ARGUMENT ...]
@@ -93,17 +90,8 @@ def environment(
     settings: Settings, variables: Mapping[str, str], *, is_reporting: bool
 ) -> dict[str, str]:
     """Return the environment for a process that gmlake serves, and for those it starts."""
-    added = {"GMLAKE_RUN": "1"} | settings.to_environment()
-    if is_reporting:
-        added["GMLAKE_REPORT"] = "1"
-    folders = [
-        folder
-        for folder in variables.get("PYTHONPATH", "").split(os.pathsep)
-        if folder != str(STARTUP)
-    ]
-    if folders == [""]:
-        folders = []
-    return {**variables, **added, "PYTHONPATH": os.pathsep.join([str(STARTUP), *folders])}
+    added = {"GMLAKE_REPORT": "1"} if is_reporting else {}
+    return with_startup({**variables, **settings.to_environment(), **added})
 
 
 def _settings(args: argparse.Namespace) -> Settings:

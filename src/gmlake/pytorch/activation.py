@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 
 def activate() -> None:
-    """Enable gmlake in this process as the environment says; print one line if it cannot be."""
-    if device.absence():
+    """Enable gmlake in this process as the environment says; print one line if it cannot be.
+
+    An annex may have other plans for the process.
+    """
+    if any(take_over() for take_over in annexes.hooked("activation")) or device.absence():
         return
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())

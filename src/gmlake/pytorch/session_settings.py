@@ -212,3 +212,20 @@ def with_changes(settings: Settings, given: Given) -> Settings:
         on_oom=settings.on_oom if given.on_oom is None else new_file(given.on_oom),
         on_oom_lines=settings.on_oom_lines,
     )
+
+
+_STARTUP: Final = Path(__file__).absolute().parent / "startup"
+"""The folder whose sitecustomize activates gmlake in every Python that the program starts."""
+
+
+def with_startup(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process in which gmlake is activated once PyTorch is imported."""
+    folders = [
+        folder
+        for folder in variables.get("PYTHONPATH", "").split(os.pathsep)
+        if folder != str(_STARTUP)
+    ]
+    if folders == [""]:
+        folders = []
+    path = os.pathsep.join([str(_STARTUP), *folders])
+    return {**variables, "GMLAKE_RUN": "1", "PYTHONPATH": path}

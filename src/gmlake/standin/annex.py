@@ -1,0 +1,18 @@
+"""The names, commands and hooks that the stand-in GPU adds to gmlake."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gmlake.annexes import Annex, Command
+
+ANNEX: Final = Annex(
+    names={"gmlake.standin.forecasts": "Forecast PolicyNeed forecast"},
+    commands={
+        "forecast": Command(
+            "Run a training script without a GPU, and foresee what memory it needs on one.",
+            "gmlake.standin.forecast_command",
+        ),
+    },
+    hooks={"activation": "gmlake.standin.inside:activate"},
+)

@@ -1,0 +1,60 @@
+"""GPUs by name: their memory, what their kernels are chosen by, and what CUDA itself takes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gmlake.units import parse_size
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of GPU.
+
+    label: as `torch.cuda.get_device_name()` has it. memory_bytes: as `torch.cuda.mem_get_info()`
+    has it. capability: compute capability. multiprocessors: cuBLAS and attention choose by these.
+    is_checked: whether the figures were read from such a device; else they are its data sheet's.
+    """
+
+    label: str
+    memory_bytes: int
+    capability: str
+    multiprocessors: int
+    is_checked: bool = False
+
+
+DEVICES: Final = {
+    "a100-40gb": Device("NVIDIA A100-SXM4-40GB", 40_325 * MIB, "8.0", 108),
+    "a100-80gb": Device("NVIDIA A100-SXM4-80GB", 81_049 * MIB, "8.0", 108),
+    "h100-80gb": Device("NVIDIA H100 80GB HBM3", 81_082 * MIB, "9.0", 132),
+    "h200": Device("NVIDIA H200", 150_109_880_320, "9.0", 132, is_checked=True),
+    "b200": Device("NVIDIA B200", 182_630 * MIB, "10.0", 148),
+    "l4": Device("NVIDIA L4", 22_558 * MIB, "8.9", 58),
+    "l40s": Device("NVIDIA L40S", 45_465 * MIB, "8.9", 142),
+    "rtx-4090": Device("NVIDIA GeForce RTX 4090", 24_084 * MIB, "8.9", 128),
+    "rtx-5090": Device("NVIDIA GeForce RTX 5090", 32_112 * MIB, "12.0", 170),
+}
+"""By the name that `--device` takes."""
+
+DEFAULT: Final = "h100-80gb"
+
+
+def device_of(name: str) -> Device:
+    """Return a device by name, or one with the memory that a size such as 40GiB says.
+
+    The latter is otherwise the default device. Raises ValueError for what is neither.
+    """
+    key = name.lower().replace("_", "-").replace(" ", "-")
+    if key in DEVICES:
+        return DEVICES[key]
+    try:
+        memory_bytes = parse_size(name)
+    except ValueError:
+        raise ValueError(
+            f"no device is called {name!r}; there are {', '.join(DEVICES)}, or give a size as 40GiB"
+        ) from None
+    like = DEVICES[DEFAULT]
+    return Device(f"a GPU of {name}", memory_bytes, like.capability, like.multiprocessors)

@@ -1,0 +1,116 @@
+"""gmlake forecast."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from gmlake.commands import common
+from gmlake.printable import printable
+from gmlake.standin.devices import DEFAULT, DEVICES, device_of
+from gmlake.standin.forecasts import MOST_STEPS, Forecast, ForecastError, forecast
+from gmlake.standin.launcher import StandinMissingError
+
+_USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
+       gmlake forecast [options] -m MODULE [ARGUMENT ...]"""
+_EPILOG: Final = (
+    "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
+    "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "
+    "enough memory with one of the allocators, 1 if not, 2 for a wrong option or a script that "
+    "could not be forecast."
+)
+
+
+class ForecastCommand(common.Command):
+    """Run a training script without a GPU, and foresee what memory it needs on one."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.usage = _USAGE
+        parser.epilog = _EPILOG
+        add = parser.add_argument
+        add(
+            "--device",
+            default=DEFAULT,
+            metavar="NAME|SIZE",
+            help=f"the GPU: {', '.join(DEVICES)}, or a size as 40GiB (%(default)s)",
+        )
+        add(
+            "--steps",
+            type=int,
+            default=MOST_STEPS,
+            metavar="N",
+            help="end after N steps, if they have not repeated before (%(default)s)",
+        )
+        add(
+            "--batch",
+            metavar="NAME=A[,B]",
+            help="an option of the script or an environment variable that sets its batch, and "
+            "the values to run: find the largest that fits (an option as --batch-size is found)",
+        )
+        add("--ranks", type=int, default=1, metavar="N", help="processes of the job (1)")
+        add("--rank", type=int, default=0, metavar="N", help="which of them to run (0)")
+        add("--page", metavar="FILE", help="draw the memory of the run as one HTML page")
+        add("--show-output", action="store_true", help="pass on what the script prints")
+        common.add_json_option(parser)
+        add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
+        add("script", nargs=argparse.REMAINDER, help="a script to run, with arguments")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run, foresee, answer."""
+        program = _program(args)
+        try:
+            found = _forecast(program, args)
+        except (ForecastError, StandinMissingError) as error:
+            common.print_error(error)
+            return 2
+        if args.json:
+            common.print_json(found.to_dict())
+        else:
+            common.print_report(found)
+        return 0 if found.fits else common.DOES_NOT_FIT
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    if args.module:
+        return ["-m", *args.module]
+    script: list[str] = args.script[1:] if args.script[:1] == ["--"] else args.script
+    if not script:
+        raise ValueError("which program? Name a script, or -m MODULE")
+    if not Path(script[0]).exists():
+        raise ValueError(f"{script[0]}: no such file; name a script, or -m MODULE")
+    if "--device" in script[:-1] and script[script.index("--device") + 1] in DEVICES:
+        raise ValueError(
+            "options of gmlake come before the script: gmlake forecast --device "
+            f"{script[script.index('--device') + 1]} {script[0]}"
+        )
+    return script
+
+
+def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
+    device_of(args.device)
+    is_shown = sys.stderr is not None and sys.stderr.isatty() and not args.show_output
+
+    def show(doing: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{printable(doing)}")
+        sys.stderr.flush()
+
+    try:
+        return forecast(
+            program,
+            args.device,
+            steps=args.steps,
+            batch=args.batch,
+            ranks=args.ranks,
+            rank=args.rank,
+            is_shown=args.show_output,
+            progress=show if is_shown else None,
+        )
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+COMMAND = ForecastCommand()

@@ -1,0 +1,152 @@
+"""What watches a program that is forecast: it records every request, and ends it once it repeats.
+
+Runs in each process of the program, from the moment that PyTorch is imported. The variables
+GMLAKE_FORECAST, a folder for recordings, and GMLAKE_FORECAST_STEPS say what is wanted.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pickle
+import sys
+import threading
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from gmlake.pytorch import compat
+from gmlake.standin import answers, control
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+LONGEST_PERIOD: Final = 16
+"""Calls of optimizers in one step of a program, at most: several optimizers take turns."""
+
+FIRST_STEPS: Final = 2
+"""Steps that count for nothing: optimizers make their state in the first, caches fill."""
+
+
+class _Watch:
+    """The requests and steps of this process."""
+
+    def __init__(self, folder: Path, most_steps: int) -> None:
+        self._folder = folder
+        self._most_steps = most_steps
+        self._process = os.getpid()
+        self._steps: list[tuple[int, int]] = []  # requests and bytes of each, all devices together
+        self._total = (0, 0)
+        self._error: list[str] = []
+        self._is_written = False
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Record from the start of CUDA on; nothing is done in a process that never starts it."""
+        compat.when_cuda_starts(self._record)
+        register_optimizer_step_post_hook(self._stepped)
+        atexit.register(self.write, "the program ended")
+        self._previous = sys.excepthook
+        sys.excepthook = self._failed
+        answers.install()
+
+    def _record(self) -> None:
+        # Frames of frees are not asked for: some checkpointing breaks while they are taken.
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python")  # noqa: SLF001
+
+    def _failed(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        self._error = traceback.format_exception(kind, error, trace)
+        self._previous(kind, error, trace)
+
+    def _stepped(self, *_: object) -> None:
+        """Note what a step asked for, and end the program once the last steps are alike."""
+        if os.getpid() != self._process or not torch.cuda.is_initialized():
+            return
+        total = _asked()
+        self._steps.append((total[0] - self._total[0], total[1] - self._total[1]))
+        self._total = total
+        if period := _period(self._steps[FIRST_STEPS:]):
+            self._end(f"steps repeat (every {period})" if period > 1 else "steps repeat")
+        elif len(self._steps) >= self._most_steps:
+            self._end("steps differ")
+
+    def _end(self, why: str) -> None:
+        """End the process here: what a program does at its end, such as saving, is left out."""
+        self.write(why)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def write(self, why: str) -> None:
+        """Write the recording and what is known beside it; once."""
+        with self._lock:
+            if self._is_written or os.getpid() != self._process or not torch.cuda.is_initialized():
+                return
+            self._is_written = True
+            name = f"{os.environ.get('RANK', '0')}-{self._process}"
+            known = {
+                "why": why,
+                "steps": len(self._steps),
+                "error": self._error,
+                "rank": int(os.environ.get("RANK", "0")),
+                "world": int(os.environ.get("WORLD_SIZE", "1")),
+                "torch": torch.__version__,
+                "devices": {str(i): _peaks(i) for i in range(torch.cuda.device_count())},
+                "calls": dict(control.calls()),
+                "answers": answers.given(),
+            }
+            recorded: Any = torch.cuda.memory._snapshot()  # noqa: SLF001
+            with (self._folder / f"{name}.pickle").open("wb") as file:
+                pickle.dump(recorded, file)
+            # Written last: a reader looks for it first.
+            (self._folder / f"{name}.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+def _asked() -> tuple[int, int]:
+    """Return how many requests all devices have had, and of how many bytes."""
+    total: Counter[str] = Counter()
+    for device in range(torch.cuda.device_count()):
+        known = torch.cuda.memory_stats_as_nested_dict(device)
+        if known:
+            total["count"] += known["allocation"]["all"]["allocated"]
+            total["bytes"] += known["allocated_bytes"]["all"]["allocated"]
+    return total["count"], total["bytes"]
+
+
+def _peaks(device: int) -> dict[str, int]:
+    known = torch.cuda.memory_stats(device)
+    return {
+        "allocated_bytes": int(known.get("allocated_bytes.all.peak", 0)),
+        "reserved_bytes": int(known.get("reserved_bytes.all.peak", 0)),
+    }
+
+
+def _period(steps: list[tuple[int, int]]) -> int:
+    """Return the number of calls after which all is asked for again, 0 if it has not been yet.
+
+    One call is seen three times to be sure, and more of them twice.
+    """
+    if len(steps) >= 3 and steps[-1] == steps[-2] == steps[-3]:  # noqa: PLR2004
+        return 1
+    for period in range(2, LONGEST_PERIOD + 1):
+        if len(steps) >= 2 * period and steps[-period:] == steps[-2 * period : -period]:
+            return period
+    return 0
+
+
+def activate() -> bool:
+    """Watch this process if it is of a program that is forecast; return whether it is."""
+    folder = os.environ.get("GMLAKE_FORECAST")
+    if not folder or not control.is_active():
+        return False
+    _Watch(Path(folder), int(os.environ.get("GMLAKE_FORECAST_STEPS", "8"))).start()
+    return True
