@@ -1,4 +1,5 @@
 /* Copies and fills: what moves when the operation happens, and when the caller has to wait. */
+#include "standin/memory/recent.h"
 #include "standin/standin.h"
 
 #include <inttypes.h>
@@ -57,7 +58,7 @@ find_bytes(const standin_operation *self, gml_address address, uint64_t pitch_by
     return status == GML_UNSUPPORTED || standin_error_of(device, status) == cudaSuccess;
 }
 
-/* Memory without bytes reads as zeros. */
+/* Memory without bytes reads as zeros, but for what was copied to it since the last kernel. */
 static void
 move(char *to, const char *from, uint64_t size_bytes)
 {
@@ -65,6 +66,17 @@ move(char *to, const char *from, uint64_t size_bytes)
         memmove(to, from, (size_t)size_bytes);
     } else {
         memset(to, 0, (size_t)size_bytes);
+    }
+}
+
+/* A copy to memory without bytes. */
+static void
+remember(const standin_operation *self, const char *from)
+{
+    if (from && self->height == 1) {
+        standin_recent_write(self->to, from, self->width_bytes);
+    } else {
+        standin_recent_forget();
     }
 }
 
@@ -81,6 +93,10 @@ run_copy(const standin_operation *self)
         return;
     }
     if (!to) {
+        remember(self, from);
+        return;
+    }
+    if (!from && self->height == 1 && standin_recent_read(self->from, to, self->width_bytes)) {
         return;
     }
     if (self->to_pitch_bytes == self->width_bytes && self->from_pitch_bytes == self->width_bytes) {
@@ -98,6 +114,7 @@ static void
 run_fill(const standin_operation *self)
 {
     char *to = NULL;
+    standin_recent_forget();
     if (!find_bytes(self, self->to, self->width_bytes, self->value & TO_HOST, &to) || !to) {
         return;
     }

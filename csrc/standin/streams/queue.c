@@ -88,7 +88,9 @@ static void
 do_work(void *context)
 {
     const standin_operation *operation = &((const in_flight *)context)->operation;
-    if (operation->run && standin_check_ranges(operation) == cudaSuccess) {
+    if (!operation->run) {
+        standin_recent_forget(); /* a kernel, which writes what nobody knows */
+    } else if (standin_check_ranges(operation) == cudaSuccess) {
         operation->run(operation);
     }
 }

@@ -52,7 +52,8 @@ def _noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def noted(*arguments: Any, **more: Any) -> Any:
         if any(isinstance(each, torch.Tensor) and each.is_cuda for each in arguments):
-            _asked[name, *_caller()] += 1
+            file, line = _caller()
+            _asked[name, file, line] += 1
         return function(*arguments, **more)
 
     return noted
@@ -61,7 +62,7 @@ def _noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _caller() -> tuple[str, int]:
     """Return the innermost line that is not PyTorch's."""
     inside = str(Path(torch.__file__).parent)
-    frame = sys._getframe(2)  # noqa: SLF001 (the only way to ask for it without a traceback)
+    frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno

@@ -1,4 +1,4 @@
-"""GPUs by name: their memory, what their kernels are chosen by, and what CUDA itself takes of it."""
+"""GPUs by name: their memory, and what kernels are chosen by."""
 
 from __future__ import annotations
 

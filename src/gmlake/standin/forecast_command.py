@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from gmlake.commands import common
+from gmlake.pictures.drawing import require_bokeh
+from gmlake.pictures.page import write_page
 from gmlake.printable import printable
+from gmlake.snapshots.whole import report_of
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
 from gmlake.standin.forecasts import MOST_STEPS, Forecast, ForecastError, forecast
 from gmlake.standin.launcher import StandinMissingError
@@ -53,6 +56,7 @@ class ForecastCommand(common.Command):
         add("--ranks", type=int, default=1, metavar="N", help="processes of the job (1)")
         add("--rank", type=int, default=0, metavar="N", help="which of them to run (0)")
         add("--page", metavar="FILE", help="draw the memory of the run as one HTML page")
+        add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
         common.add_json_option(parser)
         add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
@@ -61,6 +65,8 @@ class ForecastCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Run, foresee, answer."""
         program = _program(args)
+        if args.page is not None:
+            require_bokeh()
         try:
             found = _forecast(program, args)
         except (ForecastError, StandinMissingError) as error:
@@ -70,6 +76,11 @@ class ForecastCommand(common.Command):
             common.print_json(found.to_dict())
         else:
             common.print_report(found)
+        try:
+            _keep(found, args)
+        except OSError as error:
+            common.print_error(f"cannot write {error.filename}: {error.strerror}")
+            return common.CANNOT_WRITE
         return 0 if found.fits else common.DOES_NOT_FIT
 
 
@@ -87,6 +98,14 @@ def _program(args: argparse.Namespace) -> list[str]:
             f"{script[script.index('--device') + 1]} {script[0]}"
         )
     return script
+
+
+def _keep(found: Forecast, args: argparse.Namespace) -> None:
+    """Write what else is asked for. Raises OSError."""
+    if args.record is not None:
+        found.snapshot.save(args.record)
+    if args.page is not None:
+        write_page(report_of(found.snapshot), args.page)
 
 
 def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:

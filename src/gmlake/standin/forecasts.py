@@ -20,13 +20,13 @@ from gmlake.fitting import fit
 from gmlake.printable import printable
 from gmlake.pytorch.session_settings import with_startup
 from gmlake.replaying import replay
+from gmlake.snapshots.opening import load_traces
 from gmlake.snapshots.queries import query
 from gmlake.snapshots.whole import Snapshot
 from gmlake.standin import launcher
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEFAULT, Device, device_of
 from gmlake.tables import Printed, new_table
-from gmlake.snapshots.opening import load_traces
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ POLICIES: Final = {
 MOST_STEPS: Final = 8
 
 _SERVED_BYTES: Final = 1 << 45
-"""What the stand-in hands out: a script that needs more than the device has runs on all the same."""
+"""What the stand-in hands out, so that a script runs that needs more than the device has."""
 
 _BATCH_OPTIONS: Final = (
     *("--batch", "--batch-size", "--batch_size", "--micro-batch-size", "--micro_batch_size"),
@@ -100,7 +100,7 @@ class Forecast(Printed):
 
     steps, why: how many steps were run, and why no more. peak_live_bytes: the most that is
     allocated at once. beyond: what CUDA and its libraries take. held: the largest lines at the
-    peak, each with its bytes. notes: what the figures do not contain.
+    peak, each with its bytes. notes: what the figures do not contain. snapshot: the recording.
     """
 
     program: str
@@ -116,7 +116,7 @@ class Forecast(Printed):
     batch: Batch | None = None
     world: int = 1
     rank: int = 0
-    traces: tuple[Trace, ...] = field(default=(), repr=False, compare=False)
+    snapshot: Snapshot = field(default_factory=Snapshot, repr=False, compare=False)
 
     @property
     def fits(self) -> bool:
@@ -125,8 +125,8 @@ class Forecast(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return every figure, as `gmlake forecast --json` prints it."""
-        found = asdict(replace(self, traces=()))
-        del found["traces"]
+        found = asdict(replace(self, snapshot=Snapshot()))
+        del found["snapshot"]
         return {"schema": "gmlake-forecast-1", **found, "fits": self.fits}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -224,7 +224,7 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     chosen = device_of(device)
     version = launcher.check_pytorch()
     say = progress or (lambda _: None)
-    runner = _Runner(list(program), chosen, steps, ranks, rank, is_shown)
+    runner = _Runner(list(program), chosen, steps, (rank, ranks), is_shown=is_shown)
     name, values = _batch_of(batch, runner.program)
     say(f"running {runner.title}")
     first = runner.run(name, values[0] if name and batch else None)
@@ -238,9 +238,16 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
 class _Runner:
     """Runs the script on the stand-in, with one value of its batch or another."""
 
-    def __init__(  # noqa: PLR0913 (as forecast())
-        self, program: list[str], device: Device, steps: int, ranks: int, rank: int, is_shown: bool
+    def __init__(
+        self,
+        program: list[str],
+        device: Device,
+        steps: int,
+        place: tuple[int, int],
+        *,
+        is_shown: bool,
     ) -> None:
+        rank, ranks = place
         if not program:
             raise ValueError("which program? Name a script, or -m MODULE")
         if not 0 <= rank < ranks:
@@ -369,7 +376,7 @@ def _forecast_of(run: _Run, runner: _Runner, device: Device, version: str) -> Fo
         notes=tuple(_notes(run)),
         world=run.known["world"],
         rank=run.known["rank"],
-        traces=(run.trace,),
+        snapshot=run.snapshot,
     )
 
 

@@ -23,7 +23,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gmlake.pytorch import compat
-from gmlake.standin import answers, control
+from gmlake.standin import answers, control, ranks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,6 +56,7 @@ class _Watch:
         self._previous = sys.excepthook
         sys.excepthook = self._failed
         answers.install()
+        ranks.install()
 
     def _record(self) -> None:
         # Frames of frees are not asked for: some checkpointing breaks while they are taken.

@@ -1,0 +1,127 @@
+"""One rank of a distributed program, alone: its process groups have all ranks, but one process.
+
+PyTorch's fake process group completes every collective at once and leaves its result as it was.
+What a program sends as Python objects is answered with its own.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+_KEPT: Final = ("group_desc", "use_local_synchronization")
+
+
+def install() -> bool:
+    """Replace what makes process groups; return whether this process is a rank of many."""
+    world = int(os.environ.get("GMLAKE_FORECAST_RANKS", "1"))
+    if world < 2 or not dist.is_available():  # noqa: PLR2004
+        return False
+    # Registers the backend "fake".
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    rank = int(os.environ["RANK"])
+    make: Callable[..., None] = dist.init_process_group
+    make_group: Callable[..., Any] = dist.new_group
+
+    @functools.wraps(make)
+    def init_process_group(*_: Any, **given: Any) -> None:
+        """Make the group of all ranks, whatever backend is asked for."""
+        timeout = {"timeout": given["timeout"]} if given.get("timeout") is not None else {}
+        make("fake", store=FakeStore(), world_size=world, rank=rank, **timeout)
+
+    @functools.wraps(make_group)
+    def new_group(ranks: Sequence[int] | None = None, *_: Any, **given: Any) -> Any:
+        """Make a group of some of them."""
+        kept = {name: given[name] for name in _KEPT if name in given}
+        return make_group(list(ranks) if ranks is not None else None, backend="fake", **kept)
+
+    _put("init_process_group", init_process_group)
+    _put("new_group", new_group)
+    for answer in (all_gather_object, broadcast_object_list, gather_object, scatter_object_list):
+        _put(answer.__name__, answer)
+    modules: tuple[Any, ...] = (torch.distributed.utils, torch.nn.parallel.distributed)
+    for module in modules:
+        # Compares what the ranks sent each other, which is nothing.
+        if hasattr(module, "_verify_param_shape_across_processes"):
+            module._verify_param_shape_across_processes = _nothing
+    _answer_reducers()
+    return True
+
+
+def _answer_reducers() -> None:
+    """Have DistributedDataParallel take each bucket of gradients as reduced.
+
+    Its reducer wants the tensor from the group, which the fake one does not give. A hook of the
+    program's own would get no more than this.
+    """
+    parallel: Any = torch.nn.parallel.DistributedDataParallel
+    make, register = parallel.__init__, parallel.register_comm_hook
+
+    @functools.wraps(make)
+    def __init__(self: Any, *arguments: Any, **given: Any) -> None:  # noqa: N807 (wraps it)
+        make(self, *arguments, **given)
+        register(self, None, _reduced)
+
+    parallel.__init__ = __init__
+    parallel.register_comm_hook = _nothing
+
+
+def _reduced(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+# PyTorch reads these, and wants the types themselves.
+_reduced.__annotations__ |= {
+    "bucket": vars(dist)["GradBucket"],
+    "return": torch.futures.Future[torch.Tensor],
+}
+
+
+def _put(name: str, function: Callable[..., Any]) -> None:
+    setattr(dist, name, function)
+    setattr(dist.distributed_c10d, name, function)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def all_gather_object(object_list: list[Any], obj: Any, *_: object, **__: object) -> None:
+    """Answer that all ranks have the same."""
+    object_list[:] = [obj] * len(object_list)
+
+
+def broadcast_object_list(*_: object, **__: object) -> None:
+    """Leave the objects as they are, whoever sends them."""
+
+
+def gather_object(
+    obj: Any, object_gather_list: list[Any] | None = None, *_: object, **__: object
+) -> None:
+    """Answer that all ranks have the same."""
+    if object_gather_list is not None:
+        object_gather_list[:] = [obj] * len(object_gather_list)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    *_: object,
+    **__: object,
+) -> None:
+    """Answer with the first object there is to give."""
+    if scatter_object_input_list:
+        scatter_object_output_list[0] = scatter_object_input_list[0]
