@@ -21,7 +21,8 @@ def main() -> None:
 
     torch.manual_seed(0)
     config = GPT2Config(n_embd=1024, n_layer=24, n_head=16, use_cache=False)
-    model = GPT2LMHeadModel(config).cuda()
+    with torch.device("cuda"):
+        model = GPT2LMHeadModel(config)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()
     decayed = [part for part in model.parameters() if part.dim() >= 2]  # noqa: PLR2004

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 def main() -> None:
     """Train on random tokens."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--length", type=int, default=2048)
     options = parser.parse_args()

@@ -10,7 +10,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 
 class Adapted(nn.Module):
@@ -50,7 +50,8 @@ def main() -> None:
         tie_word_embeddings=True,
         use_cache=False,
     )
-    model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16).cuda()  # noqa: SLF001
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.requires_grad_(requires_grad=False)
     for layer in model.model.layers:
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):

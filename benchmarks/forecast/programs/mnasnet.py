@@ -15,7 +15,7 @@ from torchvision.models import mnasnet1_0
 def main() -> None:
     """Train on random pictures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, default=96)
+    parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--accumulate", type=int, default=4)
     options = parser.parse_args()

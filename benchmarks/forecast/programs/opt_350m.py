@@ -27,7 +27,8 @@ def main() -> None:
         word_embed_proj_dim=512,
         do_layer_norm_before=False,
     )
-    model = OPTForCausalLM(config).to(device="cuda", dtype=torch.bfloat16)
+    with torch.device("cuda"):
+        model = OPTForCausalLM(config).to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     model.train()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 
 def main() -> None:
@@ -30,7 +30,8 @@ def main() -> None:
         tie_word_embeddings=True,
         use_cache=False,
     )
-    model = Qwen3ForCausalLM(config).to(torch.bfloat16).cuda()
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.gradient_checkpointing_enable()
     optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-3)
 

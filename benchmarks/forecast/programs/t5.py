@@ -25,7 +25,8 @@ def main() -> None:
     config = T5Config(
         d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0
     )
-    model = T5ForConditionalGeneration(config).cuda()
+    with torch.device("cuda"):
+        model = T5ForConditionalGeneration(config)
     optimizer = Adafactor(
         model.parameters(), lr=1e-3, scale_parameter=False, relative_step=False, warmup_init=False
     )
