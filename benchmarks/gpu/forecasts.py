@@ -198,20 +198,6 @@ def show(results: Results) -> None:
     Console().print(table)
 
 
-def probe(watch: forked.Watch) -> Answer:
-    """Return what the device is, and what a context takes of it, in bytes."""
-    before = watch.settled_bytes()
-    told = forked.in_child(forked.device, _LONGEST_SECONDS)
-    if "failed" in told:
-        raise SystemExit(f"no child can use the GPU: {told['failed']}")
-    del told["seconds"]
-    told["driver"] = watch.driver()
-    if before is not None:
-        context = before - told["free_with_context_bytes"] - told["reserved_bytes"]
-        told |= {"free_before_bytes": before, "context_bytes": context}
-    return told
-
-
 def runs_of(options: argparse.Namespace, results: Results) -> Iterator[tuple[str, list[str]]]:
     """Yield the programs that are wanted, each with the allocators that are to do."""
     for name in options.only or names():
@@ -268,8 +254,9 @@ def main() -> int:
     add("--write", action="store_true", help="keep them as results/forecast_programs_GPU.json")
     options = parser.parse_args()
     import_everything()
+    device = forked.probe(_LONGEST_SECONDS)
     watch = forked.Watch()
-    device = probe(watch)
+    watch.is_over_by = device["management_minus_driver_bytes"]
     path = options.output
     if options.write and path is None:
         path = machine.RESULTS / f"forecast_programs_{forked.slug(device['device'])}.json"

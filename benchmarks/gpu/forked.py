@@ -44,13 +44,16 @@ class _Memory(ctypes.Structure):
 
 
 class Watch:
-    """Reads the free memory of a device from the management library, without using CUDA."""
+    """Reads the free memory of a device from the management library, without using CUDA.
+
+    is_over_by: the bytes by which the library says more than cudaMemGetInfo, which is right.
+    """
 
     def __init__(self, device: int = 0) -> None:
         """`device`: its place among those that CUDA_VISIBLE_DEVICES leaves."""
         self._library: ctypes.CDLL | None = None
         self._handle = ctypes.c_void_p()
-        self._most_free = 0
+        self._most_free = self.is_over_by = 0
         named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         number = int(named[device]) if device < len(named) and named[device].isdigit() else device
         try:
@@ -77,7 +80,7 @@ class Watch:
             self._handle, ctypes.byref(told)
         ):
             return None
-        return int(told.free)
+        return int(told.free) - self.is_over_by
 
     def settled_bytes(self) -> int | None:
         """Return what is free when the last child's memory has come back, or after 5 seconds."""
@@ -185,17 +188,36 @@ def versions() -> dict[str, str]:
     return told
 
 
-def device() -> Answer:
-    """Return what the device is, in a child, and what a context takes of it, all in bytes."""
+def _device() -> Answer:
     import torch
 
     torch.empty(1, device="cuda")
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
+    managed = Watch().free_bytes()
     return {
         "device": torch.cuda.get_device_name(),
         "devices": torch.cuda.device_count(),
         "total_bytes": total,
         "free_with_context_bytes": free,
         "reserved_bytes": torch.cuda.memory_reserved(),
+        "management_minus_driver_bytes": 0 if managed is None else managed - free,
     }
+
+
+def probe(longest_seconds: float) -> Answer:
+    """Return what the device is, and what a context takes of it, all in bytes.
+
+    Ends the program where no child can use the device.
+    """
+    watch = Watch()
+    before = watch.settled_bytes()
+    told = in_child(_device, longest_seconds)
+    if "failed" in told:
+        raise SystemExit(f"no child can use the GPU: {told['failed']}")
+    del told["seconds"]
+    if before is not None:
+        before -= told["management_minus_driver_bytes"]
+        context = before - told["free_with_context_bytes"] - told["reserved_bytes"]
+        told |= {"free_before_bytes": before, "context_bytes": context}
+    return told | {"driver": watch.driver()}

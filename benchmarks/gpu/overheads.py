@@ -141,7 +141,7 @@ def grouped_mm() -> None:
     given = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     weights = torch.randn(4, 1024, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     ends = torch.arange(256, 1025, 256, device="cuda", dtype=torch.int32)
-    torch._grouped_mm(given, weights, offs=ends).sum().backward()
+    torch._grouped_mm(given, weights, offs=ends).square().mean().backward()
 
 
 def _convolve(dtype: str, layout: str, *, has_search: bool = False, groups: int = 1) -> None:
@@ -221,11 +221,11 @@ def sdpa_math() -> None:
     _attend("MATH")
 
 
-def _optimize(**options: bool) -> None:
+def _optimize(*, is_fused: bool) -> None:
     import torch
 
     parts = [torch.randn(1 << 20, device="cuda").requires_grad_() for _ in range(8)]
-    optimizer = torch.optim.AdamW(parts, **options)
+    optimizer = torch.optim.AdamW(parts, foreach=not is_fused, fused=is_fused)
     for part in parts:
         part.grad = torch.ones_like(part)
     torch.nn.utils.clip_grad_norm_(parts, 1.0)
@@ -234,12 +234,12 @@ def _optimize(**options: bool) -> None:
 
 def adamw_foreach() -> None:
     """Take a step of AdamW as PyTorch does by default."""
-    _optimize(foreach=True)
+    _optimize(is_fused=False)
 
 
 def adamw_fused() -> None:
     """Take a step of the fused AdamW."""
-    _optimize(fused=True)
+    _optimize(is_fused=True)
 
 
 def compiled() -> None:
@@ -430,7 +430,8 @@ def _collectives(rank: int, folder: Path, free_before: int | None) -> dict[str, 
     }.items():
         work()
         told[name] = beyond(free_before)
-    distributed.barrier()  # what a rank that has ended gives back is not seen by the other
+    distributed.barrier()  # a rank that ended early would end the other
+    torch.cuda.synchronize()
     return told
 
 
@@ -527,11 +528,10 @@ def main() -> int:
     add("--write", action="store_true", help="keep them as results/device_overheads_GPU.json")
     options = parser.parse_args()
     import_everything()
-    device = forked.in_child(forked.device, _LONGEST_SECONDS)
-    if "failed" in device:
-        raise SystemExit(f"no child can use the GPU: {device['failed']}")
+    device = forked.probe(_LONGEST_SECONDS)
     watches = [forked.Watch(number) for number in range(device["devices"])]
-    device["driver"] = watches[0].driver()
+    for watch in watches:
+        watch.is_over_by = device["management_minus_driver_bytes"]
     with tempfile.TemporaryDirectory(prefix="gmlake-overheads-") as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
