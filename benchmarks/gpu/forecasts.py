@@ -4,7 +4,8 @@ r"""What each of the trainings in benchmarks/forecast/programs/ takes of the GPU
 
 Each program runs unchanged under PyTorch's own allocator, its expandable segments and gmlake, in a
 forked child of its own that is alone on the device. A forecast is judged by these figures. What
-torch.compile built is kept for the runs of one program, so that only its first is a cold one.
+torch.compile built is kept for the runs of one program, so that only its first is a cold one, which
+`compiled_before` says: memory that is reserved differs. With --cold each is.
 
 On the stand-in there is no management library to ask, and the table lacks the driver's part.
 """
@@ -220,14 +221,16 @@ def run(options: argparse.Namespace, results: Results, watch: forked.Watch) -> b
     is_well = True
     arguments = options.arguments.split()
     for name, allocators in runs_of(options, results):
-        with tempfile.TemporaryDirectory(prefix="gmlake-forecasts-") as cache:
+        with tempfile.TemporaryDirectory(prefix="gmlake-forecasts-") as caches:
             for allocator in allocators:
                 if time.monotonic() > end:
                     print(f"{options.stop_after:g} s are over; --skip-done goes on", flush=True)
                     return False
+                cache = Path(caches) / (allocator if options.cold else "all")
+                cache.mkdir(exist_ok=True)
                 path = _PROGRAMS / f"{name}.py"
                 free = watch.settled_bytes()
-                work = partial(measure, path, arguments, allocator, Path(cache), free)
+                work = partial(measure, path, arguments, allocator, cache, free)
                 told = forked.in_child(work, options.longest)
                 is_well = is_well and "failed" not in told
                 results.add(name, allocator, told)
@@ -248,6 +251,7 @@ def main() -> int:
     add("--allocators", nargs="+", choices=_ALLOCATORS, default=list(_ALLOCATORS))
     add("--arguments", default="", help="given to each program, as --arguments='--steps 8'")
     add("--skip-done", action="store_true", help="leave out what the file has and ended well")
+    add("--cold", action="store_true", help="nothing that was compiled is used again")
     add("--longest", type=float, default=_LONGEST_SECONDS, help="seconds that a run may take")
     add("--stop-after", type=float, default=float("inf"), help="seconds; later no run begins")
     add("--output", type=Path, help="file for the figures, as JSON; taken up again if there")
