@@ -3,12 +3,12 @@
 # under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams,
 # steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch with CUDA, gmlake
 # importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `features` and `howtos`
-# need transformers, the last also accelerate, lightning and peft.
+# need transformers, the last also accelerate, lightning and peft; `forecasts` needs torchvision and transformers.
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
 # Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic,
-# graphs and transports, which wants two GPUs; all of them unless named.
+# graphs, forecasts and transports, which wants two GPUs; all of them unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -40,7 +40,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs transports
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs forecasts transports
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -86,11 +86,15 @@ for wanted in "$@"; do
     graphs)
         part graphs "$PYTHON" -m gpu.graphs --write
         ;;
+    forecasts)
+        part forecasts "$PYTHON" -m gpu.forecasts --write
+        part overheads "$PYTHON" -m gpu.overheads --write
+        ;;
     transports)
         part transports "$PYTHON" -m gpu.transports --write
         ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, transports" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, forecasts, transports" >&2
         exit 2
         ;;
     esac
