@@ -1,8 +1,9 @@
 """What a program is answered where a kernel would have computed it, and notes of where it asked.
 
 Device memory reads as zeros: a loss is 0, a norm is 0, no number is infinite, so the program goes
-on. What depends on data has no rows. Weights on the CPU are left as they are, since nobody reads
-them: initialising 7 billion takes minutes and their memory.
+on. What is asked of all elements holds: that all are finite, that no token is padding. What depends
+on data has no rows. Weights on the CPU are left as they are, since nobody reads them: initialising
+7 billion takes minutes and their memory.
 """
 
 # mypy: allow-untyped-calls
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 _DATA_DEPENDENT: Final = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
 """Functions whose result has as many rows as the data say."""
 
+_HOLDS: Final = "_gmlake_holds"
+"""An attribute of the tensors on the device that are read as true."""
+
+_COUNT: Final = "_gmlake_count"
+"""An attribute of sums: the number of elements, which a mask has where nothing is masked."""
+
 _LEAST_SKIPPED: Final = 1 << 18
 """Elements of a tensor on the CPU whose initialisation is worth leaving out."""
 
@@ -35,6 +42,17 @@ def install() -> None:
         for home in (torch, torch.Tensor):
             if hasattr(home, name):
                 setattr(home, name, _noted(name, getattr(home, name)))
+    for home in (torch, torch.Tensor):
+        vars_of: Any = home
+        vars_of.all = _holding(vars_of.all)
+        vars_of.sum = _counted(vars_of.sum)
+        vars_of.allclose = _true(vars_of.allclose)
+        vars_of.equal = _true(vars_of.equal)
+    tensor: Any = torch.Tensor
+    for name in ("__bool__", "item"):
+        setattr(tensor, name, _read(getattr(tensor, name)))
+    for name in ("__eq__", "eq"):
+        setattr(tensor, name, _compared(getattr(tensor, name)))
     for name in dir(torch.nn.init):
         if name.endswith("_") and not name.startswith("_"):
             setattr(torch.nn.init, name, _left_out(getattr(torch.nn.init, name)))
@@ -57,6 +75,71 @@ def _noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arguments, **more)
 
     return noted
+
+
+def _holding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reduction whose result on the device is read as true."""
+
+    @functools.wraps(function)
+    def holding(*arguments: Any, **more: Any) -> Any:
+        made = function(*arguments, **more)
+        if isinstance(made, torch.Tensor) and made.is_cuda:
+            setattr(made, _HOLDS, True)
+        return made
+
+    return holding
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a sum that knows how many elements it is of, unless they have fractions."""
+
+    @functools.wraps(function)
+    def counted(*arguments: Any, **more: Any) -> Any:
+        made = function(*arguments, **more)
+        of = arguments[0] if arguments else None
+        is_ours = isinstance(of, torch.Tensor) and isinstance(made, torch.Tensor) and made.is_cuda
+        if is_ours and made.dim() == 0 and not of.is_floating_point():
+            setattr(made, _COUNT, of.numel())
+        return made
+
+    return counted
+
+
+def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a comparison that finds a sum to be that of ones, if that is what is asked."""
+
+    @functools.wraps(function)
+    def compared(tensor: Any, other: Any) -> Any:
+        made = function(tensor, other)
+        count = getattr(tensor, _COUNT, None)
+        if count is not None and isinstance(other, int) and other == count:
+            setattr(made, _HOLDS, True)
+        return made
+
+    return compared
+
+
+def _read(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reading of a tensor that knows those."""
+
+    @functools.wraps(function)
+    def read(tensor: Any) -> Any:
+        return True if getattr(tensor, _HOLDS, False) else function(tensor)
+
+    return read
+
+
+def _true(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a comparison that finds tensors on the device equal where their shapes are."""
+
+    @functools.wraps(function)
+    def true(one: Any, other: Any, *arguments: Any, **more: Any) -> Any:
+        is_ours = isinstance(one, torch.Tensor) and one.is_cuda
+        if is_ours and isinstance(other, torch.Tensor) and one.shape == other.shape:
+            return True
+        return function(one, other, *arguments, **more)
+
+    return true
 
 
 def _caller() -> tuple[str, int]:
