@@ -1,8 +1,9 @@
 /* cuDNN's backend: descriptors as objects that store their attributes, and execution plans.
  *
  * Whatever a caller sets is kept and given back. A few attributes are answered instead: the engines
- * that the heuristics propose, and the sizes of work areas, which are made up.
+ * that the heuristics propose, and the sizes of work areas.
  */
+#include "standin/libraries/conv_workspace.h"
 #include "standin/libraries/dnn.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ enum {
     ENGINES = 4,       /* that an operation graph can be run by */
     MOST_TENSORS = 64, /* of an operation graph, as far as their memory is checked */
     ATTENTION_BYTES = 256,
-    WORKSPACE_UNIT = 4, /* engine i works on i parts of the largest tensor in so many */
+    FIRST_ENGINE = 1, /* to be proposed */
 };
 
 typedef struct attribute {
@@ -32,7 +33,6 @@ typedef struct descriptor {
 typedef struct tensor_list {
     int count;
     const descriptor *tensors[MOST_TENSORS];
-    bool has_convolution;
 } tensor_list;
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -232,10 +232,6 @@ add_tensor(tensor_list *list, const descriptor *tensor)
 static void
 add_operation(tensor_list *list, const descriptor *operation)
 {
-    list->has_convolution |=
-        operation->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
-        operation->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ||
-        operation->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
     for (const attribute *each = operation->attributes; each != NULL; each = each->next) {
         descriptor **held = NULL;
         int64_t count = children(each, &held);
@@ -269,28 +265,98 @@ engine_of(const descriptor *config)
     return config == NULL ? NULL : first_child(config, CUDNN_ATTR_ENGINECFG_ENGINE);
 }
 
-/* Attention asks for what it was seen to ask for on an H200 (cuDNN 9.19); how much a convolution
- * wants depends on the engine and cannot be known here. */
+/* The operation of a graph that is a convolution, NULL for none. */
+static const descriptor *
+convolution_in(const descriptor *graph)
+{
+    descriptor **operations = NULL;
+    int64_t count =
+        graph ? children(find_attribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS), &operations) : 0;
+    for (int64_t i = 0; i < count; i++) {
+        cudnnBackendDescriptorType_t type = operations[i] ? operations[i]->type : 0;
+        if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+            type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+            type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR) {
+            return operations[i];
+        }
+    }
+    return NULL;
+}
+
+/* N, C, H, W; 1 where a tensor has fewer. The depth of one with more counts as height. */
+static void
+read_dimensions(const descriptor *tensor, int64_t out[4])
+{
+    const attribute *found = tensor ? find_attribute(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS) : NULL;
+    out[0] = out[1] = out[2] = out[3] = 1;
+    for (int64_t i = 0; found != NULL && i < found->count; i++) {
+        int64_t size = ((const int64_t *)found->values)[i];
+        if (i < 4) {
+            out[i] = size;
+        } else {
+            out[2] *= out[3];
+            out[3] = size;
+        }
+    }
+}
+
+static standin_convolution
+read_convolution(const descriptor *operation)
+{
+    static const struct {
+        cudnnBackendDescriptorType_t type;
+        standin_pass pass;
+        cudnnBackendAttributeName_t in, filter, out;
+    } forms[] = {
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, STANDIN_FORWARD,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, STANDIN_DATA,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, STANDIN_FILTER,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+    };
+    size_t form = 0;
+    while (forms[form].type != operation->type) {
+        form++;
+    }
+    const descriptor *in = first_child(operation, forms[form].in);
+    standin_convolution read = {.pass = forms[form].pass};
+    read_dimensions(in, read.in);
+    read_dimensions(first_child(operation, forms[form].filter), read.filter);
+    read_dimensions(first_child(operation, forms[form].out), read.out);
+    const attribute *type = in ? find_attribute(in, CUDNN_ATTR_TENSOR_DATA_TYPE) : NULL;
+    const attribute *strides = in ? find_attribute(in, CUDNN_ATTR_TENSOR_STRIDES) : NULL;
+    const int64_t one = 1;
+    read.element_bytes =
+        type ? standin_extent_bytes(1, &one, &one, *(const cudnnDataType_t *)type->values) : 0;
+    read.has_channels_last =
+        strides != NULL && strides->count > 1 && ((const int64_t *)strides->values)[1] == 1;
+    return read;
+}
+
+/* Attention asks for what it was seen to ask for on an H200 (cuDNN 9.19). Of the engines of a
+ * convolution the first to be proposed asks for what an H100's asks for, the second for nothing. */
 static int64_t
 workspace_bytes(const descriptor *config)
 {
     const descriptor *engine = engine_of(config);
-    uint64_t largest = 0;
-    tensor_list list;
     if (engine == NULL) {
         return 0;
     }
-    list_tensors(&list, first_child(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH));
-    if (!list.has_convolution) {
+    const descriptor *operation =
+        convolution_in(first_child(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH));
+    if (operation == NULL) {
         return ATTENTION_BYTES;
     }
-    for (int i = 0; i < list.count; i++) {
-        uint64_t size_bytes = tensor_bytes(list.tensors[i]);
-        largest = size_bytes > largest ? size_bytes : largest;
+    if (integer_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) != FIRST_ENGINE) {
+        return 0;
     }
-    int64_t index = integer_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) % ENGINES;
-    uint64_t wanted = largest / WORKSPACE_UNIT * (uint64_t)index;
-    return (int64_t)((wanted + 511) / 512 * 512);
+    standin_convolution convolution = read_convolution(operation);
+    return (int64_t)((standin_convolution_workspace(&convolution) + 511) / 512 * 512);
 }
 
 /* Makes `config` a configuration of engine `index` for the graph. */
@@ -308,7 +374,7 @@ configure(descriptor *config, descriptor *graph, int64_t index)
 static cudnnStatus_t
 propose(const descriptor *heuristics, int64_t requested, int64_t *count, descriptor **configs)
 {
-    static const int64_t order[ENGINES] = {1, 0, 2, 3};
+    static const int64_t order[ENGINES] = {FIRST_ENGINE, 0, 2, 3};
     descriptor *graph = first_child(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     *count = configs != NULL && requested < ENGINES ? requested : ENGINES;
     for (int64_t i = 0; configs != NULL && i < *count; i++) {

@@ -10,36 +10,65 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 
+_CONTEXT_BYTES: Final = 527 * MIB
+"""A context, before the first kernel."""
+
+_KERNELS_BYTES: Final = 94 * MIB
+"""PyTorch's kernels: their first use makes room for what they share, each adds little."""
+
+_LIBRARIES: Final = {
+    "cublasCreate_v2": 146 * MIB,
+    "cudnnCreate": 2 * MIB,
+    "cusolverDnCreate": 96 * MIB,
+    "cufftCreate": 8 * MIB,
+}
+"""By the function that opens a library: what its first use adds."""
+
+_COMMUNICATOR_BYTES: Final = 496 * MIB
+"""NCCL, for the first communicator of a process."""
+
+_ERROR_BYTES: Final = 32 * MIB
+"""By how much programs on the devices that were checked had more, at most."""
+
+_UNCHECKED_ERROR_BYTES: Final = 300 * MIB
+"""The same for devices that were not: contexts grow with the number of multiprocessors."""
+
 
 @dataclass(frozen=True)
 class Beyond:
-    """Memory that is PyTorch's process's and not its allocator's. Sizes in bytes.
+    """Memory of PyTorch's process that is not its allocator's. Sizes in bytes.
 
-    context_bytes: the CUDA context. libraries_bytes: cuBLAS and cuDNN. kernels_bytes: code of the
-    kernels, which are loaded as they are used first. error_bytes: by how much a measured program
-    had more at most.
+    context_bytes: the CUDA context. kernels_bytes: PyTorch's own code. libraries_bytes: cuBLAS,
+    cuDNN and others. communication_bytes: NCCL. error_bytes: how much more it may be.
     """
 
     context_bytes: int
-    libraries_bytes: int
     kernels_bytes: int
+    libraries_bytes: int
+    communication_bytes: int
     error_bytes: int
 
     @property
     def total_bytes(self) -> int:
         """All of it, as it is most likely."""
-        return self.context_bytes + self.libraries_bytes + self.kernels_bytes
+        return (
+            self.context_bytes
+            + self.kernels_bytes
+            + self.libraries_bytes
+            + self.communication_bytes
+        )
 
 
-CONTEXT_BYTES: Final = 520 * MIB
-ERROR_BYTES: Final = 150 * MIB
+def beyond(calls: Mapping[str, int], *, world: int, is_checked: bool) -> Beyond:
+    """Return what a program takes that called these functions of CUDA's so often.
 
-
-def beyond(calls: Mapping[str, int]) -> Beyond:
-    """Return what a program takes that called these functions of CUDA's so often."""
-    libraries = 0
-    if calls.get("cublasCreate_v2"):
-        libraries += 40 * MIB
-    if calls.get("cudnnCreate"):
-        libraries += 40 * MIB
-    return Beyond(CONTEXT_BYTES, libraries, 0, ERROR_BYTES)
+    world: the processes of its job. is_checked: whether its device is one that was measured.
+    Measured on an H100 (driver 580, PyTorch 2.11 for CUDA 13.0): benchmarks/gpu/overheads.py.
+    """
+    return Beyond(
+        _CONTEXT_BYTES,
+        _KERNELS_BYTES,
+        sum(size for opening, size in _LIBRARIES.items() if calls.get(opening)),
+        _COMMUNICATOR_BYTES if world > 1 else 0,
+        _ERROR_BYTES if is_checked else _UNCHECKED_ERROR_BYTES,
+    )

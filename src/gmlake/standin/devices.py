@@ -29,7 +29,7 @@ class Device:
 DEVICES: Final = {
     "a100-40gb": Device("NVIDIA A100-SXM4-40GB", 40_325 * MIB, "8.0", 108),
     "a100-80gb": Device("NVIDIA A100-SXM4-80GB", 81_049 * MIB, "8.0", 108),
-    "h100-80gb": Device("NVIDIA H100 80GB HBM3", 81_082 * MIB, "9.0", 132),
+    "h100-80gb": Device("NVIDIA H100 80GB HBM3", 85_017_493_504, "9.0", 132, is_checked=True),
     "h200": Device("NVIDIA H200", 150_109_880_320, "9.0", 132, is_checked=True),
     "b200": Device("NVIDIA B200", 182_630 * MIB, "10.0", 148),
     "l4": Device("NVIDIA L4", 22_558 * MIB, "8.9", 58),

@@ -360,7 +360,7 @@ def _why_it_ended(error: list[str], title: str) -> str:
 
 
 def _forecast_of(run: _Run, runner: _Runner, device: Device, version: str) -> Forecast:
-    extra = beyond(run.known["calls"])
+    extra = beyond(run.known["calls"], world=run.known["world"], is_checked=device.is_checked)
     seen = query(run.snapshot, "peak", "line", None, 3)
     held = tuple((row.key, row.size_bytes) for row in seen.answers[0].rows[:3])
     return Forecast(
