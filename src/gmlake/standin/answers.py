@@ -2,8 +2,8 @@
 
 Device memory reads as zeros: a loss is 0, a norm is 0, no number is infinite, so the program goes
 on. What is asked of all elements holds: that all are finite, that no token is padding. What depends
-on data has no rows. Weights on the CPU are left as they are, since nobody reads them: initialising
-7 billion takes minutes and their memory.
+on data has no rows. The weights of a model of billions are left as they are on the CPU, since
+nobody reads them: to initialise them takes minutes and their memory.
 """
 
 # mypy: allow-untyped-calls
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from gmlake.standin import values
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,14 +32,15 @@ _HOLDS: Final = "_gmlake_holds"
 _COUNT: Final = "_gmlake_count"
 """An attribute of sums: the number of elements, which a mask has where nothing is masked."""
 
-_LEAST_SKIPPED: Final = 1 << 18
-"""Elements of a tensor on the CPU whose initialisation is worth leaving out."""
+_MOST_INITIALISED: Final = 1 << 30
+"""Elements on the CPU that a program may initialise; the weights after these are left out."""
 
 _asked: Counter[tuple[str, str, int]] = Counter()
 
 
 def install() -> None:
     """Put the notes and the shortcuts into PyTorch; once, for the life of the process."""
+    values.install()
     for name in _DATA_DEPENDENT:
         for home in (torch, torch.Tensor):
             if hasattr(home, name):
@@ -83,7 +86,7 @@ def _holding(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def holding(*arguments: Any, **more: Any) -> Any:
         made = function(*arguments, **more)
-        if isinstance(made, torch.Tensor) and made.is_cuda:
+        if isinstance(made, torch.Tensor) and made.is_cuda and values.known(made) is None:
             setattr(made, _HOLDS, True)
         return made
 
@@ -98,7 +101,8 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(*arguments, **more)
         of = arguments[0] if arguments else None
         is_ours = isinstance(of, torch.Tensor) and isinstance(made, torch.Tensor) and made.is_cuda
-        if is_ours and made.dim() == 0 and not of.is_floating_point():
+        is_mask = is_ours and made.dim() == 0 and not of.is_floating_point()
+        if is_mask and values.known(made) is None:
             setattr(made, _COUNT, of.numel())
         return made
 
@@ -151,17 +155,22 @@ def _caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+_initialised = 0
+
+
 def _left_out(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an initialisation that leaves large tensors on the CPU untouched."""
+    """Return an initialisation that leaves the rest of a large model on the CPU untouched.
+
+    A small one gets its values, and so the random numbers after them are those of any other run.
+    """
 
     @functools.wraps(function)
     def left_out(tensor: Any, *arguments: Any, **more: Any) -> Any:
-        if (
-            isinstance(tensor, torch.Tensor)
-            and tensor.device.type == "cpu"
-            and tensor.numel() >= _LEAST_SKIPPED
-        ):
-            return tensor
+        global _initialised  # noqa: PLW0603 (of the process)
+        if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+            if _initialised + tensor.numel() > _MOST_INITIALISED:
+                return tensor
+            _initialised += tensor.numel()
         return function(tensor, *arguments, **more)
 
     return left_out
