@@ -51,7 +51,8 @@ def convolutions(make: Callable[..., nn.Module], batch: int) -> dict[tuple[Any, 
 
     def note(layer: nn.Conv2d, given: tuple[torch.Tensor, ...], _: object) -> None:
         shapes = (tuple(given[0].shape), tuple(layer.weight.shape))
-        found[(*shapes, layer.stride, layer.padding, layer.dilation, layer.groups)] = None
+        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
+        found[shapes + how] = None
 
     model = make().to("meta")
     for layer in model.modules():

@@ -228,11 +228,25 @@ __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
 /* ---- what a function says of itself ---------------------------------------------------------- */
 
 /* cub chooses its kernels by ptxVersion, so it must be the device's. */
+/* The newest of the architectures that PyTorch for CUDA 13 is compiled for and the device can run:
+ * libraries choose among their kernels by it. */
+static int
+binary_version(void)
+{
+    static const int compiled[] = {75, 80, 86, 90, 100, 120};
+    const standin_settings *settings = standin_settings_get();
+    int capability = settings->major * 10 + settings->minor;
+    int version = compiled[0];
+    for (size_t i = 0; i < sizeof compiled / sizeof compiled[0]; i++) {
+        version = compiled[i] <= capability ? compiled[i] : version;
+    }
+    return version;
+}
+
 cudaError_t
 standin_cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *function)
 {
-    const standin_settings *settings = standin_settings_get();
-    int version = settings->major * 10 + settings->minor;
+    int version = binary_version();
     *out = (struct cudaFuncAttributes){
         .maxThreadsPerBlock = STANDIN_MOST_THREADS,
         .numRegs = STANDIN_REGISTERS,

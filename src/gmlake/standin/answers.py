@@ -99,7 +99,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def counted(*arguments: Any, **more: Any) -> Any:
         made = function(*arguments, **more)
-        of = arguments[0] if arguments else None
+        of: Any = arguments[0] if arguments else None
         is_ours = isinstance(of, torch.Tensor) and isinstance(made, torch.Tensor) and made.is_cuda
         is_mask = is_ours and made.dim() == 0 and not of.is_floating_point()
         if is_mask and values.known(made) is None:
