@@ -65,13 +65,16 @@ def known(value: Any) -> Any:
     """Return a tensor of the CPU with the same values; None if they are not known."""
     if not isinstance(value, torch.Tensor) or not value.is_cuda:
         return value
+    if value.is_inference():  # these do not count their changes
+        return None
     version, kept = getattr(value, _KNOWN, (-1, None))
     return kept if version == value._version else None
 
 
 def keep(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Keep the values of a tensor on the device."""
-    setattr(tensor, _KNOWN, (tensor._version, values))
+    if not tensor.is_inference():
+        setattr(tensor, _KNOWN, (tensor._version, values))
 
 
 def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
