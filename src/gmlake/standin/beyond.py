@@ -24,11 +24,14 @@ _LIBRARIES: Final = {
 }
 """By the function that opens a library: what its first use adds."""
 
-_COMMUNICATOR_BYTES: Final = 496 * MIB
-"""NCCL, for the first communicator of a process."""
+_COMMUNICATOR_BYTES: Final = 850 * MIB
+"""NCCL's first communicator: of two ranks of one host, where it was measured."""
 
 _ERROR_BYTES: Final = 32 * MIB
 """By how much programs on the devices that were checked had more, at most."""
+
+_COMMUNICATION_ERROR_BYTES: Final = 600 * MIB
+"""The same where ranks talk: sending between two adds up to this, more ranks have more links."""
 
 _UNCHECKED_ERROR_BYTES: Final = 300 * MIB
 """The same for devices that were not: contexts grow with the number of multiprocessors."""
@@ -70,5 +73,6 @@ def beyond(calls: Mapping[str, int], *, world: int, is_checked: bool) -> Beyond:
         _KERNELS_BYTES,
         sum(size for opening, size in _LIBRARIES.items() if calls.get(opening)),
         _COMMUNICATOR_BYTES if world > 1 else 0,
-        _ERROR_BYTES if is_checked else _UNCHECKED_ERROR_BYTES,
+        (_ERROR_BYTES if is_checked else _UNCHECKED_ERROR_BYTES)
+        + (_COMMUNICATION_ERROR_BYTES if world > 1 else 0),
     )

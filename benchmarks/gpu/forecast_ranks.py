@@ -1,0 +1,38 @@
+"""What each rank of forecast/fsdp2.py takes on its GPU, under one allocator; torchrun starts it.
+
+    PYTHONPATH=benchmarks torchrun --nproc-per-node 2 -m gpu.forecast_ranks ALLOCATOR FOLDER
+
+ALLOCATOR is default, expandable or gmlake. Each rank writes FOLDER/ALLOCATOR-RANK.json, in bytes.
+"""
+
+# PyTorch is typed in part only, and may be absent where the types are checked.
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+import machine
+from gpu import forecasts
+
+PROGRAM = machine.ROOT / "benchmarks" / "forecast" / "fsdp2.py"
+
+
+def main() -> None:
+    """Run the program in this rank."""
+    allocator, folder = sys.argv[1], Path(sys.argv[2])
+    rank = int(os.environ["RANK"])
+    cache = folder / f"cache-{rank}"
+    cache.mkdir(parents=True, exist_ok=True)
+    total = torch.cuda.get_device_properties(int(os.environ["LOCAL_RANK"])).total_memory
+    told = forecasts.measure(PROGRAM, [], allocator, cache, total)
+    (folder / f"{allocator}-{rank}.json").write_text(json.dumps({"rank": rank, **told}))
+
+
+if __name__ == "__main__":
+    main()
