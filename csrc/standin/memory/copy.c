@@ -69,11 +69,13 @@ move(char *to, const char *from, uint64_t size_bytes)
     }
 }
 
-/* A copy to memory without bytes. */
+/* A copy to memory without bytes. What lies in memory that is not page-locked was staged, or is too
+ * much: it may be gone by now. */
 static void
 remember(const standin_operation *self, const char *from)
 {
-    if (from && self->height == 1) {
+    bool is_there = self->staged || standin_is_pinned(from, self->width_bytes);
+    if (from && self->height == 1 && self->width_bytes <= STANDIN_RECENT_BYTES && is_there) {
         standin_recent_write(self->to, from, self->width_bytes);
     } else {
         standin_recent_forget();
@@ -259,8 +261,9 @@ copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
     /* A captured copy reads and writes the host whenever the graph runs. */
     bool must_wait = is_blocking || (!stream->capture && waits_by_itself(&to, &from));
     bool can_keep = is_host(&to) || standin_settings_get()->is_backed;
-    if (from.type == cudaMemoryTypeUnregistered && can_keep && !must_wait && !stream->capture &&
-        !stage(&copy)) {
+    bool is_small = !can_keep && rows->width_bytes * rows->height <= STANDIN_RECENT_BYTES;
+    if (from.type == cudaMemoryTypeUnregistered && !stream->capture &&
+        (is_small || (can_keep && !must_wait)) && !stage(&copy)) {
         return cudaErrorMemoryAllocation;
     }
     return submit(stream, &copy, must_wait);

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from gmlake.commands import common
 from gmlake.pictures.drawing import require_bokeh
@@ -67,10 +68,14 @@ class ForecastCommand(common.Command):
         program = _program(args)
         if args.page is not None:
             require_bokeh()
+        # Asked to end, this ends the script first.
+        signal.signal(signal.SIGTERM, _end)
         try:
             found = _forecast(program, args)
         except (ForecastError, StandinMissingError) as error:
             common.print_error(error)
+            for line in getattr(error, "output", ()):
+                sys.stderr.write(f"  {printable(line)}\n")
             return 2
         if args.json:
             common.print_json(found.to_dict())
@@ -82,6 +87,10 @@ class ForecastCommand(common.Command):
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
             return common.CANNOT_WRITE
         return 0 if found.fits else common.DOES_NOT_FIT
+
+
+def _end(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _program(args: argparse.Namespace) -> list[str]:

@@ -48,6 +48,9 @@ MOST_STEPS: Final = 8
 _SERVED_BYTES: Final = 1 << 45
 """What the stand-in hands out, so that a script runs that needs more than the device has."""
 
+_MOST_DEVICES: Final = 8
+"""Of one host, as most have them."""
+
 _BATCH_OPTIONS: Final = (
     *("--batch", "--batch-size", "--batch_size", "--micro-batch-size", "--micro_batch_size"),
     *("--per_device_train_batch_size", "--per-device-train-batch-size", "-b"),
@@ -59,7 +62,14 @@ _MOST_REFINED: Final = 3
 
 
 class ForecastError(Error):
-    """A script that cannot be forecast; the text says where it ended, and what to pass."""
+    """A script that cannot be forecast; the text says where it ended, and what to pass.
+
+    output: the last lines that the script printed, where these say more.
+    """
+
+    def __init__(self, reason: str, output: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.output = tuple(output)
 
 
 @dataclass(frozen=True)
@@ -298,7 +308,9 @@ class _Runner:
             return _read(folder, code, said, self.title)
 
     def _variables(self) -> dict[str, str]:
+        devices = min(self._ranks, _MOST_DEVICES)
         settings = {
+            "devices": str(devices),
             "name": f"{self._device.label} (gmlake stand-in, no GPU)",
             "capacity": str(self._device.memory_bytes),
             "served": str(_SERVED_BYTES),
@@ -313,8 +325,8 @@ class _Runner:
             variables |= {
                 "WORLD_SIZE": str(self._ranks),
                 "RANK": str(self._rank),
-                "LOCAL_RANK": "0",
-                "LOCAL_WORLD_SIZE": "1",
+                "LOCAL_RANK": str(self._rank % devices),
+                "LOCAL_WORLD_SIZE": str(devices),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": "29500",
                 "GMLAKE_FORECAST_RANKS": str(self._ranks),
@@ -332,10 +344,15 @@ def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
         if peak and (best is None or peak > best[0]):
             best = peak, path, known
     if best is None:
-        tail = "".join(f"\n  {line}" for line in said[-_TAIL_LINES:])
         if code:
-            raise ForecastError(f"{title} ended with exit code {code} before it used a GPU:{tail}")
-        raise ForecastError(f"{title} used no GPU: it asked PyTorch for no CUDA memory")
+            raise ForecastError(
+                f"{title} {_ending(code)} before it used a GPU; it printed last:",
+                said[-_TAIL_LINES:],
+            )
+        raise ForecastError(
+            f"{title} used no GPU: it asked PyTorch for no CUDA memory; it printed last:",
+            said[-_TAIL_LINES:],
+        )
     known = best[2]
     if known["error"]:
         raise ForecastError(_why_it_ended(known["error"], title))
@@ -343,6 +360,12 @@ def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
     traces = load_traces(recording)
     trace = max(traces, key=lambda one: one.peak_live_bytes)
     return _Run(replace(trace, name=title), Snapshot.load(recording), known, len(paths))
+
+
+def _ending(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {signal.Signals(-code).name}"
 
 
 def _why_it_ended(error: list[str], title: str) -> str:

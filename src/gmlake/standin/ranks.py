@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -91,8 +92,11 @@ _reduced.__annotations__ |= {
 
 
 def _put(name: str, function: Callable[..., Any]) -> None:
-    setattr(dist, name, function)
-    setattr(dist.distributed_c10d, name, function)
+    """Put a function in the place of PyTorch's, wherever PyTorch itself has it by name."""
+    earlier = getattr(dist, name)
+    for module in [dist, *sys.modules.values()]:
+        if vars(module).get(name) is earlier:
+            setattr(module, name, function)
 
 
 def _nothing(*_: object, **__: object) -> None:
