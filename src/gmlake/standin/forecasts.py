@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,17 +59,31 @@ _BATCH_OPTIONS: Final = (
 """Options of scripts that say their batch, as most are called."""
 
 _TAIL_LINES: Final = 20
+
+_LONGER: Final = 5.0
+"""A run with another batch may take so many times as long as the first,"""
+
+_LEAST_SECONDS: Final = 60.0
+"""and this besides: a large batch may be long in the making on a CPU."""
+
 _MOST_REFINED: Final = 3
+
+_ZEROS: Final = (
+    "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
+    "needs a value, give it one while GMLAKE_FORECAST is in the environment"
+)
 
 
 class ForecastError(Error):
     """A script that cannot be forecast; the text says where it ended, and what to pass.
 
-    output: the last lines that the script printed, where these say more.
+    reason: the first part alone. output: the last lines that the script printed, where these say
+    more.
     """
 
-    def __init__(self, reason: str, output: Sequence[str] = ()) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, advice: str = "", output: Sequence[str] = ()) -> None:
+        super().__init__(f"{reason}. {advice}" if advice else reason)
+        self.reason = reason
         self.output = tuple(output)
 
 
@@ -237,12 +252,14 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     runner = _Runner(list(program), chosen, steps, (rank, ranks), is_shown=is_shown)
     name, values = _batch_of(batch, runner.program)
     say(f"running {runner.title}")
+    began = time.monotonic()
     first = runner.run(name, values[0] if name and batch else None)
+    longest = _LONGER * (time.monotonic() - began) + _LEAST_SECONDS
     say("replaying")
     found = _forecast_of(first, runner, chosen, version)
     if not name:
         return found
-    return _with_batches(found, first, runner, name, values, say)
+    return _with_batches(found, first, _Batches(runner, name, values, longest, say))
 
 
 class _Runner:
@@ -277,8 +294,13 @@ class _Runner:
         words = self.program[1:] if self.program[0] == "-m" else self.program
         return Path(words[0]).name if words else self.program[0]
 
-    def run(self, name: str | None = None, value: int | None = None) -> _Run:
-        """Run it once. Raises ForecastError."""
+    def run(
+        self,
+        name: str | None = None,
+        value: int | None = None,
+        longest_seconds: float | None = None,
+    ) -> _Run:
+        """Run it once. Raises ForecastError, also where it takes longer than it may."""
         program, variables = list(self.program), self._variables()
         if name is not None and value is not None:
             if name.startswith("-"):
@@ -298,7 +320,11 @@ class _Runner:
                     start_new_session=True,
                 )
                 try:
-                    code = process.wait()
+                    code = process.wait(longest_seconds)
+                except subprocess.TimeoutExpired:
+                    raise ForecastError(
+                        f"{self.title} took longer than {longest_seconds:.0f} s"
+                    ) from None
                 finally:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
@@ -346,16 +372,18 @@ def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
     if best is None:
         if code:
             raise ForecastError(
-                f"{title} {_ending(code)} before it used a GPU; it printed last:",
+                f"{title} {_ending(code)} before it used a GPU",
+                "It printed last:",
                 said[-_TAIL_LINES:],
             )
         raise ForecastError(
-            f"{title} used no GPU: it asked PyTorch for no CUDA memory; it printed last:",
+            f"{title} used no GPU: it asked PyTorch for no CUDA memory",
+            "It printed last:",
             said[-_TAIL_LINES:],
         )
     known = best[2]
     if known["error"]:
-        raise ForecastError(_why_it_ended(known["error"], title))
+        raise ForecastError(_why_it_ended(known["error"], title), _ZEROS)
     recording = best[1].with_suffix(".pickle")
     traces = load_traces(recording)
     trace = max(traces, key=lambda one: one.peak_live_bytes)
@@ -376,9 +404,7 @@ def _why_it_ended(error: list[str], title: str) -> str:
     file, line, function, source = (own or places or [(title, "?", "?", "")])[-1]
     return (
         f"{title} ended by {text.strip().splitlines()[-1]!r} at {file}:{line} in {function}(), "
-        f"which has {source.strip()!r}. Kernels compute nothing on the stand-in GPU, and what is "
-        "read from it is zeros; if this line needs a value, give it one while GMLAKE_FORECAST is "
-        "in the environment"
+        f"which has {source.strip()!r}"
     )
 
 
@@ -484,45 +510,69 @@ def _with_option(program: list[str], name: str, value: int) -> list[str]:
     return [*made, name, str(value)]
 
 
-def _with_batches(  # noqa: PLR0913, PLR0917 (one step of forecast())
-    found: Forecast,
-    first: _Run,
-    runner: _Runner,
-    name: str,
-    values: tuple[int, int],
-    say: Callable[[str], None],
-) -> Forecast:
+@dataclass(frozen=True)
+class _Batches:
+    """How other batches are run."""
+
+    runner: _Runner
+    name: str
+    recorded: tuple[int, int]
+    longest_seconds: float
+    say: Callable[[str], None]
+
+    def run(self, batch: int) -> _Run:
+        """Run one. Raises ForecastError."""
+        self.say(f"running {self.runner.title} with {self.name} {batch:,}")
+        return self.runner.run(self.name, batch, self.longest_seconds)
+
+
+def _with_batches(found: Forecast, first: _Run, batches: _Batches) -> Forecast:
     """Foresee the largest batch from two recordings, and run what was foreseen."""
-    say(f"running {runner.title} with {name} {values[1]:,}")
-    second = runner.run(name, values[1])
+    name, values = batches.name, batches.recorded
+    try:
+        second = batches.run(values[1])
+    except ForecastError as error:
+        note = f"the largest {name} is not known: with {values[1]:,}, {error.reason}"
+        return replace(found, notes=(*found.notes, note))
     room = found.device.memory_bytes - found.beyond.total_bytes - found.beyond.error_bytes
-    say("extrapolating")
+    batches.say("extrapolating")
     report = fit([first.trace, second.trace], max(room, 1), values, list(POLICIES))
     runs = {values[0]: _smallest(found), values[1]: _smallest_of(second)}
+    notes = list(found.notes)
+    if report.why_line:
+        notes.append(f"other batches are extrapolated roughly: {report.why_line}")
     largest = {}
     for one in report.largest:
-        batch = one.batch
-        for _ in range(_MOST_REFINED):
-            if batch < 1:
-                break
-            if batch not in runs:
-                say(f"running {runner.title} with {name} {batch:,}")
-                runs[batch] = _smallest_of(runner.run(name, batch))
-            if runs[batch][one.policy] <= room:
-                break
-            batch -= 1
-        # What was run and fits is known, whatever the line says.
-        fitting = [size for size, needs in runs.items() if needs[one.policy] <= room]
-        largest[one.policy] = max([*fitting, 0])
-    notes = found.notes
-    if report.why_line:
-        notes += (f"other batches are extrapolated roughly: {report.why_line}",)
+        largest[one.policy], note = _confirmed(one.policy, one.batch, runs, room, batches)
+        notes += [note] if note and note not in notes else []
     return replace(
         found,
         needs=tuple(replace(need, largest_batch=largest[need.policy]) for need in found.needs),
-        notes=notes,
+        notes=tuple(notes),
         batch=Batch(name, values[0], values, tuple(sorted(set(runs) - set(values)))),
     )
+
+
+def _confirmed(
+    policy: str, batch: int, runs: dict[int, dict[str, int]], room: int, batches: _Batches
+) -> tuple[int, str]:
+    """Return the largest batch that was run and fits, or the one foreseen and why it was not run.
+
+    runs: what each policy needs with each batch that was run; more are added.
+    """
+    for _ in range(_MOST_REFINED):
+        if batch < 1:
+            break
+        if batch not in runs:
+            try:
+                runs[batch] = _smallest_of(batches.run(batch))
+            except ForecastError as error:
+                return batch, f"the largest {batches.name} is foreseen, not run: {error.reason}"
+        if runs[batch][policy] <= room:
+            break
+        batch -= 1
+    # What was run and fits is known, whatever the line says.
+    return max([0, *(size for size, needs in runs.items() if needs[policy] <= room)]), ""
 
 
 def _smallest(found: Forecast) -> dict[str, int]:
