@@ -258,8 +258,9 @@ copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
     standin_operation copy = describe_copy(rows, is_host(&to), is_host(&from));
     /* A captured copy reads and writes the host whenever the graph runs. */
     bool must_wait = is_blocking || (!stream->capture && waits_by_itself(&to, &from));
-    bool can_keep = is_host(&to) || standin_settings_get()->is_backed;
-    if (from.type == cudaMemoryTypeUnregistered && can_keep && !must_wait && !stream->capture &&
+    bool is_read = is_host(&to) || standin_settings_get()->is_backed ||
+                   copy.width_bytes * copy.height <= STANDIN_RECENT_BYTES;
+    if (from.type == cudaMemoryTypeUnregistered && is_read && !must_wait && !stream->capture &&
         !stage(&copy)) {
         return cudaErrorMemoryAllocation;
     }

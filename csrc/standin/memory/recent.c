@@ -3,11 +3,11 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { MOST_WRITES = 16, MOST_BYTES = 64 << 10 };
+enum { MOST_WRITES = 16 };
 
 typedef struct recent_write {
     uint64_t to, size_bytes;
-    unsigned char bytes[MOST_BYTES];
+    unsigned char bytes[STANDIN_RECENT_BYTES];
 } recent_write;
 
 static recent_write writes[MOST_WRITES]; /* the newest `count` of `made`, in a ring */
@@ -16,7 +16,7 @@ static size_t made, count;
 void
 standin_recent_write(uint64_t to, const void *bytes, uint64_t size_bytes)
 {
-    if (size_bytes > MOST_BYTES) {
+    if (size_bytes > STANDIN_RECENT_BYTES) {
         standin_recent_forget();
         return;
     }
