@@ -54,8 +54,12 @@ _BATCH_OPTIONS: Final = (
 )
 """Options of scripts that say their batch, as most are called."""
 
+_SETTINGS: Final = ("GMLAKE_STANDIN_", "GMLAKE_FORECAST")
+"""Variables of other runs on the stand-in, which a forecast does not take over."""
+
 _TAIL_LINES: Final = 20
 _MOST_REFINED: Final = 3
+_GRANULE_BYTES: Final = 2 << 20  # the least that fit() takes
 
 
 class ForecastError(Error):
@@ -306,6 +310,10 @@ class _Runner:
             "multiprocessors": str(self._device.multiprocessors),
         }
         variables = with_startup(launcher.environment(settings))
+        for name in os.environ:
+            is_setting = name.startswith(_SETTINGS) and name not in launcher.variables_of(settings)
+            if is_setting or name == "CUDA_VISIBLE_DEVICES":
+                del variables[name]
         variables["GMLAKE_FORECAST_STEPS"] = str(self._steps)
         # Nothing of this run is worth a place among the user's experiments.
         variables.setdefault("WANDB_MODE", "disabled")
@@ -324,25 +332,35 @@ class _Runner:
 
 def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
     """Return the recording of the process that needed most."""
-    best: tuple[int, Path, dict[str, Any]] | None = None
+    best: tuple[tuple[int, int], Path, dict[str, Any]] | None = None
     paths = sorted(folder.glob("*.json"))
     for path in paths:
         known = json.loads(path.read_text(encoding="utf-8"))
-        peak = max(each["reserved_bytes"] for each in known["devices"].values())
-        if peak and (best is None or peak > best[0]):
+        peak = max(
+            (each["reserved_bytes"], each["allocated_bytes"]) for each in known["devices"].values()
+        )
+        if peak[0] and (best is None or peak > best[0]):
             best = peak, path, known
+    tail = "".join(f"\n  {line}" for line in said[-_TAIL_LINES:])
     if best is None:
-        tail = "".join(f"\n  {line}" for line in said[-_TAIL_LINES:])
         if code:
-            raise ForecastError(f"{title} ended with exit code {code} before it used a GPU:{tail}")
+            raise ForecastError(f"{title} {_ending(code)} before anything was recorded:{tail}")
         raise ForecastError(f"{title} used no GPU: it asked PyTorch for no CUDA memory")
     known = best[2]
     if known["error"]:
         raise ForecastError(_why_it_ended(known["error"], title))
+    if code and known["why"] == "the program ended":
+        raise ForecastError(f"{title} {_ending(code)} before its steps repeated:{tail}")
     recording = best[1].with_suffix(".pickle")
     traces = load_traces(recording)
     trace = max(traces, key=lambda one: one.peak_live_bytes)
     return _Run(replace(trace, name=title), Snapshot.load(recording), known, len(paths))
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was ended by {launcher.name_of_signal(-code)}"
+    return f"ended with exit code {code}"
 
 
 def _why_it_ended(error: list[str], title: str) -> str:
@@ -474,7 +492,7 @@ def _with_batches(  # noqa: PLR0913, PLR0917 (one step of forecast())
     second = runner.run(name, values[1])
     room = found.device.memory_bytes - found.beyond.total_bytes - found.beyond.error_bytes
     say("extrapolating")
-    report = fit([first.trace, second.trace], max(room, 1), values, list(POLICIES))
+    report = fit([first.trace, second.trace], max(room, _GRANULE_BYTES), values, list(POLICIES))
     runs = {values[0]: _smallest(found), values[1]: _smallest_of(second)}
     largest = {}
     for one in report.largest:
