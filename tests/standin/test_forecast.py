@@ -6,9 +6,12 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.standin import forecasting
@@ -18,9 +21,6 @@ from tests.standin.running import PROGRAMS
 
 from gmlake.standin.devices import DEVICES
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 PARAMETERS = 2 * (256 * 1024 * 4) + 1024 * 4 + 256 * 4
@@ -167,10 +167,10 @@ def test_a_device_that_some_allocators_fit_on_is_enough() -> None:
 def test_a_run_ends_once_its_steps_repeat_and_the_optimizers_state_is_there() -> None:
     found = training()
     assert (found["steps"], found["why"]) == (5, "steps repeat")
-    assert found["peak_live_bytes"] > 4 * PARAMETERS  # with gradients and two states
-    first = forecast("--steps", "1", TRAIN)
-    assert first["steps"] == 1
-    assert first["peak_live_bytes"] < found["peak_live_bytes"]
+    plain = forecast(TRAIN, "--plain")
+    assert found["peak_live_bytes"] - plain["peak_live_bytes"] >= 2 * PARAMETERS
+    one = forecast("--steps", "1", TRAIN)
+    assert (one["steps"], one["why"]) == (1, "steps differ")
 
 
 def test_a_run_whose_steps_differ_ends_where_told_and_says_so() -> None:
@@ -188,7 +188,6 @@ def test_optimizers_that_take_turns_repeat_together() -> None:
     found = forecast(TRAIN, "--optimizers", "2")
     assert (found["steps"], found["why"]) == (6, "steps repeat (every 2)")
     assert found["notes"] == []
-    assert found["peak_live_bytes"] > 4 * PARAMETERS
 
 
 def test_a_script_without_an_optimizer_runs_to_its_end(tmp_path: Path) -> None:
@@ -454,10 +453,8 @@ def test_the_recording_is_what_the_forecast_rests_on(tmp_path: Path) -> None:
     found = forecast("--record", file, TRAIN)
     fit = forecasting.run("fit", "--json", file)
     assert fit.returncode == 0, fit.stderr
-    smallest = {need["policy"]: need["smallest_bytes"] for need in json.loads(fit.stdout)["needs"]}
-    for policy, size in needs(found).items():
-        assert smallest.get(policy, size) == size
-    assert "caching" in smallest
+    (report,) = json.loads(fit.stdout)["reports"]
+    assert needs(report) == needs(found)
     asked = forecasting.run("query", file)
     assert asked.returncode == 0, asked.stderr
     assert "forecast_train.py" in asked.stdout
@@ -516,6 +513,55 @@ def test_a_rank_hears_of_the_others_what_it_says_itself(rank: int, tmp_path: Pat
         "dp": 2,
         "tp": rank % 2,
     }
+
+
+# ---- interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_script_with_the_command_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ready, folder = tmp_path / "ready", tmp_path / "temporary"
+    folder.mkdir()
+    path = script(
+        tmp_path,
+        "import os, pathlib, subprocess, time\n"
+        "torch.ones(9, device='cuda')\n"
+        "worker = subprocess.Popen(['sleep', '900'])\n"
+        f"pathlib.Path({str(ready) + '~'!r}).write_text(f'{{os.getpid()}} {{worker.pid}}')\n"
+        f"os.rename({str(ready) + '~'!r}, {str(ready)!r})\n"
+        "time.sleep(900)\n",
+    )
+    process = forecasting.start("forecast", path, variables={"TMPDIR": str(folder)})
+    try:
+        while not ready.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        started = list(map(int, ready.read_text().split()))
+        os.kill(process.pid, number)  # to the command alone
+        output, errors = process.communicate(timeout=600)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert output == ""
+    assert "Traceback" not in errors
+    assert process.returncode in {130, -number, 128 + number}
+    left = [each for each in started if is_running(each)]
+    for each in left:
+        os.kill(each, signal.SIGKILL)
+    assert left == []
+    assert list(folder.glob("gmlake*")) == []
+
+
+def is_running(number: int) -> bool:
+    try:
+        state = (
+            Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        )
+    except OSError:
+        return False
+    return state != "Z"
 
 
 # ---- what is left alone
@@ -589,5 +635,5 @@ def test_a_forecast_leaves_no_folder_behind(tmp_path: Path) -> None:
     folder.mkdir()
     forecast(TRAIN, TMPDIR=str(folder))
     refused(script(tmp_path, "raise ValueError"), TMPDIR=str(folder))
-    assert list(folder.iterdir()) == []
+    assert list(folder.glob("gmlake*")) == []  # PyTorch leaves one of its own
     assert os.environ.get("GMLAKE_FORECAST") is None

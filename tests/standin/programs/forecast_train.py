@@ -27,6 +27,7 @@ def options() -> argparse.Namespace:
     add("--accumulate", type=int, default=1, help="backward passes of a step")
     add("--optimizers", type=int, default=1, help="that take turns")
     add("--growing", action="store_true", help="each batch is larger than the one before")
+    add("--plain", action="store_true", help="an optimizer without state")
     add("--without-optimizer", action="store_true")
     return parser.parse_args()
 
@@ -57,7 +58,8 @@ def main() -> None:
         nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
     ).cuda()
     parts = [model] if given.optimizers == 1 else [model[0], model[2]]
-    optimizers = [torch.optim.AdamW(part.parameters()) for part in parts]
+    kind: Any = torch.optim.SGD if given.plain else torch.optim.AdamW
+    optimizers = [kind(part.parameters()) for part in parts]
     figures: list[dict[str, Any]] = []
     for iteration in range(given.iterations):
         optimizer = optimizers[iteration % len(optimizers)]
