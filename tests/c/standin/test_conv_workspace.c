@@ -58,6 +58,8 @@ TEST(twice_as_many_channels_are_written_where_they_belong)
          616710291},
         {{STANDIN_FORWARD, {128, 96, 56, 56}, {192, 96, 2, 2}, {128, 192, 28, 28}, 4, FIRST},
          154435600},
+        {{STANDIN_FORWARD, {128, 256, 28, 28}, {512, 256, 3, 3}, {128, 512, 28, 28}, 4, FIRST},
+         313000083},
     };
     COMPARE(rows);
 }
@@ -81,6 +83,10 @@ TEST(the_gradient_of_a_filter_is_summed_from_parts)
          1917591},
         {{STANDIN_FILTER, {128, 64, 112, 112}, {128, 64, 3, 3}, {128, 128, 112, 112}, 2, LAST},
          3834519},
+        {{STANDIN_FILTER, {128, 128, 56, 56}, {256, 128, 3, 3}, {128, 256, 56, 56}, 4, LAST},
+         8258199},
+        {{STANDIN_FILTER, {128, 512, 28, 28}, {512, 512, 3, 3}, {128, 512, 28, 28}, 4, LAST},
+         8651487},
         {{STANDIN_FILTER, {192, 128, 56, 56}, {128, 128, 3, 3}, {192, 128, 28, 28}, 4, LAST},
          8258199},
         {{STANDIN_FILTER, {192, 128, 56, 56}, {128, 128, 3, 3}, {192, 128, 28, 28}, 2, LAST},
@@ -101,6 +107,7 @@ TEST(a_filter_of_one_point_is_a_product_of_matrices)
         {{STANDIN_FILTER, {128, 896, 14, 14}, {896, 896, 1, 1}, {128, 896, 14, 14}, 2, FIRST},
          89915408},
         {{STANDIN_FORWARD, {256, 72, 1, 1}, {24, 72, 1, 1}, {256, 24, 1, 1}, 4, FIRST}, 0},
+        {{STANDIN_FILTER, {256, 72, 1, 1}, {24, 72, 1, 1}, {256, 24, 1, 1}, 4, FIRST}, 0},
         {{STANDIN_FORWARD, {192, 512, 7, 7}, {2048, 512, 1, 1}, {192, 2048, 7, 7}, 2, FIRST},
          48169107},
     };

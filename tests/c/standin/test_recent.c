@@ -97,6 +97,17 @@ CASE(what_was_written_in_parts_is_not_put_together)
     CHECK(holds_value(host, is_backed() ? 6 : 0, SIZE)); /* more than was written */
 }
 
+CASE(what_was_changed_in_part_is_not_what_it_was)
+{
+    unsigned char host[SIZE];
+    char *memory = device_memory(MIB);
+    write_to(memory, 5, SIZE);
+    write_to(memory + SIZE / 2, 6, 1);
+    OK(cudaMemcpy(host, memory, SIZE, cudaMemcpyDeviceToHost));
+    CHECK(holds_value(host, is_backed() ? 5 : 0, SIZE / 2));
+    CHECK_EQ(host[SIZE / 2], is_backed() ? 6 : 0);
+}
+
 CASE(a_large_write_is_forgotten_with_all_before_it)
 {
     char *memory = device_memory(MIB);
