@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { STANDIN_RECENT_BYTES = 64 << 10 }; /* of one copy, at most */
+/* The longest write that is remembered. */
+enum { STANDIN_RECENT_BYTES = 64 << 10 };
 
 /* Remembers `size_bytes` at the address `to`; nothing where that is too much. */
 void standin_recent_write(uint64_t to, const void *bytes, uint64_t size_bytes);

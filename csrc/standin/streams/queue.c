@@ -8,6 +8,7 @@
  */
 #include "standin/streams/queue.h"
 
+#include "standin/memory/recent.h"
 #include "standin/streams/graph.h"
 
 #include <stdlib.h>

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from gmlake.commands import common
 from gmlake.pictures.drawing import require_bokeh
@@ -16,6 +17,9 @@ from gmlake.snapshots.whole import report_of
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
 from gmlake.standin.forecasts import MOST_STEPS, Forecast, ForecastError, forecast
 from gmlake.standin.launcher import StandinMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]"""
@@ -68,10 +72,9 @@ class ForecastCommand(common.Command):
         program = _program(args)
         if args.page is not None:
             require_bokeh()
-        # Asked to end, this ends the script first.
-        signal.signal(signal.SIGTERM, _end)
         try:
-            found = _forecast(program, args)
+            with _ending_with_the_script():
+                found = _forecast(program, args)
         except (ForecastError, StandinMissingError) as error:
             common.print_error(error)
             for line in getattr(error, "output", ()):
@@ -87,10 +90,6 @@ class ForecastCommand(common.Command):
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
             return common.CANNOT_WRITE
         return 0 if found.fits else common.DOES_NOT_FIT
-
-
-def _end(number: int, _: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _program(args: argparse.Namespace) -> list[str]:
@@ -115,6 +114,27 @@ def _keep(found: Forecast, args: argparse.Namespace) -> None:
         found.snapshot.save(args.record)
     if args.page is not None:
         write_page(report_of(found.snapshot), args.page)
+
+
+@contextmanager
+def _ending_with_the_script() -> Iterator[None]:
+    """Have the signals that end this process end the script first, which has a session of its own.
+
+    Ctrl-C does so by itself; what is ignored, as by nohup, stays ignored.
+    """
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    chosen = [each for each in numbers if signal.getsignal(each) == signal.SIG_DFL]
+    for number in chosen:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in chosen:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:

@@ -58,6 +58,9 @@ _BATCH_OPTIONS: Final = (
 )
 """Options of scripts that say their batch, as most are called."""
 
+_SETTINGS: Final = ("GMLAKE_STANDIN_", "GMLAKE_FORECAST")
+"""Variables of other runs on the stand-in, which a forecast does not take over."""
+
 _TAIL_LINES: Final = 20
 
 _LONGER: Final = 5.0
@@ -67,6 +70,7 @@ _LEAST_SECONDS: Final = 60.0
 """and this besides: a large batch may be long in the making on a CPU."""
 
 _MOST_REFINED: Final = 3
+_GRANULE_BYTES: Final = 2 << 20  # the least that fit() takes
 
 _ZEROS: Final = (
     "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
@@ -344,6 +348,10 @@ class _Runner:
             "multiprocessors": str(self._device.multiprocessors),
         }
         variables = with_startup(launcher.environment(settings))
+        for name in os.environ:
+            is_setting = name.startswith(_SETTINGS) and name not in launcher.variables_of(settings)
+            if is_setting or name == "CUDA_VISIBLE_DEVICES":
+                del variables[name]
         variables["GMLAKE_FORECAST_STEPS"] = str(self._steps)
         # Nothing of this run is worth a place among the user's experiments.
         variables.setdefault("WANDB_MODE", "disabled")
@@ -362,28 +370,33 @@ class _Runner:
 
 def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
     """Return the recording of the process that needed most."""
-    best: tuple[int, Path, dict[str, Any]] | None = None
+    best: tuple[tuple[int, int], Path, dict[str, Any]] | None = None
     paths = sorted(folder.glob("*.json"))
     for path in paths:
         known = json.loads(path.read_text(encoding="utf-8"))
-        peak = max(each["reserved_bytes"] for each in known["devices"].values())
-        if peak and (best is None or peak > best[0]):
+        peak = max(
+            (each["reserved_bytes"], each["allocated_bytes"]) for each in known["devices"].values()
+        )
+        if peak[0] and (best is None or peak > best[0]):
             best = peak, path, known
+    tail = said[-_TAIL_LINES:]
     if best is None:
         if code:
             raise ForecastError(
-                f"{title} {_ending(code)} before it used a GPU",
+                f"{title} {_ending(code)} before anything was recorded",
                 "It printed last:",
-                said[-_TAIL_LINES:],
+                tail,
             )
         raise ForecastError(
-            f"{title} used no GPU: it asked PyTorch for no CUDA memory",
-            "It printed last:",
-            said[-_TAIL_LINES:],
+            f"{title} used no GPU: it asked PyTorch for no CUDA memory", "It printed last:", tail
         )
     known = best[2]
     if known["error"]:
         raise ForecastError(_why_it_ended(known["error"], title), _ZEROS)
+    if code and known["why"] == "the program ended":
+        raise ForecastError(
+            f"{title} {_ending(code)} before its steps repeated", "It printed last:", tail
+        )
     recording = best[1].with_suffix(".pickle")
     traces = load_traces(recording)
     trace = max(traces, key=lambda one: one.peak_live_bytes)
@@ -391,9 +404,9 @@ def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
 
 
 def _ending(code: int) -> str:
-    if code > 0:
-        return f"ended with exit code {code}"
-    return f"was ended by {signal.Signals(-code).name}"
+    if code < 0:
+        return f"was ended by {launcher.name_of_signal(-code)}"
+    return f"ended with exit code {code}"
 
 
 def _why_it_ended(error: list[str], title: str) -> str:
@@ -536,7 +549,7 @@ def _with_batches(found: Forecast, first: _Run, batches: _Batches) -> Forecast:
         return replace(found, notes=(*found.notes, note))
     room = found.device.memory_bytes - found.beyond.total_bytes - found.beyond.error_bytes
     batches.say("extrapolating")
-    report = fit([first.trace, second.trace], max(room, 1), values, list(POLICIES))
+    report = fit([first.trace, second.trace], max(room, _GRANULE_BYTES), values, list(POLICIES))
     runs = {values[0]: _smallest(found), values[1]: _smallest_of(second)}
     notes = list(found.notes)
     if report.why_line:

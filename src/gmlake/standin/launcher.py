@@ -104,6 +104,11 @@ def _assigned(text: str, name: str) -> str:
     return found[1] if found else ""
 
 
+def variables_of(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings as variables of the environment."""
+    return {f"GMLAKE_STANDIN_{name.upper()}": value for name, value in settings.items()}
+
+
 def environment(settings: Mapping[str, str], report_folder: str | None = None) -> dict[str, str]:
     """Return the variables of a process on the stand-in.
 
@@ -116,8 +121,7 @@ def environment(settings: Mapping[str, str], report_folder: str | None = None) -
         # The second is looked for by name alone, which finds what is loaded already.
         libraries = (library, library.with_name("libnvidia-ml.so.1"), earlier)
         variables["LD_PRELOAD"] = ":".join(filter(None, map(str, libraries)))
-    for name, value in settings.items():
-        variables[f"GMLAKE_STANDIN_{name.upper()}"] = value
+    variables |= variables_of(settings)
     if report_folder is not None:
         variables["GMLAKE_STANDIN_REPORT"] = report_folder
     # Triton, which torch.compile uses, looks for the driver's library by itself.
@@ -225,7 +229,8 @@ def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Repor
     return (MISUSE_EXIT if report.misuses and code == 0 else code), report
 
 
-def _name_of_signal(number: int) -> str:
+def name_of_signal(number: int) -> str:
+    """Return the name of a signal, or its number where it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -258,6 +263,6 @@ def main(arguments: Sequence[str]) -> int:
     if report.misuses:
         sys.stderr.write(f"stand-in: rules of CUDA broken: {report.misuses}, see above\n")
     if code < 0:
-        sys.stderr.write(f"stand-in: ended by {_name_of_signal(-code)}\n")
+        sys.stderr.write(f"stand-in: ended by {name_of_signal(-code)}\n")
         return 128 - code
     return code

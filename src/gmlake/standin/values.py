@@ -38,6 +38,9 @@ _CHANGED: Final = (
     "sum t tanh to transpose tril tril_indices triu triu_indices trunc type unsqueeze view "
     "where"
 )
+_COPIED: Final = ("cuda", "to")
+"""Functions to be left alone on the CPU: they may name a device, by number too."""
+
 _READ: Final = "__bool__ __float__ __index__ __int__ cpu item numpy tolist"
 _AS_MANY_AS_KNOWN: Final = "argwhere masked_select nonzero unique unique_consecutive"
 
@@ -99,7 +102,7 @@ def _kept(
         if made.numel() <= MOST_ELEMENTS and not made.requires_grad:
             values = _on_the_cpu(function, arguments, more)
             if type(values) is torch.Tensor and values.shape == made.shape:
-                keep(made, values.to(made.dtype))
+                keep(made, values.to(made.dtype, copy=True))  # of what the program may change
         return made
     of = arguments[0] if arguments else None
     if isinstance(of, torch.Tensor) and of.is_cuda:  # brought back
@@ -114,13 +117,20 @@ def _on_the_cpu(
     """Return what a function makes of known values on the CPU, None if one is not known."""
     try:
         given = [_there(each) for each in arguments]
+        if function.__name__ in _COPIED:
+            return given[0]
         named = {name: _there(each) for name, each in more.items()}
-        if not any(isinstance(each, torch.Tensor) for each in arguments):
+        if not _has_tensor(arguments):
             named["device"] = "cpu"  # what is made from nothing
         with torch.no_grad():
             return function(*given, **named)
     except (_UnknownError, RuntimeError, TypeError, ValueError, IndexError):
         return None
+
+
+def _has_tensor(arguments: tuple[Any, ...]) -> bool:
+    lists = [each for each in arguments if type(each) in (tuple, list)]
+    return any(isinstance(each, torch.Tensor) for few in (arguments, *lists) for each in few)
 
 
 class _UnknownError(Exception):
@@ -148,7 +158,7 @@ def _reading(function: Callable[..., Any]) -> Callable[..., Any]:
             values = known(tensor)
             if values is not None:
                 function(tensor, *arguments, **more)  # PyTorch waits for the device here
-                return function(values, *arguments, **more)
+                return function(values.clone(), *arguments, **more)  # the program may change it
         return function(tensor, *arguments, **more)
 
     return reading

@@ -126,7 +126,7 @@ CASE(plans_touch_their_tensors_and_workspace_exactly)
     CHECK(workspace_of(plan) > 0 && workspace_of(plan) != workspace_of(other));
     OK(cudnnBackendDestroyDescriptor(other));
     OK(cudnnCreate(&handle));
-    char *workspace = block + BLOCK_BYTES - workspace_of(plan);
+    char *workspace = device_memory((uint64_t)workspace_of(plan));
     OK(execute(handle, plan, (char *const[]){end, end, end}, workspace));
     CHECK_MISUSE(execute(handle, plan, (char *const[]){end + 1, end, end}, workspace),
                  CUDNN_STATUS_EXECUTION_FAILED);

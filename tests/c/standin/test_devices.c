@@ -1,0 +1,209 @@
+/* Devices as they are asked for: by their capability, and with more memory than they say. The
+ * settings are read once, so each set of them has a process of its own. */
+#include "support.h"
+
+/* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+void __cudaRegisterFunction(void **module, const char *host_function, char *device_function,
+                            const char *name, int thread_limit, uint3 *thread, uint3 *block,
+                            dim3 *block_dim, dim3 *grid_dim, int *warp_size);
+/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+
+typedef struct setting {
+    const char *name, *value;
+} setting;
+
+/* Runs `check` where the stand-in has these settings, up to one without a name; its exit status. */
+static int
+status_with(const setting *settings, void (*check)(const void *), const void *argument)
+{
+    int status = -1;
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures();
+        for (; settings->name; settings++) {
+            (void)setenv(settings->name, settings->value, 1); /* NOLINT(concurrency-mt-unsafe) */
+        }
+        check(argument);
+        (void)fflush(NULL);
+        _exit(check_failures() > before);
+    }
+    CHECK(child > 0);
+    (void)waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ---- capability ------------------------------------------------------------------------------ */
+
+/* From the table "Technical Specifications per Compute Capability" of NVIDIA's programming guide;
+ * `version` is the newest architecture not above it that PyTorch for CUDA 13 is compiled for. */
+typedef struct generation {
+    const char *name;
+    int major, minor, threads, blocks, shared_kib, optin_kib, has_clusters, version;
+} generation;
+
+static const generation generations[] = {
+    {"7.5", 7, 5, 1024, 16, 64, 64, 0, 75},      {"8.0", 8, 0, 2048, 32, 164, 163, 0, 80},
+    {"8.6", 8, 6, 1536, 16, 100, 99, 0, 86},     {"8.7", 8, 7, 1536, 16, 164, 163, 0, 86},
+    {"8.9", 8, 9, 1536, 24, 100, 99, 0, 86},     {"9.0", 9, 0, 2048, 32, 228, 227, 1, 90},
+    {"10.0", 10, 0, 2048, 32, 228, 227, 1, 100}, {"10.3", 10, 3, 2048, 32, 228, 227, 1, 100},
+    {"12.0", 12, 0, 1536, 24, 100, 99, 1, 120},  {"12.1", 12, 1, 1536, 24, 100, 99, 1, 120},
+};
+
+static int
+attribute(enum cudaDeviceAttr which)
+{
+    int value = -1;
+    OK(cudaDeviceGetAttribute(&value, which, 0));
+    return value;
+}
+
+static void
+check_generation(const void *argument)
+{
+    static char kernel;
+    const generation *of = argument;
+    struct cudaDeviceProp properties;
+    struct cudaFuncAttributes function;
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMajor), of->major);
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMinor), of->minor);
+    CHECK_EQ(attribute(cudaDevAttrMaxThreadsPerMultiProcessor), of->threads);
+    CHECK_EQ(attribute(cudaDevAttrMaxBlocksPerMultiprocessor), of->blocks);
+    CHECK_EQ(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor), of->shared_kib * 1024);
+    CHECK_EQ(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin), of->optin_kib * 1024);
+    CHECK_EQ(attribute(cudaDevAttrClusterLaunch), of->has_clusters);
+    CHECK_EQ(attribute(cudaDevAttrMultiProcessorCount), 60);
+    OK(cudaGetDeviceProperties(&properties, 0));
+    CHECK_EQ(properties.major, of->major);
+    CHECK_EQ(properties.minor, of->minor);
+    CHECK_EQ(properties.multiProcessorCount, 60);
+    CHECK_EQ(properties.maxThreadsPerMultiProcessor, of->threads);
+    CHECK_EQ(properties.maxBlocksPerMultiProcessor, of->blocks);
+    CHECK_EQ(properties.sharedMemPerMultiprocessor, (uint64_t)of->shared_kib * 1024);
+    CHECK_EQ(properties.sharedMemPerBlockOptin, (uint64_t)of->optin_kib * 1024);
+    __cudaRegisterFunction(NULL, &kernel, &kernel, "add", -1, NULL, NULL, NULL, NULL, NULL);
+    OK(cudaFuncGetAttributes(&function, &kernel));
+    CHECK_EQ(function.binaryVersion, of->version);
+    CHECK_EQ(function.ptxVersion, of->version);
+}
+
+TEST(a_device_has_what_its_capability_says)
+{
+    for (size_t i = 0; i < sizeof generations / sizeof generations[0]; i++) {
+        const setting settings[] = {{"GMLAKE_STANDIN_CAPABILITY", generations[i].name},
+                                    {"GMLAKE_STANDIN_MULTIPROCESSORS", "60"},
+                                    {NULL, NULL}};
+        if (!CHECK_EQ(status_with(settings, check_generation, &generations[i]), 0)) {
+            fprintf(stderr, "of capability %s\n", generations[i].name);
+        }
+    }
+}
+
+static void
+check_default(const void *argument)
+{
+    (void)argument;
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMajor), 9);
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMinor), 0);
+    CHECK_EQ(attribute(cudaDevAttrMultiProcessorCount), 132);
+}
+
+TEST(a_device_is_an_h100_unless_told_otherwise)
+{
+    const setting none[] = {{NULL, NULL}};
+    CHECK_EQ(status_with(none, check_default, NULL), 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void
+check_info(uint64_t free_wanted)
+{
+    size_t free_now = 1, total = 0;
+    OK(cudaMemGetInfo(&free_now, &total));
+    CHECK_EQ(free_now, free_wanted);
+    CHECK_EQ(total, 256 * MIB);
+}
+
+static void
+check_served(const void *argument)
+{
+    (void)argument;
+    void *some = NULL, *much = NULL, *more = NULL;
+    struct cudaDeviceProp properties;
+    size_t total = 0;
+    check_info(256 * MIB);
+    OK(cudaGetDeviceProperties(&properties, 0));
+    CHECK_EQ(properties.totalGlobalMem, 256 * MIB);
+    OK(cuDeviceTotalMem(&total, 0));
+    CHECK_EQ(total, 256 * MIB);
+    OK(cudaMalloc(&some, 100 * MIB));
+    check_info(156 * MIB);
+    OK(cudaMalloc(&much, 156 * MIB));
+    check_info(0);
+    OK(cudaFree(much));
+    OK(cudaMalloc(&much, 900 * MIB)); /* beyond the capacity: less than nothing is free */
+    check_info(0);
+    CHECK_EQ(cudaMalloc(&more, 24 * MIB + 512), cudaErrorMemoryAllocation);
+    OK(cudaMalloc(&more, 24 * MIB)); /* all of what is served */
+    check_info(0);
+    OK(cudaFree(much));
+    check_info(132 * MIB);
+    OK(cudaFree(some));
+    OK(cudaFree(more));
+    check_info(256 * MIB);
+}
+
+TEST(more_is_served_than_a_device_says_it_has)
+{
+    const setting hollow[] = {
+        {"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {"GMLAKE_STANDIN_SERVED", "1GiB"}, {NULL, NULL}};
+    const setting backed[] = {{"GMLAKE_STANDIN_BACKED", "1"},
+                              {"GMLAKE_STANDIN_CAPACITY", "256MiB"},
+                              {"GMLAKE_STANDIN_SERVED", "1GiB"},
+                              {NULL, NULL}};
+    CHECK_EQ(status_with(hollow, check_served, NULL), 0);
+    CHECK_EQ(status_with(backed, check_served, NULL), 0);
+}
+
+static void
+check_plain(const void *argument)
+{
+    (void)argument;
+    void *all = NULL, *more = NULL;
+    OK(cudaMalloc(&all, 256 * MIB));
+    check_info(0);
+    CHECK_EQ(cudaMalloc(&more, 512), cudaErrorMemoryAllocation);
+}
+
+TEST(memory_ends_at_the_capacity_unless_told_otherwise)
+{
+    const setting plain[] = {{"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {NULL, NULL}};
+    CHECK_EQ(status_with(plain, check_plain, NULL), 0);
+}
+
+static void
+ask(const void *argument)
+{
+    size_t free_now = 0, total = 0;
+    (void)argument;
+    (void)cudaMemGetInfo(&free_now, &total);
+}
+
+TEST(settings_that_contradict_each_other_are_refused)
+{
+    const setting less[] = {
+        {"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {"GMLAKE_STANDIN_SERVED", "255MiB"}, {NULL, NULL}};
+    const setting same[] = {
+        {"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {"GMLAKE_STANDIN_SERVED", "256MiB"}, {NULL, NULL}};
+    const setting none[] = {{"GMLAKE_STANDIN_MULTIPROCESSORS", "0"}, {NULL, NULL}};
+    CHECK_EQ(status_with(less, ask, NULL), 2);
+    CHECK_EQ(status_with(same, ask, NULL), 0);
+    CHECK_EQ(status_with(none, ask, NULL), 2);
+}
+
+int
+main(void)
+{
+    return check_all();
+}

@@ -1,0 +1,186 @@
+"""`gmlake forecast` where it cannot run: what is missing is said in one line; and its page."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gmlake.commands import main
+from gmlake.standin import forecast_command, launcher
+from gmlake.standin.beyond import Beyond, beyond
+from gmlake.standin.devices import DEVICES, device_of
+from gmlake.standin.forecasts import Forecast, PolicyNeed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+def torch_in(folder: Path, version: str, *, cuda: str | None, has_library: bool) -> Path:
+    """Make a PyTorch that no program could use, in a folder for packages."""
+    package = folder / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('PyTorch was imported')")
+    (package / "version.py").write_text(
+        f"__all__ = ['__version__']\n__version__ = {version!r}\ndebug = False\n"
+        f"cuda: Optional[str] = {cuda!r}\ngit_version = 'abc'\nhip: Optional[str] = None\n"
+    )
+    if has_library:
+        (package / "lib" / "libtorch_cuda.so").touch()
+    return folder
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
+    """Have this Python find no PyTorch but the one to be made."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    def make(version: str, *, cuda: str | None, has_library: bool) -> Path:
+        return torch_in(tmp_path, version, cuda=cuda, has_library=has_library)
+
+    return make
+
+
+def test_a_python_without_pytorch_is_told_what_to_install(only: Callable[..., Path]) -> None:
+    del only
+    with pytest.raises(launcher.StandinMissingError) as caught:
+        launcher.check_pytorch()
+    said = str(caught.value)
+    assert said.startswith(f"PyTorch is not installed in {sys.prefix}; install one with: pip ")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "has_library", "says"),
+    [
+        ("2.13.0+cpu", None, False, "PyTorch 2.13.0+cpu is a build without CUDA, which asks no"),
+        ("2.13.0", "13.0", False, "PyTorch 2.13.0 is a build without CUDA, which asks no GPU"),
+        ("2.13.0+rocm7", None, True, "PyTorch 2.13.0+rocm7 is a build without CUDA"),
+        (
+            "2.11.0+cu128",
+            "12.8",
+            True,
+            "PyTorch 2.11.0+cu128 is built for CUDA 12.8, and the stand-in GPU has CUDA 13; ",
+        ),
+        ("2.11.0+cu1", "1.3", True, "is built for CUDA 1.3, and the stand-in GPU has CUDA 13"),
+    ],
+)
+def test_a_build_of_pytorch_that_does_not_suit_is_named(
+    version: str, cuda: str | None, *, has_library: bool, says: str, only: Callable[..., Path]
+) -> None:
+    only(version, cuda=cuda, has_library=has_library)
+    with pytest.raises(launcher.StandinMissingError, match="pip install torch") as caught:
+        launcher.check_pytorch()
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("cuda", ["13.0", "13.2"])
+def test_a_build_for_the_stand_ins_cuda_suits(cuda: str, only: Callable[..., Path]) -> None:
+    only("2.14.1+cu132", cuda=cuda, has_library=True)
+    assert launcher.check_pytorch() == "2.14.1+cu132"
+
+
+def test_the_command_says_so_in_one_line_and_imports_no_pytorch(tmp_path: Path) -> None:
+    packages = torch_in(tmp_path / "packages", "2.13.0+cpu", cuda=None, has_library=False)
+    script = tmp_path / "train.py"
+    script.write_text("print('began')")
+    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-m", "gmlake", "forecast", str(script)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gmlake: PyTorch 2.13.0+cpu is a build without CUDA")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_gmlake_without_its_stand_in_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GMLAKE_STANDIN_LIBRARY", raising=False)
+    monkeypatch.setattr(launcher, "__file__", str(tmp_path / "launcher.py"))
+    for _ in range(2):
+        with pytest.raises(launcher.StandinMissingError, match="install a wheel") as caught:
+            launcher.find_library()
+        assert "\n" not in str(caught.value)
+        (tmp_path / "libcuda.so.1").write_text("not a library")  # as a pointer of Git LFS
+    (tmp_path / "libcuda.so.1").write_bytes(b"\x7fELF")
+    assert launcher.find_library() == tmp_path / "libcuda.so.1"
+
+
+# ---- figures
+
+
+def test_cuda_takes_a_context_kernels_and_the_libraries_that_are_opened() -> None:
+    plain = beyond({"cudaMalloc": 9}, world=1, is_checked=True)
+    assert plain == Beyond(527 * MIB, 94 * MIB, 0, 0, 32 * MIB)
+    calls = {"cublasCreate_v2": 3, "cudnnCreate": 1, "cusolverDnCreate": 0, "cufftCreate": 2}
+    many = beyond(calls, world=2, is_checked=False)
+    assert many.libraries_bytes == (146 + 2 + 8) * MIB
+    assert many.communication_bytes == 496 * MIB
+    assert many.error_bytes == 300 * MIB
+    assert many.total_bytes == (527 + 94 + 146 + 2 + 8 + 496) * MIB
+
+
+def test_a_device_has_a_name_in_any_spelling_or_is_a_size() -> None:
+    assert device_of("H100_80GB") == device_of("h100 80gb") == DEVICES["h100-80gb"]
+    sized = device_of("24GiB")
+    assert (sized.memory_bytes, sized.is_checked) == (24 << 30, False)
+    with pytest.raises(ValueError, match="no device is called 'tpu'; there are a100-40gb, "):
+        device_of("tpu")
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Have the command get this answer, and keep what it asked for."""
+    asked: dict[str, Any] = {}
+    need = PolicyNeed("caching", 3 * MIB, 2 * MIB, 700 * MIB, fits=True)
+    extra = beyond({}, world=1, is_checked=True)
+    found = Forecast(
+        *("train.py", DEVICES["l4"], "2.11.0", 5, "steps repeat", MIB),
+        beyond=extra,
+        needs=(need,),
+    )
+
+    def forecast(program: list[str], device: str, **options: Any) -> Forecast:
+        asked.update(options, program=program, device=device)
+        return found
+
+    monkeypatch.setattr(forecast_command, "forecast", forecast)
+    return asked
+
+
+def test_options_before_the_script_are_ours_and_those_after_it_its_own(
+    answered: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    ours = ["--device", "l4", "--steps", "3", "--ranks", "4", "--rank", "1", "--batch", "B=2"]
+    assert main(["forecast", *ours, str(script), "--steps", "9", "--json", "-m", "x"]) == 0
+    assert answered["program"] == [str(script), "--steps", "9", "--json", "-m", "x"]
+    assert (answered["device"], answered["steps"], answered["batch"]) == ("l4", 3, "B=2")
+    assert (answered["ranks"], answered["rank"], answered["is_shown"]) == (4, 1, False)
+    assert capsys.readouterr().out.startswith("peak 1.00 MiB live; needs 700 MiB with PyTorch's")
+    assert main(["forecast", "-m", "package.train", "--lr", "1"]) == 0
+    assert answered["program"] == ["-m", "package.train", "--lr", "1"]
+
+
+def test_the_page_and_the_recording_are_written(answered: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("bokeh")
+    script, page, recording = tmp_path / "s.py", tmp_path / "page.html", tmp_path / "run.pickle"
+    script.touch()
+    words = ["--page", str(page), "--record", str(recording), str(script)]
+    assert main(["forecast", *words]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert recording.stat().st_size > 0
+    assert answered["program"] == [str(script)]

@@ -1,0 +1,639 @@
+"""`gmlake forecast` as a user runs it: what it answers, when it ends a script, what it refuses."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.standin import forecasting
+from tests.standin.accounting import rounded
+from tests.standin.forecasting import TRAIN, forecast, needs, plain_variables, refused
+from tests.standin.running import PROGRAMS
+
+from gmlake.standin.devices import DEVICES
+from gmlake.units import format_size
+
+MIB = 1 << 20
+PARAMETERS = 2 * (256 * 1024 * 4) + 1024 * 4 + 256 * 4
+RANKS = PROGRAMS / "forecast_ranks.py"
+
+
+@functools.cache
+def training() -> dict[str, Any]:
+    """Return what is said of the usual script: one optimizer, each step like the one before."""
+    return forecast(TRAIN)
+
+
+def script(folder: Path, text: str) -> Path:
+    """Return a script of these lines, after the import of PyTorch."""
+    path = folder / "script.py"
+    path.write_text(f"import torch\n{text}", encoding="utf-8")
+    return path
+
+
+def seen_by(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# ---- the answer
+
+
+def test_the_answer_is_two_sentences_a_table_and_what_it_rests_on() -> None:
+    done = forecasting.run("forecast", TRAIN)
+    found = training()
+    need, live = needs(found, "needed_bytes"), format_size(found["peak_live_bytes"])
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert not done.stderr
+    assert lines[0] == (
+        f"peak {live} live; needs {format_size(need['caching'])} with PyTorch's default, "
+        f"{format_size(need['expandable'])} with expandable segments, "
+        f"{format_size(need['stitch'])} with gmlake"
+    )
+    assert lines[1] == "fits NVIDIA H100 80GB HBM3 (79.2 GiB) with all of them"
+    rows = [re.split(r"\s{2,}", line) for line in lines]
+    for of, name in zip(
+        found["needs"], ("PyTorch's default", "expandable segments", "gmlake"), strict=True
+    ):
+        figures = (of["reserved_bytes"], of["smallest_bytes"], of["needed_bytes"])
+        assert [name, *map(format_size, figures)] in rows
+    assert (
+        "foreseen from 5 steps of forecast_train.py (steps repeat) on a stand-in for the GPU"
+        in lines[-1]
+    )
+    assert f"with PyTorch {found['torch']}; " in lines[-1]
+
+
+def test_the_json_has_every_figure() -> None:
+    found = training()
+    assert list(found) == [
+        *("schema", "program", "device", "torch", "steps", "why", "peak_live_bytes", "beyond"),
+        *("needs", "held", "notes", "batch", "world", "rank", "fits"),
+    ]
+    assert found["schema"] == "gmlake-forecast-1"
+    assert found["program"] == "forecast_train.py"
+    assert found["device"] == {
+        "label": "NVIDIA H100 80GB HBM3",
+        "memory_bytes": 85_017_493_504,
+        "capability": "9.0",
+        "multiprocessors": 132,
+        "is_checked": True,
+    }
+    assert set(found["beyond"]) == {
+        *("context_bytes", "kernels_bytes", "libraries_bytes", "communication_bytes"),
+        "error_bytes",
+    }
+    assert [need["policy"] for need in found["needs"]] == ["caching", "expandable", "stitch"]
+    for need in found["needs"]:
+        assert set(need) == {
+            *("policy", "reserved_bytes", "smallest_bytes", "needed_bytes", "fits"),
+            "largest_batch",
+        }
+        assert need["largest_batch"] is None
+    assert (found["batch"], found["world"], found["rank"], found["notes"]) == (None, 1, 0, [])
+
+
+def test_the_figures_agree_with_each_other() -> None:
+    found = training()
+    beyond = dict(found["beyond"])
+    error = beyond.pop("error_bytes")
+    memory = found["device"]["memory_bytes"]
+    for need in found["needs"]:
+        assert found["peak_live_bytes"] <= need["smallest_bytes"] <= need["reserved_bytes"]
+        assert need["needed_bytes"] == need["smallest_bytes"] + sum(beyond.values())
+        assert need["fits"] == (need["needed_bytes"] + error <= memory)
+    assert found["fits"] == any(need["fits"] for need in found["needs"])
+    assert sum(size for _, size in found["held"]) <= found["peak_live_bytes"]
+    assert [size for _, size in found["held"]] == sorted(
+        (size for _, size in found["held"]), reverse=True
+    )
+
+
+def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> None:
+    without = forecast(script(tmp_path, "torch.ones(1000, device='cuda')"))
+    assert without["beyond"]["libraries_bytes"] == 0
+    assert training()["beyond"]["libraries_bytes"] == 146 * MIB
+    for found in (without, training()):
+        assert found["beyond"]["context_bytes"] + found["beyond"]["kernels_bytes"] == 621 * MIB
+        assert found["beyond"]["communication_bytes"] == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--accumulate", "3"), ("--optimizers", "2")], ids=str)
+def test_the_figures_of_pytorchs_default_are_those_of_the_run(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    found = forecast(TRAIN, "--seen", str(seen), *words)
+    last = seen_by(seen)["steps"][-1]
+    assert needs(found, "reserved_bytes")["caching"] == last["reserved"]
+    assert found["peak_live_bytes"] == last["allocated"]
+
+
+@pytest.mark.parametrize("size", ["700MiB", "1GiB"])
+def test_a_device_that_is_too_small_is_said_and_is_the_exit_code(size: str) -> None:
+    done = forecasting.run("forecast", "--device", size, TRAIN)
+    assert done.returncode == 1
+    assert not done.stderr
+    assert f"does not fit a GPU of {size} (" in done.stdout
+
+
+def test_a_device_that_some_allocators_fit_on_is_enough() -> None:
+    error = 300 * MIB  # of devices that were not measured
+    need = {name: size + error for name, size in needs(training(), "needed_bytes").items()}
+    most = max(need.values())
+    assert len(set(need.values())) > 1
+    done = forecasting.run("forecast", "--device", str(most - 1), TRAIN)
+    assert done.returncode == 0
+    assert re.search(
+        r"fits a GPU of \d+ \(\S+ \S+\) with PyTorch's default and gmlake only", done.stdout
+    )
+    found = forecast("--device", str(most), TRAIN)
+    assert all(need["fits"] for need in found["needs"])
+    assert found["beyond"]["error_bytes"] == error
+
+
+# ---- where a run ends
+
+
+def test_a_run_ends_once_its_steps_repeat_and_the_optimizers_state_is_there() -> None:
+    found = training()
+    assert (found["steps"], found["why"]) == (5, "steps repeat")
+    plain = forecast(TRAIN, "--plain")
+    assert found["peak_live_bytes"] - plain["peak_live_bytes"] >= 2 * PARAMETERS
+    one = forecast("--steps", "1", TRAIN)
+    assert (one["steps"], one["why"]) == (1, "steps differ")
+
+
+def test_a_run_whose_steps_differ_ends_where_told_and_says_so() -> None:
+    eight = forecast(TRAIN, "--growing")
+    four = forecast("--steps", "4", TRAIN, "--growing")
+    assert (eight["steps"], eight["why"]) == (8, "steps differ")
+    assert (four["steps"], four["why"]) == (4, "steps differ")
+    assert four["notes"] == [
+        "no two of 4 steps were alike: another may need more; --steps N runs more of them"
+    ]
+    assert four["peak_live_bytes"] < eight["peak_live_bytes"]
+
+
+def test_optimizers_that_take_turns_repeat_together() -> None:
+    found = forecast(TRAIN, "--optimizers", "2")
+    assert (found["steps"], found["why"]) == (6, "steps repeat (every 2)")
+    assert found["notes"] == []
+
+
+def test_a_script_without_an_optimizer_runs_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    found = forecast(TRAIN, "--without-optimizer", "--iterations", "3", "--checkpoint", str(file))
+    assert (found["steps"], found["why"]) == (0, "the program ended")
+    assert found["notes"] == ["no optimizer made a step; all of the program was run"]
+    assert file.exists()
+
+
+def test_a_script_that_ends_before_its_steps_repeat_has_been_run_whole() -> None:
+    found = forecast(TRAIN, "--iterations", "2")
+    assert (found["steps"], found["why"], found["notes"]) == (2, "the program ended", [])
+
+
+def test_passes_that_add_up_are_one_step(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    found = forecast(TRAIN, "--accumulate", "4", "--seen", str(seen))
+    assert (found["steps"], found["why"]) == (5, "steps repeat")
+    assert len(seen_by(seen)["steps"]) == 5
+
+
+def test_what_a_script_does_after_its_training_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    done = forecasting.run("forecast", "--show-output", TRAIN, "--checkpoint", str(file))
+    assert done.returncode == 0
+    assert not file.exists()
+    assert "trained" not in done.stderr
+
+
+def test_what_a_script_prints_is_kept_back_or_passed_on_to_standard_error(tmp_path: Path) -> None:
+    path = script(tmp_path, "print('epoch 1')\ntorch.ones(9, device='cuda')\n")
+    quiet, loud = (forecasting.run("forecast", *words, path) for words in ((), ["--show-output"]))
+    assert "epoch" not in quiet.stdout + quiet.stderr
+    assert "epoch 1" in loud.stderr
+    assert loud.stdout == quiet.stdout
+
+
+# ---- batches
+
+
+@pytest.mark.parametrize(
+    ("ours", "words", "name", "recorded"),
+    [
+        (["--batch=--batch-size=64"], [], "--batch-size", [64, 128]),
+        (["--batch=--batch-size=64,96"], ["--batch-size", "7"], "--batch-size", [64, 96]),
+        (["--batch", "batch-size=64"], ["--batch-size=7"], "--batch-size", [64, 128]),
+        (["--batch", "BATCH=32,96"], [], "BATCH", [32, 96]),
+        ([], ["--batch-size", "48"], "--batch-size", [48, 96]),
+        ([], ["--batch-size=48"], "--batch-size", [48, 96]),
+    ],
+    ids=["added", "replaced", "by its bare name", "variable", "found", "found with ="],
+)
+def test_the_batch_is_an_option_of_the_script_or_a_variable(
+    ours: list[str], words: list[str], name: str, recorded: list[int], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    # So small that no batch fits: nothing but the two is run, and the second is the last.
+    found = forecast("--device", "1100MiB", *ours, TRAIN, "--seen", str(seen), *words)
+    assert found["batch"] == {
+        "name": name,
+        "given": recorded[0],
+        "recorded": recorded,
+        "confirmed": [],
+    }
+    assert set(needs(found, "largest_batch").values()) == {0}
+    assert seen_by(seen)["batch"] == recorded[1]
+
+
+def test_a_device_that_cuda_alone_fills_has_room_for_no_batch() -> None:
+    done = forecasting.run("forecast", "--device", "1GiB", "--batch", "BATCH=64", TRAIN)
+    assert done.returncode == 1, done.stderr
+    assert "does not fit a GPU of 1GiB (1.00 GiB); the largest BATCH that fits: 0, 0, 0" in (
+        done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["BATCH", "=8", "BATCH=", "BATCH=a", "BATCH=0", "BATCH=-8", "BATCH=8,", "BATCH=8,16,32"],
+)
+def test_a_batch_of_another_form_is_refused(given: str) -> None:
+    said = refused("--batch", given, TRAIN)
+    assert said == (
+        f"gmlake: {given!r} is not NAME=A or NAME=A,B, as --batch-size=8,16 or BATCH=8\n"
+    )
+
+
+def test_two_batches_must_differ() -> None:
+    assert "two different batches are needed" in refused("--batch", "BATCH=8,8", TRAIN)
+
+
+def test_a_batch_that_changes_nothing_is_refused() -> None:
+    assert "both recordings need the same memory" in refused("--batch", "NOTHING=8", TRAIN)
+
+
+def fits(batch: int, room: int) -> bool:
+    """Whether the script runs on a device where PyTorch may have so many bytes."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "gmlake.standin", "--capacity", str(room)),
+            *(str(TRAIN), "--batch-size", str(batch), "--iterations", "6"),
+        ],
+        env=plain_variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0 or "OutOfMemoryError" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+TOO_LOW = "an extrapolation that is a little too high ends at a batch that was recorded"
+
+
+@pytest.mark.parametrize(
+    ("size", "given"),
+    [
+        ("1200MiB", "BATCH=64"),
+        ("1300MiB", "BATCH=64"),
+        pytest.param("1500MiB", "BATCH=256", marks=pytest.mark.xfail(reason=TOO_LOW)),
+    ],
+)
+def test_the_largest_batch_is_the_largest_that_runs(size: str, given: str) -> None:
+    found = forecast("--device", size, "--batch", given, TRAIN)
+    room = found["device"]["memory_bytes"] - sum(found["beyond"].values())
+    largest = needs(found, "largest_batch")["caching"]
+    assert fits(largest, room)
+    assert not fits(largest + 1, room)
+
+
+# ---- devices
+
+
+@pytest.mark.parametrize("name", ["H200", "rtx_4090", "a100 40gb"])
+def test_a_device_is_as_its_name_says(name: str, tmp_path: Path) -> None:
+    of = DEVICES[name.lower().replace("_", "-").replace(" ", "-")]
+    seen = tmp_path / "seen"
+    found = forecast("--device", name, TRAIN, "--iterations", "1", "--seen", str(seen))
+    (step,) = seen_by(seen)["steps"]
+    assert found["device"]["label"] == of.label
+    assert step["name"] == f"{of.label} (gmlake stand-in, no GPU)"
+    assert step["capacity"] == of.memory_bytes
+    assert ".".join(map(str, step["capability"])) == of.capability
+    assert step["devices"] == 1
+
+
+def test_a_device_may_be_a_size() -> None:
+    found = forecast("--device", "40GiB", TRAIN, "--iterations", "1")
+    assert found["device"]["memory_bytes"] == 40 << 30
+    assert found["device"]["label"] == "a GPU of 40GiB"
+    assert not found["device"]["is_checked"]
+
+
+def test_an_unknown_device_is_one_line_that_names_all() -> None:
+    said = refused("--device", "gtx", TRAIN)
+    assert "no device is called 'gtx'" in said
+    assert all(name in said for name in DEVICES)
+
+
+def test_a_script_that_needs_more_than_the_device_has_is_run_all_the_same(tmp_path: Path) -> None:
+    path = script(tmp_path, "x = torch.empty(200 << 30, dtype=torch.uint8, device='cuda')")
+    found = forecast(path)
+    assert found["peak_live_bytes"] == 200 << 30
+    assert not found["fits"]
+
+
+# ---- what is refused
+
+
+def test_options_after_the_script_get_a_hint() -> None:
+    said = refused(TRAIN, "--device", "h200")
+    assert said.endswith(f"come before the script: gmlake forecast --device h200 {TRAIN}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "which program? Name a script, or -m MODULE"),
+        (["nowhere.py"], "nowhere.py: no such file; name a script, or -m MODULE"),
+        (["--steps", "0", TRAIN], "0 steps: at least one is needed"),
+        (["--ranks", "2", "--rank", "2", TRAIN], "rank 2 of 2: ranks are counted from 0"),
+        (["--rank", "-1", TRAIN], "rank -1 of 1: ranks are counted from 0"),
+        (["--ranks", "0", TRAIN], "rank 0 of 0: ranks are counted from 0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_run_is_refused_before_it_is(words: list[str | Path], says: str) -> None:
+    assert refused(*words) == f"gmlake: {says}\n"
+
+
+def test_a_script_that_uses_no_gpu_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, "torch.ones(9)")
+    assert refused(path) == ("gmlake: script.py used no GPU: it asked PyTorch for no CUDA memory\n")
+
+
+def test_a_script_that_fails_before_it_uses_a_gpu_shows_how_it_ended(tmp_path: Path) -> None:
+    said = refused(script(tmp_path, "print('reading')\nraise SystemExit('no data here')"))
+    assert "script.py ended with exit code 1" in said
+    assert "reading" in said
+    assert "no data here" in said
+
+
+def test_a_script_that_reads_zeros_and_raises_gets_its_line_named(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "def scale(rows):\n    return 1 / rows.sum().item()\n\n"
+        "scale(torch.rand(9, device='cuda'))\n",
+    )
+    said = refused(path)
+    assert "script.py ended by 'ZeroDivisionError: float division by zero'" in said
+    assert f"at {path}:3 in scale(), which has 'return 1 / rows.sum().item()'" in said
+    assert "what is read from it is zeros" in said
+
+
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [("os.kill(os.getpid(), 11)", "SIGSEGV"), ("os.kill(os.getpid(), 9)", "SIGKILL")],
+)
+def test_a_script_that_a_signal_ends_is_said_to_be(ending: str, says: str, tmp_path: Path) -> None:
+    said = refused(script(tmp_path, f"import os\ntorch.ones(9, device='cuda')\n{ending}"))
+    assert f"script.py was ended by {says}" in said
+
+
+@pytest.mark.parametrize("ending", ["sys.exit('bad data')", "os._exit(1)"])
+def test_a_script_that_gives_up_half_way_is_not_forecast(ending: str, tmp_path: Path) -> None:
+    path = script(tmp_path, f"import os, sys\ntorch.ones(9, device='cuda')\n{ending}")
+    assert "script.py ended with exit code 1" in refused(path)
+
+
+# ---- several processes
+
+
+WORKERS = """
+import torch.multiprocessing as mp
+
+def work(rank):
+    torch.ones((rank + 1) << 20, device="cuda")
+    {rest}
+
+if __name__ == "__main__":
+    mp.spawn(work, nprocs=2)
+"""
+
+
+def test_of_several_processes_the_one_that_needs_most_counts(tmp_path: Path) -> None:
+    found = forecast(script(tmp_path, WORKERS.format(rest="pass")))
+    assert found["peak_live_bytes"] == 8 * MIB
+    assert "2 processes used the GPU; this is the one that needs most" in found["notes"]
+
+
+def test_a_worker_that_fails_is_not_forecast(tmp_path: Path) -> None:
+    said = refused(script(tmp_path, WORKERS.format(rest="raise ValueError('no rows')")))
+    assert "no rows" in said
+
+
+# ---- recordings and pages
+
+
+def test_the_recording_is_what_the_forecast_rests_on(tmp_path: Path) -> None:
+    file = tmp_path / "run.pickle"
+    found = forecast("--record", file, TRAIN)
+    fit = forecasting.run("fit", "--json", file)
+    assert fit.returncode == 0, fit.stderr
+    (report,) = json.loads(fit.stdout)["reports"]
+    assert needs(report) == needs(found)
+    asked = forecasting.run("query", file)
+    assert asked.returncode == 0, asked.stderr
+    assert "forecast_train.py" in asked.stdout
+
+
+def test_a_recording_that_cannot_be_written_is_one_line_after_the_answer() -> None:
+    done = forecasting.run("forecast", "--record", "/nowhere/run.pickle", TRAIN)
+    assert done.returncode == 1
+    assert done.stdout.startswith("peak ")
+    assert done.stderr == "gmlake: cannot write /nowhere/run.pickle: No such file or directory\n"
+
+
+# ---- one rank of many
+
+
+@functools.cache
+def of_ranks(*words: str) -> dict[str, Any]:
+    return forecast(*words)
+
+
+def test_a_replicated_model_has_buckets_of_its_gradients_beside_it() -> None:
+    alone, replicated = (
+        of_ranks(str(RANKS), "alone"),
+        of_ranks("--ranks", "4", str(RANKS), "replicated"),
+    )
+    gradients = 2 * (rounded(1024 * 1024 * 4) + rounded(1024 * 4))
+    more = replicated["peak_live_bytes"] - alone["peak_live_bytes"]
+    assert abs(more - gradients) <= 64 << 10
+    assert (replicated["world"], replicated["rank"], replicated["why"]) == (4, 0, "steps repeat")
+    assert replicated["beyond"]["communication_bytes"] == 496 * MIB
+    assert alone["beyond"]["communication_bytes"] == 0
+
+
+def test_a_sharded_model_needs_less_the_more_ranks_there_are() -> None:
+    alone = of_ranks(str(RANKS), "alone")
+    two = of_ranks("--ranks", "2", str(RANKS), "sharded")
+    eight = of_ranks("--ranks", "8", "--rank", "7", str(RANKS), "sharded")
+    assert eight["peak_live_bytes"] < two["peak_live_bytes"] < alone["peak_live_bytes"]
+    assert (eight["world"], eight["rank"], eight["why"]) == (8, 7, "steps repeat")
+    done = forecasting.run("forecast", "--ranks", "2", RANKS, "sharded")
+    assert "(steps repeat, rank 0 of 2)" in done.stdout
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_rank_hears_of_the_others_what_it_says_itself(rank: int, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    forecast("--ranks", "4", "--rank", str(rank), RANKS, "talking", str(seen))
+    assert seen_by(seen) == {
+        "rank": rank,
+        "world": 4,
+        "gathered": [{"rank": rank}] * 4,
+        "sent": ["of mine"],
+        "collected": ["mine"] * 4 if rank == 0 else [None] * 4,
+        "received": ["first"],
+        "pair": 2,
+        "dp": 2,
+        "tp": rank % 2,
+    }
+
+
+# ---- interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_script_with_the_command_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ready, folder = tmp_path / "ready", tmp_path / "temporary"
+    folder.mkdir()
+    path = script(
+        tmp_path,
+        "import os, pathlib, subprocess, time\n"
+        "torch.ones(9, device='cuda')\n"
+        "worker = subprocess.Popen(['sleep', '900'])\n"
+        f"pathlib.Path({str(ready) + '~'!r}).write_text(f'{{os.getpid()}} {{worker.pid}}')\n"
+        f"os.rename({str(ready) + '~'!r}, {str(ready)!r})\n"
+        "time.sleep(900)\n",
+    )
+    process = forecasting.start("forecast", path, variables={"TMPDIR": str(folder)})
+    try:
+        while not ready.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        started = list(map(int, ready.read_text().split()))
+        os.kill(process.pid, number)  # to the command alone
+        output, errors = process.communicate(timeout=600)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert output == ""
+    assert "Traceback" not in errors
+    assert process.returncode in {130, -number, 128 + number}
+    left = [each for each in started if is_running(each)]
+    for each in left:
+        os.kill(each, signal.SIGKILL)
+    assert left == []
+    assert list(folder.glob("gmlake*")) == []
+
+
+def is_running(number: int) -> bool:
+    try:
+        state = (
+            Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        )
+    except OSError:
+        return False
+    return state != "Z"
+
+
+# ---- what is left alone
+
+
+def test_settings_of_the_user_do_not_reach_the_script(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    settings = {
+        "GMLAKE_STANDIN_CAPACITY": "1GiB",
+        "GMLAKE_STANDIN_SERVED": "1GiB",
+        "GMLAKE_STANDIN_DEVICES": "3",
+        "GMLAKE_STANDIN_NAME": "mine",
+        "GMLAKE_STANDIN_CAPABILITY": "8.0",
+        "GMLAKE_STANDIN_MULTIPROCESSORS": "5",
+        "GMLAKE_STANDIN_BACKED": "1",
+        "GMLAKE_STANDIN_VIRTUAL_MEMORY": "0",
+        "GMLAKE_STANDIN_PACE": "manual",
+        "GMLAKE_STANDIN_ABORT": "1",
+    }
+    found = forecast(TRAIN, "--seen", str(seen), **settings)
+    figures = seen_by(seen)
+    assert figures["steps"][0]["devices"] == 1
+    assert figures["steps"][0]["name"] == "NVIDIA H100 80GB HBM3 (gmlake stand-in, no GPU)"
+    assert found == training()
+    set_by_forecast = {"CAPACITY", "SERVED", "NAME", "CAPABILITY", "MULTIPROCESSORS"}
+    left = {name.removeprefix("GMLAKE_STANDIN_") for name in figures["variables"]}
+    assert not left & (
+        {name.removeprefix("GMLAKE_STANDIN_") for name in settings} - set_by_forecast
+    )
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"GMLAKE_RUN": "1", "GMLAKE_POLICY": "stitch"},
+        {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+        {"GMLAKE_FORECAST_RANKS": "4", "GMLAKE_FORECAST_STEPS": "1"},
+        {"CUDA_VISIBLE_DEVICES": ""},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_a_forecast_is_the_same_whatever_else_the_environment_says(
+    variables: dict[str, str],
+) -> None:
+    assert forecast(TRAIN, **variables) == training()
+
+
+def test_the_command_itself_never_has_the_stand_in_nor_pytorch(tmp_path: Path) -> None:
+    path = script(tmp_path, "torch.ones(9, device='cuda')")
+    code = (
+        "import sys\n"
+        "from gmlake.commands import main\n"
+        f"code = main(['forecast', '--json', {str(path)!r}])\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "sys.exit(code or 'torch' in sys.modules or 'libcuda' in maps or 'LD_PRELOAD' in"
+        " __import__('os').environ)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=plain_variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_forecast_leaves_no_folder_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    forecast(TRAIN, TMPDIR=str(folder))
+    refused(script(tmp_path, "raise ValueError"), TMPDIR=str(folder))
+    assert list(folder.glob("gmlake*")) == []  # PyTorch leaves one of its own
+    assert os.environ.get("GMLAKE_FORECAST") is None
