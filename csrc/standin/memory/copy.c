@@ -69,13 +69,11 @@ move(char *to, const char *from, uint64_t size_bytes)
     }
 }
 
-/* A copy to memory without bytes. What lies in memory that is not page-locked was staged, or is too
- * much: it may be gone by now. */
+/* A copy to memory without bytes. */
 static void
 remember(const standin_operation *self, const char *from)
 {
-    bool is_there = self->staged || standin_is_pinned(from, self->width_bytes);
-    if (from && self->height == 1 && self->width_bytes <= STANDIN_RECENT_BYTES && is_there) {
+    if (from && self->height == 1) {
         standin_recent_write(self->to, from, self->width_bytes);
     } else {
         standin_recent_forget();
@@ -260,10 +258,10 @@ copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
     standin_operation copy = describe_copy(rows, is_host(&to), is_host(&from));
     /* A captured copy reads and writes the host whenever the graph runs. */
     bool must_wait = is_blocking || (!stream->capture && waits_by_itself(&to, &from));
-    bool can_keep = is_host(&to) || standin_settings_get()->is_backed;
-    bool is_small = !can_keep && rows->width_bytes * rows->height <= STANDIN_RECENT_BYTES;
-    if (from.type == cudaMemoryTypeUnregistered && !stream->capture &&
-        (is_small || (can_keep && !must_wait)) && !stage(&copy)) {
+    bool is_read = is_host(&to) || standin_settings_get()->is_backed ||
+                   copy.width_bytes * copy.height <= STANDIN_RECENT_BYTES;
+    if (from.type == cudaMemoryTypeUnregistered && is_read && !must_wait && !stream->capture &&
+        !stage(&copy)) {
         return cudaErrorMemoryAllocation;
     }
     return submit(stream, &copy, must_wait);
