@@ -8,8 +8,9 @@
 # a result names its commit. A part that fails does not stop the others; the exit status says whether
 # one did. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
-# MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from). TRACES may name more
-# files for the parts `utilization` and `planner`.
+# MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for `forecast_errors`
+# LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py).
+# TRACES may name more files for the parts `utilization` and `planner`.
 set -u
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-$PWD/.venv/bin/python}
@@ -31,8 +32,8 @@ part() {
 }
 
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
-    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
-    wavelet overhead overhead_on_oom versions"
+    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors inferred
+    planned_steps wavelet overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
     case $wanted in
@@ -66,6 +67,10 @@ for wanted in "$@"; do
         ;;
     dumping | fits | inferred)
         part "$wanted" "$PYTHON" "benchmarks/$wanted.py" --write
+        ;;
+    forecast_errors)
+        part forecast_errors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
+            benchmarks/forecast/compare.py --write
         ;;
     diagnosed_mistakes)
         part diagnosed_mistakes "$STANDIN" -m tests.standin --capacity 80GiB \

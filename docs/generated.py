@@ -41,6 +41,7 @@ PYTHON: Final = {
         "publish"
     ),
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
+    "Without a GPU": "forecast Forecast PolicyNeed",
     "Replaying what was recorded": (
         "load_trace load_traces Trace replay ReplayReport ReplayResult fit FitReport"
     ),

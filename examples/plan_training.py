@@ -8,7 +8,7 @@ The loop accumulates gradients over micro-batches and evaluates every tenth step
 gmlake's is `AutoPlan` and the two `with auto.step(...)` lines. On a machine without a GPU run it
 on the stand-in, where memory behaves as on a device and kernels compute nothing:
 
-    python -m tests.standin --capacity 80GiB examples/plan_training.py --size medium
+    python -m gmlake.standin --capacity 80GiB examples/plan_training.py --size medium
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

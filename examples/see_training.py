@@ -6,7 +6,7 @@
 
 Without a GPU, on the stand-in, where kernels compute nothing and memory is what it would be:
 
-    python -m tests.standin --capacity 80GiB examples/see_training.py
+    python -m gmlake.standin --capacity 80GiB examples/see_training.py
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -8,7 +8,7 @@ The script knows nothing of gmlake: it is an ordinary training loop that switche
 memory history before it starts and dumps a snapshot when it is done. On a machine without a GPU
 run it on the stand-in, where memory behaves as on a device and kernels compute nothing:
 
-    python -m tests.standin --capacity 80GiB examples/train_gpt.py --size 1.3b
+    python -m gmlake.standin --capacity 80GiB examples/train_gpt.py --size 1.3b
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -10,7 +10,7 @@ PyTorch keeps what one stream frees for that stream; gmlake lets the other have 
 where one is needed. On a machine without a GPU run it on the stand-in, where memory and streams
 behave as on a device and kernels compute nothing:
 
-    python -m tests.standin --capacity 80GiB examples/two_streams.py --gmlake
+    python -m gmlake.standin --capacity 80GiB examples/two_streams.py --gmlake
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

@@ -7,7 +7,7 @@ Each workload runs in a process of its own, since PyTorch's allocator is configu
 process. Beside NAME.pickle, a snapshot as torch.cuda.memory._dump_snapshot writes it with every
 event since the first allocation, lies NAME.json: torch.cuda.memory_stats() and mem_get_info() at
 marks inside the run, with the number of events before each, and what it ran on. The same command
-works on a GPU and, through `python -m tests.standin`, on a machine without one.
+works on a GPU and, through `python -m gmlake.standin`, on a machine without one.
 """
 
 from __future__ import annotations

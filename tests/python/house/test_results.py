@@ -26,7 +26,11 @@ MEASURED_HOWTOS = [
     if "\n## On a GPU\n\nThe example" in path.read_text(encoding="utf-8")
 ]
 ELSEWHERE = {
+    "conv_workspaces_h100": "gpu/workspaces.py, on an H100",
+    "device_overheads_h100": "gpu/run.sh forecasts, on an H100",
     "driver_costs_h100": "gpu/run.sh costs, on another GPU",
+    "forecast_compiled_h100": "gpu/run.sh forecasts, the compiled programs alone, on an H100",
+    "forecast_programs_h100": "gpu/run.sh forecasts, on an H100",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
     "standin_vs_h200_default": RECORDED,
     "standin_vs_h200_expandable": RECORDED,
