@@ -69,7 +69,7 @@ _LONGER: Final = 5.0
 _LEAST_SECONDS: Final = 60.0
 """and this besides: a large batch may be long in the making on a CPU."""
 
-_MOST_REFINED: Final = 3
+_MOST_REFINED: Final = 8
 _GRANULE_BYTES: Final = 2 << 20  # the least that fit() takes
 
 _ZEROS: Final = (
@@ -567,25 +567,48 @@ def _with_batches(found: Forecast, first: _Run, batches: _Batches) -> Forecast:
 
 
 def _confirmed(
-    policy: str, batch: int, runs: dict[int, dict[str, int]], room: int, batches: _Batches
+    policy: str, foreseen: int, runs: dict[int, dict[str, int]], room: int, batches: _Batches
 ) -> tuple[int, str]:
     """Return the largest batch that was run and fits, or the one foreseen and why it was not run.
 
     runs: what each policy needs with each batch that was run; more are added.
     """
+    batch: int | None = foreseen
     for _ in range(_MOST_REFINED):
-        if batch < 1:
-            break
-        if batch not in runs:
+        if batch and batch not in runs:
             try:
                 runs[batch] = _smallest_of(batches.run(batch))
             except ForecastError as error:
                 return batch, f"the largest {batches.name} is foreseen, not run: {error.reason}"
-        if runs[batch][policy] <= room:
+        batch = _nearer({size: needs[policy] for size, needs in runs.items()}, room)
+        if batch is None:
             break
-        batch -= 1
-    # What was run and fits is known, whatever the line says.
-    return max([0, *(size for size, needs in runs.items() if needs[policy] <= room)]), ""
+    low = max((size for size, needs in runs.items() if needs[policy] <= room), default=0)
+    if batch is None:
+        return low, ""
+    return low, f"a {batches.name} above {low:,} may fit, too: {len(runs)} were run"
+
+
+def _nearer(needs: dict[int, int], room: int) -> int | None:
+    """Return the batch to try next, on a line through those that were run; None: one is right.
+
+    needs: bytes by batch.
+    """
+    low = max((size for size, need in needs.items() if need <= room), default=0)
+    above = [size for size in needs if size > low]
+    below = [size for size in needs if size < low]
+    high = min(above, default=0)
+    if high == low + 1:
+        return None
+    if high:  # between one that fits and one that does not
+        at_low = needs.get(low, 0)
+        step = (high - low) * (room - at_low) // max(needs[high] - at_low, 1)
+        return min(max(low + step, low + 1), high - 1)
+    if not below:
+        return 2 * low
+    growth = (needs[low] - needs[max(below)]) / (low - max(below))
+    step = int((room - needs[low]) / growth) if growth > 0 else low
+    return low + step if step > 0 else None
 
 
 def _smallest(found: Forecast) -> dict[str, int]:
