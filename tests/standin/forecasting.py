@@ -61,12 +61,13 @@ def forecast(*words: str | Path, **variables: str) -> dict[str, Any]:
 
 
 def refused(*words: str | Path, **variables: str) -> str:
-    """Return the one line that says why a script was not forecast."""
+    """Return why a script was not forecast: one line, and what the script printed last."""
     done = run("forecast", *words, variables=variables)
     assert done.returncode == 2, done.stderr
     assert not done.stdout
     assert done.stderr.startswith("gmlake: ")
-    assert done.stderr.count("\n") == 1, done.stderr
+    _, *printed = done.stderr.splitlines()
+    assert all(line.startswith("  ") for line in printed), done.stderr
     return done.stderr
 
 

@@ -384,23 +384,27 @@ def _read(folder: Path, code: int, said: list[str], title: str) -> _Run:
         if code:
             raise ForecastError(
                 f"{title} {_ending(code)} before anything was recorded",
-                "It printed last:",
+                _printed(tail),
                 tail,
             )
         raise ForecastError(
-            f"{title} used no GPU: it asked PyTorch for no CUDA memory", "It printed last:", tail
+            f"{title} used no GPU: it asked PyTorch for no CUDA memory", _printed(tail), tail
         )
     known = best[2]
     if known["error"]:
         raise ForecastError(_why_it_ended(known["error"], title), _ZEROS)
     if code and known["why"] == "the program ended":
         raise ForecastError(
-            f"{title} {_ending(code)} before its steps repeated", "It printed last:", tail
+            f"{title} {_ending(code)} before its steps repeated", _printed(tail), tail
         )
     recording = best[1].with_suffix(".pickle")
     traces = load_traces(recording)
     trace = max(traces, key=lambda one: one.peak_live_bytes)
     return _Run(replace(trace, name=title), Snapshot.load(recording), known, len(paths))
+
+
+def _printed(output: list[str]) -> str:
+    return "It printed last:" if output else ""
 
 
 def _ending(code: int) -> str:
