@@ -31,8 +31,8 @@ part() {
 }
 
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
-    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred planned_steps
-    wavelet overhead overhead_on_oom versions"
+    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits inferred
+    planned_steps wavelet overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
     case $wanted in
@@ -52,6 +52,7 @@ for wanted in "$@"; do
             benchmarks/recordings/varying/*.gmtrace --write utilization_varying
         ;;
     planner)
+        # shellcheck disable=SC2086 # names of files, with blanks between
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
             --write ${TRACES:-}
         ;;
