@@ -53,6 +53,7 @@ for wanted in "$@"; do
             benchmarks/recordings/varying/*.gmtrace --write utilization_varying
         ;;
     planner)
+        # shellcheck disable=SC2086 # names of files, with blanks between
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
             --write ${TRACES:-}
         ;;
