@@ -31,6 +31,9 @@ MEASURED: Final = ("forecast_programs_h100", "forecast_compiled_h100")
 WAYS: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 """By the name of a policy: what gpu/forecasts.py calls it."""
 
+RANKS: Final = "forecast_ranks_h100"
+"""One rank of two, on two such devices."""
+
 Figures = dict[str, Any]
 
 
@@ -38,6 +41,8 @@ def measured() -> tuple[dict[str, Figures], dict[str, str], str]:
     """Return what each program took, with which packages, and the device and its driver."""
     files = [json.loads((machine.RESULTS / f"{name}.json").read_text()) for name in MEASURED]
     programs = {name: told for file in files for name, told in file["programs"].items()}
+    ranks = json.loads((machine.RESULTS / f"{RANKS}.json").read_text())["ranks"]
+    programs["fsdp2"] = {way: told[0] for way, told in ranks.items()}
     device = files[0]["device"]
     return programs, files[0]["versions"], f"{device['device']}, driver {device['driver']}"
 
@@ -115,14 +120,15 @@ def main() -> int:
         return 2
     programs: dict[str, Figures] = {}
     for name in options.programs or sorted(took):
-        path = machine.ROOT / "benchmarks" / "forecast" / "programs" / f"{name}.py"
+        folder = machine.ROOT / "benchmarks" / "forecast"
+        path = folder / ("fsdp2.py" if name == "fsdp2" else f"programs/{name}.py")
         began = time.monotonic()
-        told = compare(forecast([str(path)]), took[name])
+        told = compare(forecast([str(path)], ranks=2 if name == "fsdp2" else 1), took[name])
         programs[name] = told | {"seconds": round(time.monotonic() - began, 1)}
         print(f"{name}: {programs[name]['seconds']} s", flush=True)
     show(programs)
     if options.write:
-        figures = {"versions": wanted, "measured": [*MEASURED], "device": device}
+        figures = {"versions": wanted, "measured": [*MEASURED, RANKS], "device": device}
         figures["programs"] = programs
         print(machine.write("forecast_errors", figures, gpu="none: the stand-in GPU"))
     return 0

@@ -21,8 +21,8 @@ _OPTIONS: Final = (
 
 NO_SEARCH: Final = "none"
 
-_MOST_RUNS: Final = 10
-"""Of one script, the two that are recorded among them."""
+_MOST_RUNS: Final = 5
+"""To find the largest batch of one policy, beside the two that are recorded."""
 
 
 @dataclass(frozen=True)
@@ -136,23 +136,23 @@ class Search:
     def _confirmed(self, policy: str, foreseen: int) -> int:
         """Return the largest batch that was run and fits, or the one foreseen where none ran."""
         name = self._choice.name
-        batch: int | None = foreseen or None
-        while len(self._runs) < _MOST_RUNS:
-            if batch is not None and batch not in self._runs:
+        batch: int | None = foreseen or min(self._runs)
+        runs = missed = 0
+        while batch is not None:
+            if batch not in self._runs:
+                if runs == _MOST_RUNS:
+                    low = self._largest(policy)
+                    self._note(f"a {name} above {low:,} may fit, too: the search ended there")
+                    return low
+                runs += 1
                 try:
-                    self._runs[batch] = smallest_of(
-                        self._run(batch), list(self._runs[self._choice.values[0]])
-                    )
+                    self._runs[batch] = smallest_of(self._run(batch), self._policies)
                 except ForecastError as error:
                     self._note(f"the largest {name} is foreseen, not run: {error.reason}")
                     return batch
-            batch = next_batch(self._needs(policy), self._room)
-            if batch is None:
-                return self._largest(policy)
-        low = self._largest(policy)
-        if next_batch(self._needs(policy), self._room) is not None:
-            self._note(f"a {name} above {low:,} may fit, too: {len(self._runs)} were run")
-        return low
+            missed = missed + 1 if self._runs[batch][policy] > self._room else 0
+            batch = next_batch(self._needs(policy), self._room, missed)
+        return self._largest(policy)
 
     def _needs(self, policy: str) -> dict[int, int]:
         return {batch: needs[policy] for batch, needs in self._runs.items()}
@@ -167,24 +167,27 @@ class Search:
             self.notes.append(note)
 
 
-def next_batch(needs: Mapping[int, int], room: int) -> int | None:
+def next_batch(needs: Mapping[int, int], room: int, missed: int = 0) -> int | None:
     """Return the batch to run next; None if the largest that fits is among those that were.
 
-    needs: bytes by batch, of two batches or more. A line through the two runs that are nearest
-    tells where the room ends. Where none was too large and the line says that one more is, that is
-    believed.
+    needs: bytes by batch, of two batches or more. missed: how many runs in a row did not fit. A
+    line through the nearest two tells where the room ends. Where none was too large and the line
+    says that one more is, that is believed. Between one that fits and one that does not, this is
+    the Illinois variant of the false position: each miss goes about twice as far as the one before.
     """
     low = max((batch for batch, need in needs.items() if need <= room), default=0)
     high = min((batch for batch in needs if batch > low), default=0)
     if high == low + 1:
         return None
+    if low and high:
+        left, over = (room - needs[low]) / 2 ** max(missed - 1, 0), needs[high] - room
+        return min(max(low + int((high - low) * left / (left + over)), low + 1), high - 1)
     batches = sorted(needs)
-    place = sum(batch <= low for batch in batches) - 1
-    one, other = batches[min(max(place, 0), len(batches) - 2) :][:2]
+    one, other = batches[-2:] if low else batches[:2]
     growth = (needs[other] - needs[one]) / (other - one)
     foreseen = one + int((room - needs[one]) // growth) if growth > 0 else 2 * low
     if high:
-        return min(max(foreseen, low + 1), high - 1)
+        return min(max(foreseen, 1), high - 1)
     return foreseen if foreseen > low else None
 
 

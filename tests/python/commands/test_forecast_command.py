@@ -171,19 +171,25 @@ def test_the_next_batch_is_where_the_line_of_the_nearest_two_ends(
     assert next_batch(needs, room) == batch
 
 
-@pytest.mark.parametrize("room", [5, 45, 100, 333, 12345])
+@pytest.mark.parametrize("room", [5, 45, 100, 333, 12345, 10**6])
 def test_the_search_ends_at_the_largest_that_fits(room: int) -> None:
-    """Where need grows in steps of several batches, as with segments."""
-    needs = {batch: 10 * batch + 35 * (batch // 7) for batch in (8, 16)}
-    for _ in range(30):
-        batch = next_batch(needs, room)
+    """Where need bends, and grows in steps of several batches, as with segments."""
+
+    def need(batch: int) -> int:
+        return 10 * batch + batch * batch // 500 + 35 * (batch // 7)
+
+    needs = {8: need(8), 16: need(16)}
+    missed = 0
+    for _ in range(25):
+        batch = next_batch(needs, room, missed)
         if batch is None:
             break
         assert batch not in needs
-        needs[batch] = 10 * batch + 35 * (batch // 7)
+        needs[batch] = need(batch)
+        missed = missed + 1 if needs[batch] > room else 0
+    assert batch is None
     low = max((batch for batch, need in needs.items() if need <= room), default=0)
-    assert 10 * (low + 1) + 35 * ((low + 1) // 7) > room or low + 1 not in needs
-    assert low == max(each for each in range(2000) if 10 * each + 35 * (each // 7) <= room)
+    assert low == max(each for each in range(50_000) if need(each) <= room)
 
 
 @pytest.fixture
