@@ -21,6 +21,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from gmlake.standin.devices import DEFAULT
 from gmlake.standin.forecasts import Forecast, forecast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -31,8 +32,8 @@ MEASURED: Final = ("forecast_programs_h100", "forecast_compiled_h100")
 WAYS: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 """By the name of a policy: what gpu/forecasts.py calls it."""
 
-RANKS: Final = "forecast_ranks_h100"
-"""One rank of two, on two such devices."""
+RANKS: Final = "forecast_ranks"
+"""Of one rank of two, on two H200."""
 
 Figures = dict[str, Any]
 
@@ -110,7 +111,7 @@ def show(programs: dict[str, Figures]) -> None:
 
 def main() -> int:
     """Forecast each program, print the errors, and keep them with --write."""
-    took, wanted, device = measured()
+    took, wanted, measured_on = measured()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(took)}")
     parser.add_argument("--write", action="store_true", help="keep it as forecast_errors.json")
@@ -123,12 +124,13 @@ def main() -> int:
         folder = machine.ROOT / "benchmarks" / "forecast"
         path = folder / ("fsdp2.py" if name == "fsdp2" else f"programs/{name}.py")
         began = time.monotonic()
-        told = compare(forecast([str(path)], ranks=2 if name == "fsdp2" else 1), took[name])
+        device, ranks = ("h200", 2) if name == "fsdp2" else (DEFAULT, 1)
+        told = compare(forecast([str(path)], device, ranks=ranks), took[name])
         programs[name] = told | {"seconds": round(time.monotonic() - began, 1)}
         print(f"{name}: {programs[name]['seconds']} s", flush=True)
     show(programs)
     if options.write:
-        figures = {"versions": wanted, "measured": [*MEASURED, RANKS], "device": device}
+        figures = {"versions": wanted, "measured": [*MEASURED, RANKS], "device": measured_on}
         figures["programs"] = programs
         print(machine.write("forecast_errors", figures, gpu="none: the stand-in GPU"))
     return 0

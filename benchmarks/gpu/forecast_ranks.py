@@ -23,7 +23,6 @@ import torch
 import machine
 from gpu import forecasts, forked
 
-NAME = "NVIDIA H100 80GB HBM3"
 PROGRAM = machine.ROOT / "benchmarks" / "forecast" / "fsdp2.py"
 
 
@@ -33,7 +32,7 @@ def keep(folder: Path) -> None:
     for path in sorted(folder.glob("*-*.json")):
         ranks.setdefault(path.stem.rpartition("-")[0], []).append(json.loads(path.read_text()))
     figures = {"program": PROGRAM.name, "versions": forked.versions(), "ranks": ranks}
-    print(machine.write("forecast_ranks_h100", figures, gpu=f"2 of {NAME}"))
+    print(machine.write("forecast_ranks", figures, gpu=f"2 x {torch.cuda.get_device_name()}"))
 
 
 def main() -> None:
