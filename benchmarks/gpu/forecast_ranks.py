@@ -42,6 +42,8 @@ def main() -> None:
         keep(folder)
         return
     rank = int(os.environ["RANK"])
+    # Before CUDA starts, at which PyTorch reads it.
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = forecasts.ALLOCATORS[allocator]
     cache = folder / f"cache-{rank}"
     cache.mkdir(parents=True, exist_ok=True)
     total = torch.cuda.get_device_properties(int(os.environ["LOCAL_RANK"])).total_memory
