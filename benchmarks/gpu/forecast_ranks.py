@@ -22,6 +22,7 @@ import torch
 
 import machine
 from gpu import forecasts, forked
+from gpu.settings import ALLOCATORS
 
 PROGRAM = machine.ROOT / "benchmarks" / "forecast" / "fsdp2.py"
 
@@ -43,7 +44,7 @@ def main() -> None:
         return
     rank = int(os.environ["RANK"])
     # Before CUDA starts, at which PyTorch reads it.
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = forecasts.ALLOCATORS[allocator]
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]
     cache = folder / f"cache-{rank}"
     cache.mkdir(parents=True, exist_ok=True)
     total = torch.cuda.get_device_properties(int(os.environ["LOCAL_RANK"])).total_memory
