@@ -153,9 +153,9 @@ adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5
 	@$(BIN)/python csrc/torch/native/build.py build/adapters/$(shell uname -m)
 
 # Python 3.10 has no stable interface that is enough, so it gets wheels of its own where it is named:
-# WHEEL_PYTHONS=python3.10
-wheels: $(VENV)/.wheels ## Wheels for x86-64 and 64-bit Arm, into dist/
-	@$(BIN)/python .ci/wheels.py dist $(WHEEL_PYTHONS)
+# WHEEL_PYTHONS=python3.10. The stand-in GPU in them is built against the headers beside its PyTorch.
+wheels: $(VENV)/.wheels $(STANDIN)/.ready ## Wheels for x86-64 and 64-bit Arm, into dist/
+	@$(BIN)/python .ci/wheels.py dist $(STANDIN_SITE) $(WHEEL_PYTHONS)
 
 TESTED_PYTHONS ?= $(PYTHON)
 WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet
