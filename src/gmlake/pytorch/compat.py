@@ -21,8 +21,8 @@ _C: Final[Any] = torch._C
 PARTS: Final[dict[str, str]] = {
     "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",
     "cuda._lazy_call": "`gmlake run` cannot warn when CUDA starts",
-    "cuda.memory._record_memory_history": "on_oom has no lines",
-    "cuda.memory._snapshot": "on_oom writes nothing",
+    "cuda.memory._record_memory_history": "on_oom has no lines, run --record fails",
+    "cuda.memory._snapshot": "on_oom and run --record write nothing",
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
     "_C._cuda_getCurrentRawStream": "an elastic tensor knows no streams",
@@ -153,9 +153,14 @@ def is_recording_history() -> bool:
     return bool(_C._cuda_isHistoryEnabled())
 
 
-def record_history(most_events: int) -> None:
-    """Make PyTorch keep the last memory events, with the Python lines that made the requests."""
-    torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
+def record_history(most_events: int, *, with_frees: bool = True) -> None:
+    """Make PyTorch keep the last memory events, with the Python lines that made the requests.
+
+    with_frees: also the lines that freed them; some checkpointing breaks while these are taken.
+    """
+    torch.cuda.memory._record_memory_history(
+        context="all" if with_frees else "alloc", stacks="python", max_entries=most_events
+    )
 
 
 def stop_history() -> None:
