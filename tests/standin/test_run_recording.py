@@ -68,6 +68,19 @@ def test_a_whole_script_is_recorded_without_a_gpu(script: Path) -> None:
     assert any(frame.startswith("hold  ") for frame in frames)
 
 
+def test_what_frees_memory_is_not_looked_for(script: Path) -> None:
+    """Some checkpointing breaks while that is done: a free has the line of its request."""
+    file = script.with_name("memory.pickle")
+    assert without_gpu("--record", file, script).returncode == 3
+    seen = Snapshot.load(file)[0]
+    asked, freed = (
+        set(seen.event_sites[seen.events["kind"] == kind].tolist())
+        for kind in (Kind.ALLOC, Kind.FREE_REQUESTED)
+    )
+    assert freed
+    assert freed <= asked
+
+
 def test_what_is_printed_and_the_recording_say_that_no_gpu_was_there(script: Path) -> None:
     file = script.with_name("memory.pickle")
     done = without_gpu("--record", file, script)

@@ -156,7 +156,7 @@ def is_recording_history() -> bool:
 def record_history(most_events: int, *, with_frees: bool = True) -> None:
     """Make PyTorch keep the last memory events, with the Python lines that made the requests.
 
-    with_frees: also the lines that freed them; some checkpointing breaks while these are taken.
+    with_frees: also the lines that free memory; some checkpointing breaks while these are taken.
     """
     torch.cuda.memory._record_memory_history(
         context="all" if with_frees else "alloc", stacks="python", max_entries=most_events

@@ -8,7 +8,6 @@ The file is PyTorch's snapshot with its history, so that every tool for snapshot
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 def record_to(path: str) -> None:
     """Record from the start of CUDA on, and write a file as this process exits."""
     compat.when_cuda_starts(_begin)
-    atexit.register(_write, path, os.getpid())
+    atexit.register(_write, path)
 
 
 def _begin() -> None:
@@ -33,9 +32,9 @@ def _begin() -> None:
         compat.record_history(sys.maxsize, with_frees=False)
 
 
-def _write(wanted: str, process: int) -> None:
-    """Write the file and say where it is; nothing in a forked child, or where CUDA never began."""
-    if os.getpid() != process or not torch.cuda.is_initialized():
+def _write(wanted: str) -> None:
+    """Write the file and say where it is; nothing where CUDA never began, as in a forked child."""
+    if not torch.cuda.is_initialized():
         return
     try:
         document = compat.memory_snapshot()
