@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.errors import Error, GmlakeWarning
-from gmlake.pytorch import compat, device, lakes, notices, run_recording, session
+from gmlake.pytorch import compat, device, lakes, notices, session
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def activate() -> None:
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())
     if wanted := os.environ.get("GMLAKE_RECORD"):
+        from gmlake.pytorch import run_recording
+
         run_recording.record_to(wanted)
     try:
         _enable_quietly()
