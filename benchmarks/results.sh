@@ -8,7 +8,7 @@
 # a result names its commit. A part that fails does not stop the others; the exit status says whether
 # one did. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
-# MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for `forecast_errors`
+# MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for the parts of forecast
 # LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py).
 # TRACES may name more files for the parts `utilization` and `planner`.
 set -u
@@ -32,7 +32,8 @@ part() {
 }
 
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
-    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors inferred
+    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
+    forecast_fake_tensors inferred
     planned_steps wavelet overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
@@ -72,6 +73,10 @@ for wanted in "$@"; do
     forecast_errors)
         part forecast_errors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
             benchmarks/forecast/compare.py --write
+        ;;
+    forecast_fake_tensors)
+        part forecast_fake_tensors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
+            benchmarks/forecast/fake_tensors.py --write
         ;;
     diagnosed_mistakes)
         part diagnosed_mistakes "$STANDIN" -m tests.standin --capacity 80GiB \

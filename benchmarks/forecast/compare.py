@@ -21,6 +21,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from gmlake.standin.devices import DEFAULT
 from gmlake.standin.forecasts import Forecast, forecast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -31,6 +32,9 @@ MEASURED: Final = ("forecast_programs_h100", "forecast_compiled_h100")
 WAYS: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 """By the name of a policy: what gpu/forecasts.py calls it."""
 
+RANKS: Final = "forecast_ranks"
+"""Of one rank of two, on two H200."""
+
 Figures = dict[str, Any]
 
 
@@ -38,6 +42,8 @@ def measured() -> tuple[dict[str, Figures], dict[str, str], str]:
     """Return what each program took, with which packages, and the device and its driver."""
     files = [json.loads((machine.RESULTS / f"{name}.json").read_text()) for name in MEASURED]
     programs = {name: told for file in files for name, told in file["programs"].items()}
+    ranks = json.loads((machine.RESULTS / f"{RANKS}.json").read_text())["ranks"]
+    programs["fsdp2"] = {way: told[0] for way, told in ranks.items()}
     device = files[0]["device"]
     return programs, files[0]["versions"], f"{device['device']}, driver {device['driver']}"
 
@@ -105,7 +111,7 @@ def show(programs: dict[str, Figures]) -> None:
 
 def main() -> int:
     """Forecast each program, print the errors, and keep them with --write."""
-    took, wanted, device = measured()
+    took, wanted, measured_on = measured()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(took)}")
     parser.add_argument("--write", action="store_true", help="keep it as forecast_errors.json")
@@ -115,14 +121,16 @@ def main() -> int:
         return 2
     programs: dict[str, Figures] = {}
     for name in options.programs or sorted(took):
-        path = machine.ROOT / "benchmarks" / "forecast" / "programs" / f"{name}.py"
+        folder = machine.ROOT / "benchmarks" / "forecast"
+        path = folder / ("fsdp2.py" if name == "fsdp2" else f"programs/{name}.py")
         began = time.monotonic()
-        told = compare(forecast([str(path)]), took[name])
+        device, ranks = ("h200", 2) if name == "fsdp2" else (DEFAULT, 1)
+        told = compare(forecast([str(path)], device, ranks=ranks), took[name])
         programs[name] = told | {"seconds": round(time.monotonic() - began, 1)}
         print(f"{name}: {programs[name]['seconds']} s", flush=True)
     show(programs)
     if options.write:
-        figures = {"versions": wanted, "measured": [*MEASURED], "device": device}
+        figures = {"versions": wanted, "measured": [*MEASURED, RANKS], "device": measured_on}
         figures["programs"] = programs
         print(machine.write("forecast_errors", figures, gpu="none: the stand-in GPU"))
     return 0

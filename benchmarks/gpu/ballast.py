@@ -97,7 +97,13 @@ def main() -> None:
                     if options.output:
                         options.output.write_text(json.dumps(figures))
     if options.write:
-        print(machine.write("forecast_largest_h100", figures, gpu="NVIDIA H100 80GB HBM3"))
+        device = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        print(machine.write("forecast_largest", figures, gpu=device.stdout.strip()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """What each rank of forecast/fsdp2.py takes on its GPU, under one allocator; torchrun starts it.
 
     PYTHONPATH=benchmarks torchrun --nproc-per-node 2 -m gpu.forecast_ranks ALLOCATOR FOLDER
+    PYTHONPATH=benchmarks python -m gpu.forecast_ranks --write FOLDER
 
-ALLOCATOR is default, expandable or gmlake. Each rank writes FOLDER/ALLOCATOR-RANK.json, in bytes.
+ALLOCATOR is default, expandable or gmlake. Each rank writes FOLDER/ALLOCATOR-RANK.json, in bytes;
+the second command keeps them as a result.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -14,19 +16,35 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import machine
-from gpu import forecasts
+from gpu import forecasts, forked
+from gpu.settings import ALLOCATORS
 
 PROGRAM = machine.ROOT / "benchmarks" / "forecast" / "fsdp2.py"
 
 
+def keep(folder: Path) -> None:
+    """Write what all ranks took as one result."""
+    ranks: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*-*.json")):
+        ranks.setdefault(path.stem.rpartition("-")[0], []).append(json.loads(path.read_text()))
+    figures = {"program": PROGRAM.name, "versions": forked.versions(), "ranks": ranks}
+    print(machine.write("forecast_ranks", figures, gpu=f"2 x {torch.cuda.get_device_name()}"))
+
+
 def main() -> None:
-    """Run the program in this rank."""
+    """Run the program in this rank, or keep what all ranks took."""
     allocator, folder = sys.argv[1], Path(sys.argv[2])
+    if allocator == "--write":
+        keep(folder)
+        return
     rank = int(os.environ["RANK"])
+    # Before CUDA starts, at which PyTorch reads it.
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]
     cache = folder / f"cache-{rank}"
     cache.mkdir(parents=True, exist_ok=True)
     total = torch.cuda.get_device_properties(int(os.environ["LOCAL_RANK"])).total_memory

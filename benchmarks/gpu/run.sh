@@ -3,12 +3,14 @@
 # under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams,
 # steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch with CUDA, gmlake
 # importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `features` and `howtos`
-# need transformers, the last also accelerate, lightning and peft; `forecasts` needs torchvision and transformers.
+# need transformers, the last also accelerate, lightning and peft; the parts of forecasts need torchvision and
+# transformers.
 #
 #   benchmarks/gpu/run.sh [PART]...
 #
 # Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic,
-# graphs, forecasts and transports, which wants two GPUs; all of them unless named.
+# graphs, forecasts, forecast_ranks and transports, which want two GPUs, and forecast_largest, which wants LARGEST, a file
+# of forecast/largest.py; all but the last unless named.
 #
 # PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
 # the others; the exit status says whether one did.
@@ -40,7 +42,7 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs forecasts transports
+[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs forecasts forecast_ranks transports
 for wanted in "$@"; do
     case $wanted in
     tests)
@@ -90,11 +92,23 @@ for wanted in "$@"; do
         part forecasts "$PYTHON" -m gpu.forecasts --write
         part overheads "$PYTHON" -m gpu.overheads --write
         ;;
+    forecast_ranks)
+        folder=$(mktemp -d)
+        for allocator in default expandable gmlake; do
+            part "forecast-ranks-$allocator" "$PYTHON" -m torch.distributed.run --nproc-per-node 2 \
+                -m gpu.forecast_ranks "$allocator" "$folder"
+        done
+        part forecast-ranks "$PYTHON" -m gpu.forecast_ranks --write "$folder"
+        rm -r "$folder"
+        ;;
+    forecast_largest)
+        part forecast-largest "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write
+        ;;
     transports)
         part transports "$PYTHON" -m gpu.transports --write
         ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, forecasts, transports" >&2
+        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, forecasts, forecast_ranks, forecast_largest, transports" >&2
         exit 2
         ;;
     esac

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from html import escape
 from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
@@ -47,6 +48,10 @@ class Printed(ABC):
 
     def __str__(self) -> str:
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it, where it has no picture of its own."""
+        return f"<pre>{escape(as_text(self))}</pre>"
 
 
 def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:

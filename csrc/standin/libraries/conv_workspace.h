@@ -4,7 +4,7 @@
  * Tensor cores want channels last. Where a tensor has them elsewhere the engine turns it round in
  * its workspace, so that is as large as the tensors; few channels are filled up to a multiple. The
  * rules were read off what cuDNN 9.19 asked for in 912 convolutions of seven networks
- * (benchmarks/gpu/workspaces.py); sums of parts of the gradient of a filter are left out. */
+ * (benchmarks/gpu/workspaces.py). */
 #ifndef GML_STANDIN_CONV_WORKSPACE_H
 #define GML_STANDIN_CONV_WORKSPACE_H
 

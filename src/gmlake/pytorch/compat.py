@@ -7,6 +7,7 @@ PARTS says for each what breaks without it, versions.SEEN which PyTorch versions
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -153,14 +154,12 @@ def is_recording_history() -> bool:
     return bool(_C._cuda_isHistoryEnabled())
 
 
-def record_history(most_events: int, *, with_frees: bool = True) -> None:
+def record_history(most_events: int = sys.maxsize, of: str = "all") -> None:
     """Make PyTorch keep the last memory events, with the Python lines that made the requests.
 
-    with_frees: also the lines that free memory; some checkpointing breaks while these are taken.
+    of: the events that get lines, as PyTorch's `context` names them.
     """
-    torch.cuda.memory._record_memory_history(
-        context="all" if with_frees else "alloc", stacks="python", max_entries=most_events
-    )
+    torch.cuda.memory._record_memory_history(context=of, stacks="python", max_entries=most_events)
 
 
 def stop_history() -> None:

@@ -8,7 +8,6 @@ The file is PyTorch's snapshot with its history, so that every tool for snapshot
 from __future__ import annotations
 
 import atexit
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,7 +28,9 @@ def record_to(path: str) -> None:
 
 def _begin() -> None:
     if not compat.is_recording_history():
-        compat.record_history(sys.maxsize, with_frees=False)
+        compat.record_history(
+            of="alloc"
+        )  # some checkpointing breaks while lines of frees are taken
 
 
 def _write(wanted: str) -> None:

@@ -25,6 +25,7 @@ _MOST_OWNERS: Final = 8
 _MOST_COUNTED: Final = 1 << 20
 _MOST_LOOKS: Final = 8
 BEFORE_RECORDING: Final = "before the recording"
+UNKNOWN_LINE: Final = "an unknown line"
 _PLURALS: Final = {
     CATEGORIES.index("parameter"): "parameters",
     CATEGORIES.index("gradient"): "gradients",
@@ -107,7 +108,7 @@ class Owners:
 
     def name(self, owner: int) -> str:
         """Return the owner in words, even if it is unknown."""
-        return self.names[owner] or "an unknown line"
+        return self.names[owner] or UNKNOWN_LINE
 
 
 def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str, Integers]]:

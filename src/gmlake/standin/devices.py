@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gmlake.units import parse_size
+from gmlake.units import format_size, parse_size
 
 MIB: Final = 1 << 20
 
@@ -41,11 +41,15 @@ DEVICES: Final = {
 
 DEFAULT: Final = "h100-80gb"
 
+_LEAST_BYTES: Final = 512 * MIB
+_MOST_BYTES: Final = 1 << 42
+
 
 def device_of(name: str) -> Device:
     """Return a device by name, or one with the memory that a size such as 40GiB says.
 
-    The latter is otherwise the default device. Raises ValueError for what is neither.
+    The latter is otherwise the default device. Raises ValueError for what is neither, and for a
+    size that no GPU has.
     """
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in DEVICES:
@@ -56,5 +60,10 @@ def device_of(name: str) -> Device:
         raise ValueError(
             f"no device is called {name!r}; there are {', '.join(DEVICES)}, or give a size as 40GiB"
         ) from None
+    if not _LEAST_BYTES <= memory_bytes <= _MOST_BYTES:
+        raise ValueError(
+            f"a device of {name}: from {format_size(_LEAST_BYTES)} to {format_size(_MOST_BYTES)} "
+            "are possible"
+        )
     like = DEVICES[DEFAULT]
     return Device(f"a GPU of {name}", memory_bytes, like.capability, like.multiprocessors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import write_page
 from gmlake.printable import printable
 from gmlake.snapshots.whole import report_of
+from gmlake.standin.batches import NO_SEARCH
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
-from gmlake.standin.forecasts import MOST_STEPS, Forecast, ForecastError, forecast
+from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
+from gmlake.standin.runs import ForecastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +29,8 @@ _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
 _EPILOG: Final = (
     "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
     "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "
-    "enough memory with one of the allocators, 1 if not, 2 for a wrong option or a script that "
-    "could not be forecast."
+    "enough memory with one of the allocators, 1 if not, 2 for a wrong option, a script that "
+    "could not be forecast, or a file that could not be written."
 )
 
 
@@ -38,6 +41,8 @@ class ForecastCommand(common.Command):
         """Add the command's options."""
         parser.usage = _USAGE
         parser.epilog = _EPILOG
+        # As in `--batch --batch-size=4`: argparse asks this what may be a value all the same.
+        vars(parser)["_negative_number_matcher"] = re.compile(r"-[\w-]*=\d[\d,]*$|-\.?\d")
         add = parser.add_argument
         add(
             "--device",
@@ -56,10 +61,18 @@ class ForecastCommand(common.Command):
             "--batch",
             metavar="NAME=A[,B]",
             help="an option of the script or an environment variable that sets its batch, and "
-            "the values to run: find the largest that fits (an option as --batch-size is found)",
+            "the values to run: find the largest that fits (an option as --batch-size is found; "
+            f"{NO_SEARCH}: find none)",
         )
         add("--ranks", type=int, default=1, metavar="N", help="processes of the job (1)")
         add("--rank", type=int, default=0, metavar="N", help="which of them to run (0)")
+        add(
+            "--timeout",
+            type=float,
+            default=MOST_SECONDS,
+            metavar="SECONDS",
+            help="what a run may take at most (%(default)s)",
+        )
         add("--page", metavar="FILE", help="draw the memory of the run as one HTML page")
         add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
@@ -88,7 +101,7 @@ class ForecastCommand(common.Command):
             _keep(found, args)
         except OSError as error:
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
-            return common.CANNOT_WRITE
+            return common.BAD_INPUT  # 1 says that the script does not fit
         return 0 if found.fits else common.DOES_NOT_FIT
 
 
@@ -153,6 +166,7 @@ def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
             batch=args.batch,
             ranks=args.ranks,
             rank=args.rank,
+            timeout=args.timeout,
             is_shown=args.show_output,
             progress=show if is_shown else None,
         )

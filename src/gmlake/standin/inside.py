@@ -16,8 +16,9 @@ import sys
 import threading
 import traceback
 from collections import Counter
+from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -45,6 +46,7 @@ class _Watch:
         self._steps: list[tuple[int, int]] = []  # requests and bytes of each, all devices together
         self._total = (0, 0)
         self._error: list[str] = []
+        self._thread_errors: list[list[str]] = []
         self._is_written = False
         self._lock = threading.Lock()
 
@@ -55,18 +57,41 @@ class _Watch:
         atexit.register(self.write, "the program ended")
         self._previous = sys.excepthook
         sys.excepthook = self._failed
+        self._previous_of_threads = threading.excepthook
+        threading.excepthook = self._thread_failed
+        os.register_at_fork(after_in_child=self._forked)
+        register_after_fork(self, _Watch._write_at_the_end)
         answers.install()
         ranks.install()
 
     def _record(self) -> None:
         # Frames of frees are not asked for: some checkpointing breaks while they are taken.
-        torch.cuda.memory._record_memory_history(context="alloc", stacks="python")  # noqa: SLF001
+        compat.record_history(of="alloc")
+
+    def _forked(self) -> None:
+        """Start anew in a child that has not exec'd; its parent's CUDA is none of its own."""
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._steps, self._total, self._is_written = [], (0, 0), False
+
+    def _write_at_the_end(self) -> None:
+        """Write where a process of multiprocessing ends, which runs no other handlers."""
+        Finalize(self, self.write, args=("the program ended",), exitpriority=0)
 
     def _failed(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         self._error = traceback.format_exception(kind, error, trace)
         self._previous(kind, error, trace)
+
+    def _thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_value is not None:
+            self._thread_errors.append(
+                traceback.format_exception(
+                    arguments.exc_type, arguments.exc_value, arguments.exc_traceback
+                )
+            )
+        self._previous_of_threads(arguments)
 
     def _stepped(self, *_: object) -> None:
         """Note what a step asked for, and end the program once the last steps are alike."""
@@ -98,6 +123,7 @@ class _Watch:
                 "why": why,
                 "steps": len(self._steps),
                 "error": self._error,
+                "threads": self._thread_errors,
                 "rank": int(os.environ.get("RANK", "0")),
                 "world": int(os.environ.get("WORLD_SIZE", "1")),
                 "torch": torch.__version__,
@@ -105,9 +131,8 @@ class _Watch:
                 "calls": dict(control.calls()),
                 "answers": answers.given(),
             }
-            recorded: Any = torch.cuda.memory._snapshot()  # noqa: SLF001
             with (self._folder / f"{name}.pickle").open("wb") as file:
-                pickle.dump(recorded, file)
+                pickle.dump(compat.memory_snapshot(), file)
             # Written last: a reader looks for it first.
             (self._folder / f"{name}.json").write_text(json.dumps(known), encoding="utf-8")
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 
+from gmlake.standin import private
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,9 +30,6 @@ def install() -> bool:
     world = int(os.environ.get("GMLAKE_FORECAST_RANKS", "1"))
     if world < 2 or not dist.is_available():  # noqa: PLR2004
         return False
-    # Registers the backend "fake".
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
     rank = int(os.environ["RANK"])
     make: Callable[..., None] = dist.init_process_group
     make_group: Callable[..., Any] = dist.new_group
@@ -39,7 +38,7 @@ def install() -> bool:
     def init_process_group(*_: Any, **given: Any) -> None:
         """Make the group of all ranks, whatever backend is asked for."""
         timeout = {"timeout": given["timeout"]} if given.get("timeout") is not None else {}
-        make("fake", store=FakeStore(), world_size=world, rank=rank, **timeout)
+        make("fake", store=private.fake_store(), world_size=world, rank=rank, **timeout)
 
     @functools.wraps(make_group)
     def new_group(ranks: Sequence[int] | None = None, *_: Any, **given: Any) -> Any:
@@ -51,11 +50,7 @@ def install() -> bool:
     _put("new_group", new_group)
     for answer in (all_gather_object, broadcast_object_list, gather_object, scatter_object_list):
         _put(answer.__name__, answer)
-    modules: tuple[Any, ...] = (torch.distributed.utils, torch.nn.parallel.distributed)
-    for module in modules:
-        # Compares what the ranks sent each other, which is nothing.
-        if hasattr(module, "_verify_param_shape_across_processes"):
-            module._verify_param_shape_across_processes = _nothing
+    private.leave_shapes_unchecked()
     _answer_reducers()
     return True
 

@@ -11,6 +11,7 @@ import pytest
 
 from gmlake.commands import main
 from gmlake.standin import forecast_command, launcher
+from gmlake.standin.batches import next_batch
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEVICES, device_of
 from gmlake.standin.forecasts import Forecast, PolicyNeed
@@ -127,9 +128,9 @@ def test_cuda_takes_a_context_kernels_and_the_libraries_that_are_opened() -> Non
     calls = {"cublasCreate_v2": 3, "cudnnCreate": 1, "cusolverDnCreate": 0, "cufftCreate": 2}
     many = beyond(calls, world=2, is_checked=False)
     assert many.libraries_bytes == (146 + 2 + 8) * MIB
-    assert many.communication_bytes == 496 * MIB
-    assert many.error_bytes == 300 * MIB
-    assert many.total_bytes == (527 + 94 + 146 + 2 + 8 + 496) * MIB
+    assert many.communication_bytes == 850 * MIB
+    assert many.error_bytes == (300 + 600) * MIB
+    assert many.total_bytes == (527 + 94 + 146 + 2 + 8 + 850) * MIB
 
 
 def test_a_device_has_a_name_in_any_spelling_or_is_a_size() -> None:
@@ -138,6 +139,57 @@ def test_a_device_has_a_name_in_any_spelling_or_is_a_size() -> None:
     assert (sized.memory_bytes, sized.is_checked) == (24 << 30, False)
     with pytest.raises(ValueError, match="no device is called 'tpu'; there are a100-40gb, "):
         device_of("tpu")
+
+
+@pytest.mark.parametrize("size", ["0", "10KiB", "511MiB", "5TiB", "80000GB"])
+def test_a_size_that_no_gpu_has_is_refused(size: str) -> None:
+    with pytest.raises(ValueError, match=f"a device of {size}: from 512 MiB to 4.00 TiB are"):
+        device_of(size)
+
+
+# ---- which batch to run next
+
+
+@pytest.mark.parametrize(
+    ("needs", "room", "batch"),
+    [
+        ({4: 40, 8: 80}, 125, 12),  # on the line
+        ({4: 40, 8: 80}, 85, None),  # one more is too much by the line
+        ({4: 40, 8: 80, 12: 130}, 125, 11),  # between one that fits and one that does not
+        ({4: 40, 8: 80, 11: 126, 12: 130}, 125, 10),
+        ({4: 40, 8: 80, 10: 100, 11: 126}, 125, None),
+        ({8: 80, 16: 160}, 45, 4),  # none was small enough
+        ({8: 80, 16: 160}, 5, 1),
+        ({1: 50, 8: 80, 16: 160}, 45, None),
+        ({8: 80, 16: 80}, 100, 32),  # no line to be seen
+        ({8: 120, 16: 110}, 100, 1),
+    ],
+)
+def test_the_next_batch_is_where_the_line_of_the_nearest_two_ends(
+    needs: dict[int, int], room: int, batch: int | None
+) -> None:
+    assert next_batch(needs, room) == batch
+
+
+@pytest.mark.parametrize("room", [5, 45, 100, 333, 12345, 10**6])
+def test_the_search_ends_at_the_largest_that_fits(room: int) -> None:
+    """Where need bends, and grows in steps of several batches, as with segments."""
+
+    def need(batch: int) -> int:
+        return 10 * batch + batch * batch // 500 + 35 * (batch // 7)
+
+    needs = {8: need(8), 16: need(16)}
+    missed = 0
+    for _ in range(25):
+        batch = next_batch(needs, room, missed)
+        if batch is None:
+            break
+        assert batch not in needs
+        needs[batch] = need(batch)
+        missed = missed + 1 if needs[batch] > room else 0
+    assert batch is None
+    low = max((batch for batch, need in needs.items() if need <= room), default=0)
+    assert low == max(each for each in range(50_000) if need(each) <= room)
 
 
 @pytest.fixture
@@ -156,6 +208,8 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         asked.update(options, program=program, device=device)
         return found
 
+    asked["answer"] = found
+
     monkeypatch.setattr(forecast_command, "forecast", forecast)
     return asked
 
@@ -173,6 +227,22 @@ def test_options_before_the_script_are_ours_and_those_after_it_its_own(
     assert capsys.readouterr().out.startswith("peak 1.00 MiB live; needs 700 MiB with PyTorch's")
     assert main(["forecast", "-m", "package.train", "--lr", "1"]) == 0
     assert answered["program"] == ["-m", "package.train", "--lr", "1"]
+
+
+def test_a_batch_may_begin_with_dashes(answered: dict[str, Any], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    for words in (["--batch", "--batch-size=4,8"], ["--batch=--batch-size=4,8"]):
+        assert main(["forecast", *words, str(script), "--batch-size=2"]) == 0
+        assert answered["batch"] == "--batch-size=4,8"
+        assert answered["program"] == [str(script), "--batch-size=2"]
+    assert main(["forecast", "--batch", "-b=4", "--timeout", "60", str(script)]) == 0
+    assert (answered["batch"], answered["timeout"]) == ("-b=4", 60)
+
+
+def test_a_notebook_shows_the_answer(answered: dict[str, Any]) -> None:
+    shown = answered["answer"]._repr_html_()
+    assert shown.startswith("<pre>peak 1.00 MiB live; needs 700 MiB with PyTorch&#x27;s default")
 
 
 def test_the_page_and_the_recording_are_written(answered: dict[str, Any], tmp_path: Path) -> None:

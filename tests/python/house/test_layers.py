@@ -300,7 +300,7 @@ def hidden_imports(tree: ast.Module) -> set[str]:
             called = ast.unparse(node.func).rpartition(".")
             is_import = called[2] in ("import_module", "__import__")
             if is_import or called[0] == "sys.modules":
-                name = node.args[0]
+                name = node.args[0] if node.args else None
                 if isinstance(name, ast.Constant):
                     found.add(str(name.value))
                 elif is_import:

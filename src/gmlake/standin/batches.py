@@ -1,0 +1,197 @@
+"""Finds the largest batch of a script that fits: two are recorded, others foreseen and then run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gmlake.fitting import GRANULE_BYTES, fit
+from gmlake.standin.runs import ForecastError, option_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gmlake.standin.runs import Run, Runner
+
+_OPTIONS: Final = (
+    *("--batch", "--batch-size", "--batch_size", "--micro-batch-size", "--micro_batch_size"),
+    *("--per_device_train_batch_size", "--per-device-train-batch-size", "-b"),
+)
+"""Options of scripts that say their batch, as most are called."""
+
+NO_SEARCH: Final = "none"
+
+_MOST_RUNS: Final = 5
+"""To find the largest batch of one policy, beside the two that are recorded."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where the script takes its batch from, and what was run with.
+
+    name: an option of the script, or an environment variable. given: of the forecast itself.
+    recorded: the two from which the others were foreseen. confirmed: those that were run, too.
+    """
+
+    name: str
+    given: int
+    recorded: tuple[int, ...] = ()
+    confirmed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What sets the batch of a script, and the two values to record.
+
+    is_given: by the caller, with the values; else by the script's own arguments.
+    """
+
+    name: str
+    values: tuple[int, int]
+    is_given: bool
+
+
+def choose(given: str | None, program: Sequence[str]) -> Choice | None:
+    """Return what sets the batch; None if that is not known, or not wanted.
+
+    given: as forecast() takes it. Raises ValueError.
+    """
+    if given == NO_SEARCH:
+        return None
+    if given is None:
+        for name in _OPTIONS:
+            value = option_of(program, name)
+            if value is not None and value.isdigit() and int(value):
+                return Choice(name, (int(value), 2 * int(value)), is_given=False)
+        return None
+    name, _, text = given.partition("=")
+    numbers = text.split(",")
+    if not name or not all(each.isdigit() and int(each) for each in numbers) or len(numbers) > 2:  # noqa: PLR2004
+        raise ValueError(f"{given!r} is not NAME=A or NAME=A,B, as --batch-size=8,16 or BATCH=8")
+    if not name.startswith("-") and option_of(program, f"--{name}") is not None:
+        name = f"--{name}"
+    first = int(numbers[0])
+    second = int(numbers[1]) if len(numbers) > 1 else 2 * first
+    if first == second:
+        raise ValueError(f"{given!r}: two different batches are needed")
+    return Choice(name, (first, second), is_given=True)
+
+
+class Search:
+    """The largest batch of a script, for each policy."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        choice: Choice,
+        room_bytes: int,
+        longest_seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """room_bytes: what PyTorch may have. longest_seconds: of one run. say: tells of each."""
+        self.notes: list[str] = []
+        self._runner = runner
+        self._choice = choice
+        self._room = room_bytes
+        self._longest_seconds = longest_seconds
+        self._say = say
+        self._policies: list[str] = []
+        self._runs: dict[int, dict[str, int]] = {}  # by batch: bytes that each policy needs
+
+    @property
+    def batch(self) -> Batch:
+        """What was run."""
+        recorded = self._choice.values
+        confirmed = tuple(sorted(set(self._runs) - set(recorded)))
+        return Batch(self._choice.name, recorded[0], recorded, confirmed)
+
+    def find(self, first: Run, needs: Mapping[str, int]) -> dict[str, int] | None:
+        """Foresee the largest batch for each policy, and run it; None if there is nothing to go by.
+
+        first: the run with the first batch. needs: bytes that each policy needs for it.
+        """
+        name, values = self._choice.name, self._choice.values
+        self._policies = list(needs)
+        try:
+            second = self._run(values[1])
+        except ForecastError as error:
+            self.notes.append(
+                f"the largest {name} is not known: with {values[1]:,}, {error.reason}"
+            )
+            return None
+        self._say("extrapolating")
+        room = max(self._room, GRANULE_BYTES)
+        report = fit([first.trace, second.trace], room, values, self._policies)
+        self._runs[values[0]] = dict(needs)
+        self._runs[values[1]] = smallest_of(second, self._policies)
+        if report.why_line:
+            self.notes.append(f"other batches are extrapolated roughly: {report.why_line}")
+        return {one.policy: self._confirmed(one.policy, one.batch) for one in report.largest}
+
+    def _run(self, batch: int) -> Run:
+        """Run the script with a batch. Raises ForecastError."""
+        self._say(f"running {self._runner.title} with {self._choice.name} {batch:,}")
+        return self._runner.run(self._longest_seconds, (self._choice.name, batch))
+
+    def _confirmed(self, policy: str, foreseen: int) -> int:
+        """Return the largest batch that was run and fits, or the one foreseen where none ran."""
+        name = self._choice.name
+        batch: int | None = foreseen or min(self._runs)
+        runs = missed = 0
+        while batch is not None:
+            if batch not in self._runs:
+                if runs == _MOST_RUNS:
+                    low = self._largest(policy)
+                    self._note(f"a {name} above {low:,} may fit, too: the search ended there")
+                    return low
+                runs += 1
+                try:
+                    self._runs[batch] = smallest_of(self._run(batch), self._policies)
+                except ForecastError as error:
+                    self._note(f"the largest {name} is foreseen, not run: {error.reason}")
+                    return batch
+            missed = missed + 1 if self._runs[batch][policy] > self._room else 0
+            batch = next_batch(self._needs(policy), self._room, missed)
+        return self._largest(policy)
+
+    def _needs(self, policy: str) -> dict[int, int]:
+        return {batch: needs[policy] for batch, needs in self._runs.items()}
+
+    def _largest(self, policy: str) -> int:
+        """Return the largest that was run and fits; 0 if none does."""
+        fitting = (batch for batch, need in self._needs(policy).items() if need <= self._room)
+        return max(fitting, default=0)
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def next_batch(needs: Mapping[int, int], room: int, missed: int = 0) -> int | None:
+    """Return the batch to run next; None if the largest that fits is among those that were.
+
+    needs: bytes by batch, of two batches or more. missed: how many runs in a row did not fit. A
+    line through the nearest two tells where the room ends. Where none was too large and the line
+    says that one more is, that is believed. Between one that fits and one that does not, this is
+    the Illinois variant of the false position: each miss goes about twice as far as the one before.
+    """
+    low = max((batch for batch, need in needs.items() if need <= room), default=0)
+    high = min((batch for batch in needs if batch > low), default=0)
+    if high == low + 1:
+        return None
+    if low and high:
+        left, over = (room - needs[low]) / 2 ** max(missed - 1, 0), needs[high] - room
+        return min(max(low + int((high - low) * left / (left + over)), low + 1), high - 1)
+    batches = sorted(needs)
+    one, other = batches[-2:] if low else batches[:2]
+    growth = (needs[other] - needs[one]) / (other - one)
+    foreseen = one + int((room - needs[one]) // growth) if growth > 0 else 2 * low
+    if high:
+        return min(max(foreseen, 1), high - 1)
+    return foreseen if foreseen > low else None
+
+
+def smallest_of(run: Run, policies: Sequence[str]) -> dict[str, int]:
+    """Return the bytes that each policy needs to serve a run."""
+    report = fit(run.trace, policies=policies)
+    return {need.policy: need.smallest_bytes for need in report.needs}

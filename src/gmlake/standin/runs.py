@@ -1,0 +1,256 @@
+"""Runs a script on the stand-in GPU, and reads what it recorded there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gmlake.errors import Error
+from gmlake.pytorch.session_settings import with_startup
+from gmlake.snapshots.opening import load_traces
+from gmlake.snapshots.whole import Snapshot
+from gmlake.standin import launcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gmlake.standin.devices import Device
+    from gmlake.trace import Trace
+
+_SERVED_BYTES: Final = 1 << 45
+"""What the stand-in hands out, so that a script runs that needs more than the device has."""
+
+_MOST_DEVICES: Final = 8
+"""Of one host, as most have them."""
+
+_SETTINGS: Final = ("GMLAKE_STANDIN_", "GMLAKE_FORECAST")
+"""Variables of other runs on the stand-in, which a forecast does not take over."""
+
+_TAIL_LINES: Final = 20
+
+_ZEROS: Final = (
+    "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
+    "needs a value, give it one while GMLAKE_FORECAST is in the environment"
+)
+_OF_A_JOB: Final = (
+    "The script is one process of a job: gmlake forecast --ranks N runs one of N, without torchrun "
+    "or another launcher"
+)
+_JOBS: Final = re.compile(r"\b(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b|\bNCCL\b")
+"""What the error of a script speaks of that misses the other processes of its job."""
+
+
+class ForecastError(Error):
+    """A script that cannot be forecast; the text says where it ended, and what to pass.
+
+    reason: the first part alone. output: the last lines that the script printed, where these say
+    more.
+    """
+
+    def __init__(self, reason: str, advice: str = "", output: Sequence[str] = ()) -> None:
+        super().__init__(f"{reason}. {advice}" if advice else reason)
+        self.reason = reason
+        self.output = tuple(output)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the script: its recording, the process that needed most of several."""
+
+    trace: Trace
+    snapshot: Snapshot
+    known: dict[str, Any]
+    processes: int
+
+
+class Runner:
+    """Runs the script on the stand-in, with one value of its batch or another."""
+
+    def __init__(
+        self,
+        program: list[str],
+        device: Device,
+        steps: int,
+        place: tuple[int, int],
+        *,
+        is_shown: bool,
+    ) -> None:
+        rank, ranks = place
+        if not program:
+            raise ValueError("which program? Name a script, or -m MODULE")
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank {rank} of {ranks}: ranks are counted from 0")
+        if steps < 1:
+            raise ValueError(f"{steps} steps: at least one is needed")
+        self.program = program
+        self._device = device
+        self._steps = steps
+        self._ranks = ranks
+        self._rank = rank
+        self._is_shown = is_shown
+
+    @property
+    def title(self) -> str:
+        """The script's own name."""
+        words = self.program[1:] if self.program[0] == "-m" else self.program
+        return Path(words[0]).name if words else self.program[0]
+
+    def run(self, longest_seconds: float, batch: tuple[str, int] | None = None) -> Run:
+        """Run it once, with a batch of its own: what sets it, and the value.
+
+        Raises ForecastError, also where it takes longer than it may.
+        """
+        program, variables = list(self.program), self._variables()
+        if batch is not None:
+            name, value = batch
+            if name.startswith("-"):
+                program = with_option(program, name, value)
+            else:
+                variables[name] = str(value)
+        with tempfile.TemporaryDirectory(prefix="gmlake-forecast-") as made:
+            folder = Path(made)
+            variables["GMLAKE_FORECAST"] = str(folder)
+            with (folder / "output").open("w+b") as output:
+                process = subprocess.Popen(  # noqa: S603 (the user's own program)
+                    [sys.executable, *program],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr if self._is_shown else output,
+                    stderr=None if self._is_shown else output,
+                    start_new_session=True,
+                )
+                try:
+                    code = process.wait(longest_seconds)
+                except subprocess.TimeoutExpired:
+                    raise ForecastError(
+                        f"{self.title} took longer than {longest_seconds:.0f} s",
+                        "--timeout SECONDS gives it more, and --show-output shows what it prints",
+                    ) from None
+                finally:
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        process.wait()
+                output.seek(0)
+                said = output.read().decode(errors="replace").splitlines()
+            return _read(folder, code, said, self.title, is_alone=self._ranks == 1)
+
+    def _variables(self) -> dict[str, str]:
+        devices = min(self._ranks, _MOST_DEVICES)
+        settings = {
+            "devices": str(devices),
+            "name": f"{self._device.label} (gmlake stand-in, no GPU)",
+            "capacity": str(self._device.memory_bytes),
+            "served": str(_SERVED_BYTES),
+            "capability": self._device.capability,
+            "multiprocessors": str(self._device.multiprocessors),
+        }
+        variables = with_startup(launcher.environment(settings))
+        for name in os.environ:
+            is_setting = name.startswith(_SETTINGS) and name not in launcher.variables_of(settings)
+            if is_setting or name == "CUDA_VISIBLE_DEVICES":
+                del variables[name]
+        variables["GMLAKE_FORECAST_STEPS"] = str(self._steps)
+        # Nothing of this run is worth a place among the user's experiments.
+        variables.setdefault("WANDB_MODE", "disabled")
+        if self._ranks > 1:
+            variables |= {
+                "WORLD_SIZE": str(self._ranks),
+                "RANK": str(self._rank),
+                "LOCAL_RANK": str(self._rank % devices),
+                "LOCAL_WORLD_SIZE": str(devices),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29500",
+                "GMLAKE_FORECAST_RANKS": str(self._ranks),
+            }
+        return variables
+
+
+def _read(folder: Path, code: int, said: list[str], title: str, *, is_alone: bool) -> Run:
+    """Return the recording of the process that needed most."""
+    best: tuple[tuple[int, int], Path, dict[str, Any]] | None = None
+    paths = sorted(folder.glob("*.json"))
+    for path in paths:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        peak = max(
+            (each["reserved_bytes"], each["allocated_bytes"]) for each in known["devices"].values()
+        )
+        if peak[0] and (best is None or peak > best[0]):
+            best = peak, path, known
+    tail = said[-_TAIL_LINES:]
+    if best is None:
+        if code:
+            reason = f"{title} {_ending(code)} before anything was recorded"
+            raise ForecastError(reason, _advice(tail, is_alone=is_alone), tail)
+        reason = f"{title} used no GPU: it asked PyTorch for no CUDA memory"
+        raise ForecastError(reason, _advice(tail), tail)
+    known = best[2]
+    if known["error"]:
+        raise ForecastError(*_why_it_ended(known["error"], title, is_alone=is_alone))
+    if code and known["why"] == "the program ended":
+        reason = f"{title} {_ending(code)} before its steps repeated"
+        raise ForecastError(reason, _advice(tail, is_alone=is_alone), tail)
+    recording = best[1].with_suffix(".pickle")
+    traces = load_traces(recording)
+    trace = max(traces, key=lambda one: one.peak_live_bytes)
+    return Run(replace(trace, name=title), Snapshot.load(recording), known, len(paths))
+
+
+def _advice(output: list[str], *, is_alone: bool = False) -> str:
+    """Return what follows the reason: what may help, and what announces the output."""
+    job = f"{_OF_A_JOB}. " if is_alone and _JOBS.search("\n".join(output)) else ""
+    return job + ("It printed last:" if output else "")
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was ended by {launcher.name_of_signal(-code)}"
+    return f"ended with exit code {code}"
+
+
+def _why_it_ended(error: list[str], title: str, *, is_alone: bool) -> tuple[str, str]:
+    """Return one line, where the script ended and by what, and what may be done about it."""
+    is_of_a_job = is_alone and _JOBS.search(error[-1])
+    return f"{title} {where_of(error)}", _OF_A_JOB if is_of_a_job else _ZEROS
+
+
+def where_of(error: Sequence[str]) -> str:
+    """Return by what something ended and at which line, from the lines of a traceback."""
+    text = "".join(error)
+    last = text.strip().splitlines()[-1]
+    places = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(.+)', text)
+    own = [each for each in places if "site-packages" not in each[0] and "<" not in each[0]]
+    if not places:
+        return f"ended by {last!r}"
+    file, line, function, source = (own or places)[-1]
+    return f"ended by {last!r} at {file}:{line} in {function}(), which has {source.strip()!r}"
+
+
+def option_of(program: Sequence[str], name: str) -> str | None:
+    """Return the value of a script's option; None if it is not given."""
+    for place, word in enumerate(program):
+        if word == name and place + 1 < len(program):
+            return program[place + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def with_option(program: Sequence[str], name: str, value: int) -> list[str]:
+    """Return the command line with another value of an option, added where it has none."""
+    made = list(program)
+    for place, word in enumerate(made):
+        if word == name and place + 1 < len(made):
+            made[place + 1] = str(value)
+            return made
+        if word.startswith(f"{name}="):
+            made[place] = f"{name}={value}"
+            return made
+    return [*made, name, str(value)]
