@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MIB = 1 << 20
-
 
 class _Became(Exception):  # noqa: N818 (no error: what would run)
     """The program that the command would have become, with its environment."""
@@ -79,8 +77,8 @@ def test_the_program_finds_the_named_device_in_place_of_cuda(
 def test_a_device_may_be_a_size_and_need_not_be_named(
     become: Callable[..., dict[str, str]],
 ) -> None:
-    sized = become("--without-gpu", "--device", "300MiB")
-    assert sized["GMLAKE_STANDIN_CAPACITY"] == str(300 * MIB)
+    sized = become("--without-gpu", "--device", "40GiB")
+    assert sized["GMLAKE_STANDIN_CAPACITY"] == str(40 << 30)
     plain = become("--without-gpu")
     assert plain["GMLAKE_STANDIN_NAME"].startswith("NVIDIA H100 80GB HBM3 (")
 
