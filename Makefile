@@ -77,8 +77,8 @@ endif
 
 # Those that another PyTorch may break soonest: STANDIN_TORCH=2.14.1
 test-interface: STANDIN_TESTS := $(wildcard tests/standin/test_pytorch_*.py tests/standin/*/test_operators.py) $(patsubst \
-	%,tests/standin/test_%.py,compat enabled enabled_memory graphs moments native nvml processes recording \
-	statistics training)
+	%,tests/standin/test_%.py,compat enabled enabled_memory graphs moments names native nvml processes recording \
+	shipped statistics training)
 test-interface: test-standin ## What touches PyTorch's private parts, on the stand-in GPU
 
 VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
@@ -153,9 +153,9 @@ adapters: $(VENV)/.package ## The adapters for every PyTorch, from its wheels: 5
 	@$(BIN)/python csrc/torch/native/build.py build/adapters/$(shell uname -m)
 
 # Python 3.10 has no stable interface that is enough, so it gets wheels of its own where it is named:
-# WHEEL_PYTHONS=python3.10
-wheels: $(VENV)/.wheels ## Wheels for x86-64 and 64-bit Arm, into dist/
-	@$(BIN)/python .ci/wheels.py dist $(WHEEL_PYTHONS)
+# WHEEL_PYTHONS=python3.10. The stand-in GPU in them is built against the headers beside its PyTorch.
+wheels: $(VENV)/.wheels $(STANDIN)/.ready ## Wheels for x86-64 and 64-bit Arm, into dist/
+	@$(BIN)/python .ci/wheels.py dist $(STANDIN_SITE) $(WHEEL_PYTHONS)
 
 TESTED_PYTHONS ?= $(PYTHON)
 WHEEL_PIP := build/wheels/bin/python -m pip --disable-pip-version-check --quiet

@@ -34,8 +34,8 @@ add_types(PyObject *module, core_state *state)
     PyTypeObject *inside = NULL, *turn = NULL;
     int added = add_type(module, &inside_spec, &inside);
     added = added < 0 ? added : add_type(module, &turn_spec, &turn);
-    Py_XDECREF(inside);
-    Py_XDECREF(turn);
+    Py_XDECREF((PyObject *)inside);
+    Py_XDECREF((PyObject *)turn);
     return added < 0 ? -1 : add_type(module, &replay_spec, &state->replay_type);
 }
 

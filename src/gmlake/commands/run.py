@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmlake import annexes
 from gmlake.commands import common
-from gmlake.pytorch.session_settings import Given, Settings, check_mode, with_startup
+from gmlake.pytorch.session_settings import Given, Settings, check_mode, new_file, with_startup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,10 +63,18 @@ class RunCommand(common.Command):
             "microseconds for each request",
         )
         add(
+            "--record",
+            metavar="FILE",
+            help="record every request and its line, and write FILE as each process exits, for "
+            "`gmlake view`; with its rank in the name",
+        )
+        add(
             "--report",
             action="store_true",
             help="print on stderr, as each process exits, its peak memory and how it was served",
         )
+        for annex in annexes.hooked("run"):
+            annex.add_options(parser)
         add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
         add("-c", dest="code", nargs=argparse.REMAINDER, help="code to run, with arguments")
         add("script", nargs=argparse.REMAINDER, help="a script to run, with arguments")
@@ -74,7 +83,11 @@ class RunCommand(common.Command):
         """Become the program: the process and its number stay, and nothing of ours is in it."""
         program = _program(args)
         settings = _settings(args)
-        variables = environment(settings, os.environ, is_reporting=args.report)
+        recorded = "" if args.record is None else new_file(args.record)
+        variables = dict(os.environ)
+        for annex in annexes.hooked("run"):
+            variables = annex.variables(args, variables)
+        variables = environment(settings, variables, is_reporting=args.report, recorded=recorded)
         if not sys.executable:
             msg = "this Python does not know its own program, so it cannot start another"
             raise ValueError(msg)
@@ -87,10 +100,15 @@ class RunCommand(common.Command):
 
 
 def environment(
-    settings: Settings, variables: Mapping[str, str], *, is_reporting: bool
+    settings: Settings, variables: Mapping[str, str], *, is_reporting: bool, recorded: str = ""
 ) -> dict[str, str]:
-    """Return the environment for a process that gmlake serves, and for those it starts."""
+    """Return the environment for a process that gmlake serves, and for those it starts.
+
+    recorded: the absolute path of the file for its recording; "": none.
+    """
     added = {"GMLAKE_REPORT": "1"} if is_reporting else {}
+    if recorded:
+        added["GMLAKE_RECORD"] = recorded
     return with_startup({**variables, **settings.to_environment(), **added})
 
 

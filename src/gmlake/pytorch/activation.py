@@ -33,6 +33,10 @@ def activate() -> None:
         return
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())
+    if wanted := os.environ.get("GMLAKE_RECORD"):
+        from gmlake.pytorch import run_recording
+
+        run_recording.record_to(wanted)
     try:
         _enable_quietly()
     except (Error, ValueError, RuntimeError) as error:

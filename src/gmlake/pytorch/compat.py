@@ -22,8 +22,8 @@ _C: Final[Any] = torch._C
 PARTS: Final[dict[str, str]] = {
     "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",
     "cuda._lazy_call": "`gmlake run` cannot warn when CUDA starts",
-    "cuda.memory._record_memory_history": "on_oom has no lines",
-    "cuda.memory._snapshot": "on_oom writes nothing",
+    "cuda.memory._record_memory_history": "on_oom has no lines, run --record fails",
+    "cuda.memory._snapshot": "on_oom and run --record write nothing",
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
     "_C._cuda_getCurrentRawStream": "an elastic tensor knows no streams",

@@ -72,7 +72,7 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
     _process.written[wanted] = f"{wanted} could not be written"
     try:
         document = _with_refusal(compat.memory_snapshot(), device, size_bytes, free_bytes)
-        path = _write(wanted, document)
+        path = write_new(wanted, document)
     except KeyboardInterrupt:
         _thread.interrupt_main()
     except Exception as error:  # noqa: BLE001 (whatever it is, the program goes on)
@@ -107,8 +107,8 @@ def _with_refusal(
     return document
 
 
-def _write(wanted: str, document: dict[str, Any]) -> Path:
-    """Write a new file; return its path. Raises OSError."""
+def write_new(wanted: str, document: dict[str, Any]) -> Path:
+    """Write a snapshot as a new file of this or a similar name; return its path. Raises OSError."""
     for path in _names(Path(wanted)):
         with suppress(FileExistsError), path.open("xb") as file:
             try:

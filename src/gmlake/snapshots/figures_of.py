@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Summary, Timeline
+from gmlake.printable import printable
 from gmlake.snapshots.classes import classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
@@ -119,6 +120,8 @@ def _with_short_paths(blocks: Blocks, most: int) -> Blocks:
 
 
 def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
+    if name := seen.trace.device_name:
+        yield "device", printable(name)
     if len(seen.ranges) or seen.counters:
         yield "live at the end", format_size(seen.live_bytes)
         yield "reserved at the end", format_size(seen.reserved_bytes)

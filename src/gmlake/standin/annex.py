@@ -14,5 +14,8 @@ ANNEX: Final = Annex(
             "gmlake.standin.forecast_command",
         ),
     },
-    hooks={"activation": "gmlake.standin.inside:activate"},
+    hooks={
+        "activation": "gmlake.standin.inside:activate",
+        "run": "gmlake.standin.run_option:RUN",
+    },
 )

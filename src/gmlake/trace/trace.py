@@ -31,6 +31,9 @@ SLICE_EVENTS: Final = 1 << 16
 DEVICE_BYTES: Final = "gmlake_device_bytes"
 """A setting in recordings of gmlake, with the device behind a dot: how much memory it has."""
 
+DEVICE_NAME: Final = "gmlake_device_name"
+"""Likewise: what it is called, which says so where it is no GPU."""
+
 LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 """Likewise: the largest request that could be served at the end without new memory."""
 
@@ -140,6 +143,12 @@ class Trace:
         ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
         found: Records = np.where(addresses < ends[place], numbers[place], np.uint32(0))
         return found
+
+    @property
+    def device_name(self) -> str:
+        """What the device is called; "" if not recorded."""
+        name = self.settings.get(f"{DEVICE_NAME}.{self.device}")
+        return name if isinstance(name, str) else ""
 
     def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
         """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""

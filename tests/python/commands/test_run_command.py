@@ -240,6 +240,15 @@ def test_settings_become_variables() -> None:
     }
 
 
+def test_a_recording_has_one_place_wherever_a_process_runs(tmp_path: Path) -> None:
+    path = os.path.relpath(tmp_path / "memory.pickle")
+    found = variables_of("--record", path, "-c", VARIABLES)
+    recorded = Path(found["GMLAKE_RECORD"])
+    assert recorded.is_absolute()
+    assert recorded.resolve() == tmp_path / "memory.pickle"
+    assert "GMLAKE_RECORD" not in variables_of("-c", VARIABLES)
+
+
 def test_variables_hold_where_no_option_is_given() -> None:
     found = variables_of("-c", VARIABLES, GMLAKE_POLICY="expandable", GMLAKE_SET="growth=8MiB")
     assert found["GMLAKE_POLICY"] == "expandable"
@@ -284,6 +293,8 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--capacity", "1", "-c", ""], "does not hold one granule"),
         (["--set", "arena=40GiB", "--capacity", "8GiB", "-c", ""], "one allocation of 40GiB"),
         (["--capacity", "16383PiB", "-c", ""], "16383 PiB: accounting for that much"),
+        (["--record", "/", "-c", ""], "/ is a folder; name a file in it"),
+        (["--record", "absent/memory.pickle", "-c", ""], "is no folder that can be written to"),
         (["--set", "growth", "-c", ""], "'growth' is not NAME=VALUE"),
         (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),
         (["--set", "max_views=0", "-c", ""], "max_views is 0"),

@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import zipfile
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from places import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+STANDIN = ("gmlake/standin/libcuda.so.1", "gmlake/standin/libnvidia-ml.so.1")
 URL = "https://example.org/gmlake"
 
 
@@ -66,3 +69,51 @@ def test_release_and_test_workflows_name_what_exists() -> None:
                 assert words[0] in targets, line
             for name in re.findall(r"\.ci/[\w.]+", line):
                 assert (ROOT / name).exists(), line
+
+
+@pytest.fixture
+def wheels() -> Any:
+    """The program that builds the wheels."""
+    spec = spec_from_file_location("wheels", ROOT / ".ci" / "wheels.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wheel_of(folder: Path, **sizes: int) -> Path:
+    """Return a wheel with files of these sizes, which are stored as they are."""
+    path = folder / "gmlake.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, size in sizes.items():
+            file.writestr(name, bytes(size))
+    return path
+
+
+def test_a_wheel_brings_the_standin_under_the_names_of_nvidia(wheels: Any, tmp_path: Path) -> None:
+    whole = dict.fromkeys(STANDIN, 10)
+    assert wheels.faults(wheel_of(tmp_path, **whole)) == []
+    for name in STANDIN:
+        rest = {each: 10 for each in STANDIN if each != name}
+        assert wheels.faults(wheel_of(tmp_path, **rest)) == [f"{name} is missing"]
+    grafted = "gmlake.libs/libcuda-0123abcd.so.1"
+    found = wheels.faults(wheel_of(tmp_path, **whole, **{grafted: 10}))
+    assert found == [f"{grafted} is a copy of a library"]
+
+
+def test_a_wheel_is_small_but_for_its_adapters(wheels: Any, tmp_path: Path) -> None:
+    most = dict.fromkeys(STANDIN, 10) | {"gmlake/adapter/torch-2.11.so": 9_000_000}
+    assert wheels.faults(wheel_of(tmp_path, **most, **{"gmlake/x": 2_990_000})) == []
+    (found,) = wheels.faults(wheel_of(tmp_path, **most, **{"gmlake/x": 3_000_000}))
+    assert found.endswith(
+        "bytes without adapters, at most 3,000,000; did it bring debug information?"
+    )
+
+
+def test_nothing_in_a_wheel_loads_the_standin(wheels: Any) -> None:
+    library, beside = STANDIN
+    needed = {library: {"libc.so.6"}, beside: {"libcuda.so.1"}, "gmlake/_core.so": {"libc.so.6"}}
+    assert wheels.wrong_links(needed) == []
+    needed["gmlake/_core.so"].add("libcuda.so.1")
+    assert wheels.wrong_links(needed) == ["gmlake/_core.so is linked to libcuda.so.1"]

@@ -1,0 +1,61 @@
+"""`gmlake run --without-gpu`: the program runs on the stand-in GPU, from its start to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gmlake.pytorch import notices
+from gmlake.standin import launcher
+from gmlake.standin.devices import DEFAULT, DEVICES, device_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+
+class WithoutGpu:
+    """What the option adds to the command."""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add --without-gpu, and --device for it."""
+        parser.add_argument(
+            "--without-gpu",
+            action="store_true",
+            help="run on a stand-in for a GPU, which serves memory and computes nothing",
+        )
+        parser.add_argument(
+            "--device",
+            metavar="NAME|SIZE",
+            help=f"what it stands for: {', '.join(DEVICES)}, or a size as 40GiB ({DEFAULT})",
+        )
+
+    def variables(self, args: argparse.Namespace, others: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of a process on the stand-in, or the others where none is wanted.
+
+        Says in a line that no GPU is there. Raises ValueError for an unknown device, or where the
+        stand-in or its PyTorch is missing.
+        """
+        if not args.without_gpu:
+            if args.device is not None:
+                msg = "--device is for --without-gpu; CUDA_VISIBLE_DEVICES chooses among real ones"
+                raise ValueError(msg)
+            return dict(others)
+        device = device_of(DEFAULT if args.device is None else args.device)
+        settings = {
+            "name": f"{device.label} (gmlake stand-in, no GPU)",
+            "capacity": str(device.memory_bytes),
+            "capability": device.capability,
+            "multiprocessors": str(device.multiprocessors),
+        }
+        try:
+            launcher.check_pytorch()
+            found = launcher.environment(settings)
+        except launcher.StandinMissingError as error:
+            raise ValueError(str(error)) from None
+        found = {**others, **found}
+        found.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers the devices of the machine
+        notices.say(f"no GPU is there: nothing is computed on {settings['name']}")
+        return found
+
+
+RUN: Final = WithoutGpu()
