@@ -25,6 +25,15 @@ class Device:
     multiprocessors: int
     is_checked: bool = False
 
+    def settings(self) -> dict[str, str]:
+        """Return the settings of a stand-in for it, as launcher.environment() takes them."""
+        return {
+            "name": f"{self.label} (gmlake stand-in, no GPU)",
+            "capacity": str(self.memory_bytes),
+            "capability": self.capability,
+            "multiprocessors": str(self.multiprocessors),
+        }
+
 
 DEVICES: Final = {
     "a100-40gb": Device("NVIDIA A100-SXM4-40GB", 40_325 * MIB, "8.0", 108),

@@ -41,20 +41,14 @@ class WithoutGpu:
                 raise ValueError(msg)
             return dict(others)
         device = device_of(DEFAULT if args.device is None else args.device)
-        settings = {
-            "name": f"{device.label} (gmlake stand-in, no GPU)",
-            "capacity": str(device.memory_bytes),
-            "capability": device.capability,
-            "multiprocessors": str(device.multiprocessors),
-        }
         try:
             launcher.check_pytorch()
-            found = launcher.environment(settings)
+            found = launcher.environment(device.settings())
         except launcher.StandinMissingError as error:
             raise ValueError(str(error)) from None
         found = {**others, **found}
         found.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers the devices of the machine
-        notices.say(f"no GPU is there: nothing is computed on {settings['name']}")
+        notices.say(f"no GPU is there: nothing is computed on {device.settings()['name']}")
         return found
 
 

@@ -146,11 +146,8 @@ class Runner:
         devices = min(self._ranks, _MOST_DEVICES)
         settings = {
             "devices": str(devices),
-            "name": f"{self._device.label} (gmlake stand-in, no GPU)",
-            "capacity": str(self._device.memory_bytes),
             "served": str(_SERVED_BYTES),
-            "capability": self._device.capability,
-            "multiprocessors": str(self._device.multiprocessors),
+            **self._device.settings(),
         }
         variables = with_startup(launcher.environment(settings))
         for name in os.environ:
