@@ -5,7 +5,7 @@ PYTHONPATH=LIBRARIES python benchmarks/forecast/fake_tensors.py [--write] [PROGR
 
 Each program runs unchanged in a process of its own under FakeTensorMode, in which tensors have no
 memory, with torch.distributed._tools.mem_tracker.MemTracker around it. What a script reads of a
-fake tensor raises there; so that more of them run, item() is 0, a tensor is true, and a module is
+fake tensor raises there; so that more of them run, item() is 1, a tensor is true, and a module is
 made on the device at once rather than moved there. The peak of the tracker's total is compared with
 max_memory_allocated() on the GPU. The stand-in GPU is there for what asks for a device. LIBRARIES
 as for compare.py.
@@ -49,7 +49,7 @@ def track(path: Path) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     tensor: Any = torch.Tensor
-    tensor.item = lambda _: 0.0
+    tensor.item = lambda _: 1.0
     tensor.__bool__ = lambda _: True
     module: Any = torch.nn.Module
     module.to = module.cuda = lambda self, *_, **__: self
