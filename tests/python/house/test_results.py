@@ -29,6 +29,7 @@ ELSEWHERE = {
     "conv_workspaces_h100": "gpu/workspaces.py, on an H100",
     "device_overheads_h100": "gpu/run.sh forecasts, on an H100",
     "driver_costs_h100": "gpu/run.sh costs, on another GPU",
+    "forecast_compiled_again_h100": "gpu/run.sh forecasts, the compiled programs, once compiled",
     "forecast_compiled_h100": "gpu/run.sh forecasts, the compiled programs alone, on an H100",
     "forecast_largest": "gpu/run.sh forecast_largest",
     "forecast_programs_h100": "gpu/run.sh forecasts, on an H100",
