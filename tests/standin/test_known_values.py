@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import pytest
 from tests.standin.running import run_program
 
 
@@ -75,16 +74,11 @@ def test_random_numbers_weights_and_what_they_go_into_are_not_known() -> None:
 
 
 def test_a_change_in_place_is_not_overlooked() -> None:
-    assert set(results()["changed_in_place"]) <= {"data"}
-
-
-@pytest.mark.xfail(reason="Tensor.data counts its changes by itself")
-def test_a_change_through_data_is_not_overlooked() -> None:
     assert results()["changed_in_place"] == []
 
 
 def test_a_view_is_forgotten_with_its_base() -> None:
-    assert results()["base_of_changed_view"] == [[1, 2, 3], False, False]
+    assert results()["base_of_changed_view"] == [[1, 2, 3], False, [9, 9, 9, 9]]
 
 
 def test_there_are_as_many_rows_as_known_values_say_and_none_of_others() -> None:
@@ -101,7 +95,6 @@ def test_there_are_as_many_rows_as_known_values_say_and_none_of_others() -> None
     ]
 
 
-@pytest.mark.xfail(reason="results that are tuples, and indices that are masks, are not foreseen")
 def test_rows_of_tuples_and_of_masks_as_indices_are_as_many_too() -> None:
     assert results()["rows"][9:] == [3, [2], [3, 3]]
 
@@ -133,7 +126,6 @@ def test_compiled_functions_may_use_what_is_watched() -> None:
     assert results()["traced"] is True
 
 
-@pytest.mark.xfail(reason="what PyTorch traces under a default device is not the function itself")
 def test_compiled_functions_may_use_it_under_a_default_device() -> None:
     assert results()["traced_by_default"] is True
 
