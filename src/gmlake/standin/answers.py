@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +68,9 @@ _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 
 _mode: Final = _Answers()
 
+_here: Final = threading.local()
+"""Whether this thread is within the mode."""
+
 
 def install() -> None:
     """Have PyTorch answer; once, for the life of the process."""
@@ -83,13 +87,17 @@ def install() -> None:
         _answers[home.allclose] = _answers[home.equal] = _true
     _answers[tensor.__getitem__] = _noted
     _answers[tensor.__bool__] = _answers[tensor.item] = _read
-    _answers[tensor.backward] = _backward
     for name in dir(torch.nn.init):
         if name.endswith("_") and not name.startswith("_"):
             setattr(torch.nn.init, name, _left_out(getattr(torch.nn.init, name)))
     utilities: Any = torch.utils
     utilities.swap_tensors = _swapping(utilities.swap_tensors)
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    hooks.__init__ = _recomputing(hooks.__init__)
+    backward: Any = torch.autograd.function.BackwardCFunction
+    backward.apply = _everywhere(backward.apply)
     _mode.__enter__()
+    _here.is_seen = True
 
 
 def given() -> list[dict[str, Any]]:
@@ -184,23 +192,31 @@ def _true(function: Function, given: Given, named: Named) -> Any:
     return function(*given, **named)
 
 
-def _backward(function: Function, given: Given, named: Named) -> Any:
-    """Differentiate, and see what recomputes activations meanwhile."""
-    if type(given[0]) is not torch.Tensor:
-        return function(*given, **named)
-    named = dict(zip(_BACKWARD, given, strict=False)) | named
-    with _mode:
-        torch.autograd.backward(
-            given[0],
-            named.get("gradient"),
-            named.get("retain_graph"),
-            named.get("create_graph", False),
-            inputs=named.get("inputs"),
-        )
-    return None
+def _everywhere(function: Function) -> Function:
+    """Return a function that is seen in the threads of the differentiation, too."""
+
+    @functools.wraps(function)
+    def everywhere(*given: Any, **named: Any) -> Any:
+        if getattr(_here, "is_seen", False):
+            return function(*given, **named)
+        _here.is_seen = True
+        try:
+            with _mode:
+                return function(*given, **named)
+        finally:
+            _here.is_seen = False
+
+    return everywhere
 
 
-_BACKWARD: Final = ("self", "gradient", "retain_graph", "create_graph", "inputs")
+def _recomputing(function: Function) -> Function:
+    """Return how what finds saved tensors again is made; it may recompute them."""
+
+    @functools.wraps(function)
+    def recomputing(self: Any, pack_hook: Function, unpack_hook: Function) -> None:
+        function(self, pack_hook, _everywhere(unpack_hook))
+
+    return recomputing
 
 
 def _swapping(function: Function) -> Function:
