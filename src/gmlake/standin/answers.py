@@ -56,11 +56,16 @@ class _Answers(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Iterable[type], args: Given = (), kwargs: Named | None = None
     ) -> Any:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
+        way = _answers.get(func)
+        if way is None:
+            way = _answers[func] = values.way(func)
+        if way is values.plain or torch.jit.is_tracing():
             return func(*args, **(kwargs or {}))
         if not _PLAIN.issuperset(types):  # others would be asked for what is looked at here, too
             return func(*args, **(kwargs or {}))
-        return _answers.get(func, values.call)(func, args, kwargs or {})
+        return way(func, args, kwargs or {})
 
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))

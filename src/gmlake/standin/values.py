@@ -18,6 +18,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -133,9 +134,9 @@ def install() -> None:
                     _calls[found] = call
     _calls[torch.Tensor.data.__set__] = _replacing  # type: ignore[attr-defined]
     for found in (torch.Tensor.requires_grad_, torch.Tensor.detach_):
-        _calls[found] = _plain
+        _calls[found] = plain
     for found in (torch.Tensor.grad, torch.Tensor.requires_grad):
-        _calls[found.__set__] = _plain  # type: ignore[attr-defined]
+        _calls[found.__set__] = plain  # type: ignore[attr-defined]
     _calls[torch.nn.functional.one_hot] = _sizing
     _calls[torch.nn.functional.pad] = _following
 
@@ -145,10 +146,15 @@ def call(function: Function, given: Given, named: Named) -> Any:
 
     Functions that it calls are not seen: what PyTorch hands here has left the mode.
     """
+    return way(function)(function, given, named)
+
+
+def way(function: Function) -> Callable[[Function, Given, Named], Any]:
+    """Return how to call a function."""
     found = _calls.get(function)
     if found is None:
         found = _calls[function] = _unlisted(function)
-    return found(function, given, named)
+    return found
 
 
 def known(value: Any) -> Any:
@@ -215,7 +221,7 @@ def _unlisted(function: Function) -> Callable[[Function, Given, Named], Any]:
     if (name.endswith("_") and not name.endswith("__")) or name == "__set__":
         return _writing
     if name == "__get__":
-        return _plain
+        return plain
     if isinstance(function, types.FunctionType):
         is_statistical = any(each in name for each in _STATISTICAL)
         return _writing if is_statistical else _watching
@@ -230,7 +236,8 @@ _STATISTICAL: Final = ("batch_norm", "instance_norm", "fake_quant", "rrelu")
 """Functions that change statistics without a word."""
 
 
-def _plain(function: Function, given: Given, named: Named) -> Any:
+def plain(function: Function, given: Given, named: Named) -> Any:
+    """Call a function that changes nothing, and of whose result nothing is known."""
     return function(*given, **named)
 
 
@@ -456,7 +463,7 @@ def _changed(function: Function, given: Given, named: Named) -> torch.Tensor | N
         return None
     values = values.clone()
     try:
-        with torch.no_grad(), _python_dispatch._disable_current_modes():
+        with _aside():
             others = {name: _there(each) for name, each in named.items()}
             function(values, *(_there(each) for each in given[1:]), **others)
     except (_UnknownError, *_REFUSED):
@@ -519,6 +526,18 @@ def _keep_all(made: Any, values: Any) -> None:
             _keep_all(one, other)
 
 
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Do something of our own: no mode of the program sees it, no thread has to be woken for it."""
+    threads = torch.get_num_threads()
+    with torch.no_grad(), _python_dispatch._disable_current_modes():
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
 def _on_the_cpu(function: Function, given: Given, named: Named) -> Any:
     """Return what a function makes of known values on the CPU, None if one is not known.
 
@@ -532,7 +551,7 @@ def _on_the_cpu(function: Function, given: Given, named: Named) -> Any:
         others = {name: _there(each) for name, each in named.items()}
         if call is _making or not _has_tensor((*operands, *others.values())):
             others["device"] = "cpu"
-        with torch.no_grad(), _python_dispatch._disable_current_modes():
+        with _aside():
             made = function(*operands, **others)
             is_shared = call is _making or any(
                 isinstance(each, torch.Tensor) and not each.is_cuda for each in _all(given)
