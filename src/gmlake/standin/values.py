@@ -505,9 +505,29 @@ def _with_values(function: Function, given: Given, named: Named, made: Any) -> A
     if not _is_worth(made):
         return made
     values = _on_the_cpu(function, given, named)
+    if values is None and len(given) > 1 and type(made) is torch.Tensor:
+        values = _decided(function, given, made)
     if values is not None:
         _keep_all(made, values)
     return made
+
+
+def _decided(function: Function, given: Given, made: torch.Tensor) -> torch.Tensor | None:
+    """Return the values of `or` and `and` where one operand decides, such as a reached length."""
+    decides = _DECIDES.get(getattr(function, "__name__", ""))
+    if decides is None or made.is_floating_point() or (decides and made.dtype is not torch.bool):
+        return None
+    for each in given[:2]:
+        values = known(each)
+        if isinstance(values, torch.Tensor) and bool((values == decides).all()):
+            return torch.full(made.shape, decides, dtype=made.dtype, device="cpu")
+    return None
+
+
+_DECIDES: Final = {
+    **dict.fromkeys(("__or__", "bitwise_or", "logical_or"), True),
+    **dict.fromkeys(("__and__", "bitwise_and", "logical_and"), False),
+}
 
 
 def _is_worth(made: Any) -> bool:
