@@ -83,7 +83,7 @@ def test_what_is_changed_by_known_values_stays_known() -> None:
         [0, 1, 0, 0],
         [0, 1, 7, 7],
         [4, 5, 6, 7],
-        None,
+        [8, 9, 2, 3],
         None,
     ]
 
@@ -115,7 +115,7 @@ def test_a_known_mask_selects_as_many_rows_of_what_is_not_known() -> None:
 
 
 def test_a_mask_that_is_not_known_is_noted() -> None:
-    assert results()["masked"][2:] == [[[0, 3], [0]], 0, ["a mask as an index"] * 2]
+    assert results()["masked"][2:] == [[[0, 3], [0]], 0, [["a mask as an index", 2]]]
 
 
 def test_sizes_that_are_tensors_are_those_known() -> None:

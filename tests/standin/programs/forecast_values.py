@@ -283,20 +283,21 @@ def masked() -> Any:
     unnoted = len(answers.given()) - before
     unknown = rows[:, 0] > 0
     empty = [rows[unknown], rows[unknown, 1]]
-    noted = answers.given()[before:]
+    first = masked.__code__.co_firstlineno
+    noted = [each for each in answers.given() if first < each["line"] < first + 50]
     return [
         [list(each.shape) for each in shapes],
         list(data.grad.shape) if data.grad is not None else None,
         [list(each.shape) for each in empty],
         unnoted,
-        [each["function"] for each in noted],
+        [[each["function"], each["count"]] for each in noted],
     ]
 
 
 def sized() -> Any:
     """Sizes and places that are tensors."""
     rows = torch.randn(5, 4, device="cuda")
-    of = torch.arange(4, device="cuda")
+    of: Any = torch.arange(4, device="cuda")
     return [
         torch.arange(of.max(), device="cuda").tolist(),
         list(torch.zeros(of[2], 3, device="cuda").shape),
