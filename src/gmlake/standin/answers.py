@@ -61,7 +61,7 @@ class _Answers(TorchFunctionMode):
         way = _answers.get(func)
         if way is None:
             way = _answers[func] = values.way(func)
-        if way is values.plain or torch.jit.is_tracing():
+        if way is values.plain or _jit.is_tracing():
             return func(*args, **(kwargs or {}))
         if not _PLAIN.issuperset(types):  # others would be asked for what is looked at here, too
             return func(*args, **(kwargs or {}))
@@ -72,6 +72,8 @@ _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 """Types that answer as PyTorch does."""
 
 _mode: Final = _Answers()
+
+_jit: Final[Any] = torch.jit
 
 _here: Final = threading.local()
 """Whether this thread is within the mode."""

@@ -132,11 +132,11 @@ def install() -> None:
                     _calls[found.__get__] = call
                 elif callable(found) and not isinstance(found, type):
                     _calls[found] = call
-    _calls[torch.Tensor.data.__set__] = _replacing  # type: ignore[attr-defined]
-    for found in (torch.Tensor.requires_grad_, torch.Tensor.detach_):
+    tensor: Any = torch.Tensor
+    for found in (tensor.requires_grad_, tensor.detach_, tensor.grad.__set__):
         _calls[found] = plain
-    for found in (torch.Tensor.grad, torch.Tensor.requires_grad):
-        _calls[found.__set__] = plain  # type: ignore[attr-defined]
+    _calls[tensor.requires_grad.__set__] = plain
+    _calls[tensor.data.__set__] = _replacing
     _calls[torch.nn.functional.one_hot] = _sizing
     _calls[torch.nn.functional.pad] = _following
 
@@ -456,7 +456,7 @@ def _changed(function: Function, given: Given, named: Named) -> torch.Tensor | N
     of: torch.Tensor = given[0]
     if of.numel() > MOST_ELEMENTS or of.requires_grad:
         return None
-    values = known(of)
+    values: torch.Tensor | None = known(of)
     if values is None and getattr(function, "__name__", "") in _OVERWRITING:
         values = torch.empty(of.shape, dtype=of.dtype, device="cpu")
     if values is None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.dlpack import from_dlpack
 
 from gmlake.standin import answers, values
 
@@ -144,7 +145,7 @@ def computed() -> Any:
 
 def changed_in_place() -> Any:
     """Which of the ways to change a tensor in place leave it known with its old values."""
-    ways: dict[str, Callable[[torch.Tensor], object]] = {
+    ways: dict[str, Callable[[Any], object]] = {
         "item": lambda of: of.__setitem__(0, 9),
         "add": lambda of: of.add_(1),
         "fill": lambda of: of.fill_(9),
@@ -164,7 +165,7 @@ def changed_in_place() -> Any:
         "lists": lambda of: torch._foreach_add_([of], 1),
         "operator": lambda of: torch.ops.aten.add_.Tensor(of.detach(), of),
         "storage": lambda of: of.untyped_storage().fill_(1),
-        "shared": lambda of: torch.from_dlpack(of).fill_(9),
+        "shared": lambda of: from_dlpack(of).fill_(9),
         "address": lambda of: of.data_ptr(),  # Triton writes there
         "in Python": lambda of: nn.functional.relu(of.data, inplace=True),
         "compiled": torch.compile(lambda of: of.add_(1), backend="eager"),
