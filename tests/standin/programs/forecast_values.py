@@ -11,7 +11,9 @@ for, with the answers or, with the word `plain`, without.
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
 import json
 import sys
 import weakref
@@ -19,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.dlpack import from_dlpack
 
 from gmlake.standin import answers, values
 
@@ -31,8 +35,13 @@ def ours(*of: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.tensor(list(of), dtype=dtype).to("cuda")
 
 
+def known(tensor: torch.Tensor) -> Any:
+    with torch._C.DisableTorchFunction():  # it is asked from within a mode
+        return values.known(tensor)
+
+
 def is_known(tensor: torch.Tensor) -> bool:
-    return values.known(tensor) is not None
+    return known(tensor) is not None
 
 
 # ---- what is known
@@ -136,8 +145,8 @@ def computed() -> Any:
 
 def changed_in_place() -> Any:
     """Which of the ways to change a tensor in place leave it known with its old values."""
-    ways: dict[str, Callable[[torch.Tensor], object]] = {
-        "item": lambda of: of.__setitem__(0, 0),
+    ways: dict[str, Callable[[Any], object]] = {
+        "item": lambda of: of.__setitem__(0, 9),
         "add": lambda of: of.add_(1),
         "fill": lambda of: of.fill_(9),
         "zero": lambda of: of.zero_(),
@@ -150,14 +159,56 @@ def changed_in_place() -> Any:
         "masked": lambda of: of.masked_fill_(of > 1, 0),
         "data": lambda of: of.data.fill_(9),
         "detached": lambda of: of.detach().fill_(9),
+        "set": lambda of: of.set_(torch.ones(4, dtype=torch.long, device="cuda")),
+        "data replaced": lambda of: setattr(of, "data", of.flip(0)),
+        "swapped": lambda of: torch.utils.swap_tensors(of, of + 1),
+        "lists": lambda of: torch._foreach_add_([of], 1),
+        "operator": lambda of: torch.ops.aten.add_.Tensor(of.detach(), of),
+        "storage": lambda of: of.untyped_storage().fill_(1),
+        "shared": lambda of: from_dlpack(of).fill_(9),
+        "address": lambda of: of.data_ptr(),  # Triton writes there
+        "in Python": lambda of: nn.functional.relu(of.data, inplace=True),
+        "compiled": torch.compile(lambda of: of.add_(1), backend="eager"),
+        "statistics": lambda of: nn.functional.batch_norm(
+            torch.randn(3, 4, device="cuda"), of, torch.ones(4, device="cuda"), training=True
+        ),
+        "unknown": lambda of: of.masked_fill_(torch.randn(4, device="cuda") > 0, 9),
     }
     left = []
     for name, change in ways.items():
-        tensor = torch.arange(4, device="cuda")
+        tensor = torch.arange(4, device="cuda").to(torch.float if name == "statistics" else None)
         change(tensor)
-        if tensor.tolist() == [0, 1, 2, 3]:
+        if known(tensor) is not None and tensor.tolist() == [0, 1, 2, 3]:
             left.append(name)
     return left
+
+
+def known_changes() -> Any:
+    """What a change leaves known: it follows from known values."""
+    found = []
+    for change in (
+        lambda of: of.add_(1),
+        lambda of: of.masked_fill_(of > 1, 0),
+        lambda of: of.__setitem__(of > 1, 7),
+        lambda of: of.copy_(torch.tensor([4, 5, 6, 7])),
+        lambda of: of.__setitem__(slice(2), torch.arange(2, device="cuda") + 8),
+        lambda of: of.detach()[1:].zero_(),
+    ):
+        tensor = torch.arange(4, device="cuda")
+        change(tensor)
+        found.append(tensor.tolist() if is_known(tensor) else None)
+    return found
+
+
+def captured() -> Any:
+    """What a graph computes changes with each replay, unseen."""
+    source = torch.arange(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = source + 1
+    source.fill_(9)
+    graph.replay()
+    return [is_known(made), is_known(source)]
 
 
 def base_of_changed_view() -> Any:
@@ -166,7 +217,7 @@ def base_of_changed_view() -> Any:
     view = base[1:]
     before = view.tolist()
     base.fill_(9)
-    return [before, is_known(view), is_known(base)]
+    return [before, is_known(view), base.tolist()]
 
 
 # ---- what depends on data
@@ -191,6 +242,111 @@ def rows() -> Any:
         list(torch.unique(ours(3, 1, 3), return_counts=True)[0].shape),
         list(data[mask].shape),
     ]
+
+
+def tuples() -> Any:
+    """Functions of several results."""
+    of = ours(3, 1, 3, 0)
+    found: list[Any] = [
+        torch.unique(of, return_inverse=True, return_counts=True),
+        of.unique(return_counts=True),
+        torch.unique_consecutive(of, return_counts=True),
+        of.sort(),
+        torch.topk(of, 2),
+        of.max(dim=0),
+        torch.min(of, dim=0),
+        of.nonzero(as_tuple=True),
+        torch.where(of > 1),
+        of.split(3),
+    ]
+    return [[each.tolist() for each in few] for few in found] + [of.sort().values.tolist()]
+
+
+def masked() -> Any:
+    """What a mask selects: as many rows as a known one says."""
+    mask = ours(1, 0, 1, 1, dtype=torch.bool)
+    data = torch.randn(4, 3, device="cuda", requires_grad=True)
+    data[mask].sum().backward()
+    rows = data.detach()
+    before = len(answers.given())
+    shapes = [
+        rows[mask, :2],
+        rows[:, ours(1, 0, 1, dtype=torch.bool)],
+        rows[..., None][mask],
+        rows[[True, False, True, True]],
+        rows[ours(0, 2)],
+        torch.masked_select(rows, mask[:, None]),
+        rows.masked_select(mask[:, None].expand(4, 3)),
+    ]
+    rows[mask] = 0
+    rows[mask] = torch.randn(3, 3, device="cuda")
+    rows[mask, 1] = torch.randn(3, device="cuda")
+    unnoted = len(answers.given()) - before
+    unknown = rows[:, 0] > 0
+    empty = [rows[unknown], rows[unknown, 1]]
+    first = masked.__code__.co_firstlineno
+    noted = [each for each in answers.given() if first < each["line"] < first + 50]
+    return [
+        [list(each.shape) for each in shapes],
+        list(data.grad.shape) if data.grad is not None else None,
+        [list(each.shape) for each in empty],
+        unnoted,
+        [[each["function"], each["count"]] for each in noted],
+    ]
+
+
+def sized() -> Any:
+    """Sizes and places that are tensors."""
+    rows = torch.randn(5, 4, device="cuda")
+    of: Any = torch.arange(4, device="cuda")
+    return [
+        torch.arange(of.max(), device="cuda").tolist(),
+        list(torch.zeros(of[2], 3, device="cuda").shape),
+        list(torch.rand(of[2], device="cuda").shape),
+        list(rows[of[1] :, : of[2]].shape),
+        list(rows.narrow(0, of[1], 2).shape),
+        list(rows.repeat(of[2], 1).shape),
+        torch.tensor([of[1], of[2]]).tolist(),
+        list(rows.repeat_interleave(of, dim=1).shape),
+        of.repeat_interleave(of).tolist(),
+        torch.bincount(of).tolist(),
+        [2 in of, 7 in of],
+        f"{of[2]}",
+    ]
+
+
+def brought_back() -> Any:
+    """What is copied into memory of the program."""
+    of = torch.arange(4, device="cuda")
+    host, pinned = torch.zeros(4, dtype=torch.long), torch.zeros(4, dtype=torch.long).pin_memory()
+    host.copy_(of)
+    pinned.copy_(of, non_blocking=True)
+    one = torch.zeros(2, dtype=torch.long)
+    one[0] = of[2]
+    return [host.tolist(), pinned.tolist(), one.tolist()]
+
+
+def decided() -> Any:
+    """Conditions that one known operand decides, as where generation reached its length."""
+    unknown = torch.randn(2, device="cuda") > 0
+    true, false = (ours(each, each, dtype=torch.bool) for each in (True, False))
+    unfinished = torch.randint(0, 2, (2,), device="cuda")
+    return [
+        (unknown | true).tolist(),
+        (false & unknown).tolist(),
+        bool((unfinished & ~(unknown | true)).max() == 0),
+        is_known(unknown | false),
+        is_known(true & unknown),
+    ]
+
+
+def recomputed() -> Any:
+    """Activations that are computed again while a program differentiates."""
+    layer, mask = nn.Linear(3, 3).cuda(), ours(1, 0, 1, 1, dtype=torch.bool)
+    for is_reentrant in (False, True):
+        rows = torch.ones(4, 3, device="cuda", requires_grad=True)
+        checkpoint(lambda of: layer(of[mask]), rows, use_reentrant=is_reentrant).sum().backward()
+    return layer.weight.grad is not None
 
 
 # ---- what is asked of all elements
@@ -283,13 +439,61 @@ def inferred() -> Any:
         return is_known(tensor)
 
 
+def scripted() -> Any:
+    """What compiles PyTorch's functions, or looks at them, finds them as they are."""
+
+    class Module(nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            mask = torch.arange(3, device=rows.device) > 1
+            return torch.where(mask, rows, torch.zeros_like(rows)).sum() + rows.masked_fill(mask, 0)
+
+    class Answering(torch.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func in (torch.mean, torch.Tensor.sum):
+                return func.__name__
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    seen: list[str] = []
+    rows = torch.ones(3, device="cuda")
+    own: Any = rows.as_subclass(Answering)
+    seen.clear()
+    answered = [torch.mean(own), own.sum(), type(own + 1).__name__, list(seen)]
+    modules = [
+        torch.jit.script(Module()),
+        torch.jit.trace(Module(), (rows,), check_trace=False),
+        torch.fx.symbolic_trace(Module()),
+        torch.export.export(Module(), (rows,)).module(),
+    ]
+    return [
+        [list(module(rows).shape) for module in modules],
+        answered,
+        list(torch.func.vmap(lambda of: of.sum() + torch.ones((), device="cuda"))(rows).shape),
+        torch.func.grad(lambda of: of.mul(2).sum())(rows).is_cuda,
+    ]
+
+
+def copies() -> Any:
+    """Copies of a tensor carry nothing of ours."""
+    of = torch.arange(3, device="cuda")
+    copy_of = copy.deepcopy(of)
+    file = io.BytesIO()
+    torch.save(of, file)
+    file.seek(0)
+    of.fill_(7)
+    return [copy_of.tolist(), vars(of), vars(copy_of), torch.load(file).is_cuda]
+
+
 # ---- what is kept
 
 
 def kept() -> Any:
     """Values go with their tensor; those of large ones are never kept."""
     tensor = torch.arange(8, device="cuda")
-    held = weakref.ref(values.known(tensor))
+    held = weakref.ref(known(tensor))
     is_there = held() is not None
     del tensor
     gc.collect()
@@ -340,7 +544,8 @@ def run_all() -> None:
         ),
         *("base_of_changed_view", "rows", "asked", "differentiated", "traced", "subclassed"),
         *("traced_by_default",),
-        *("inferred", "kept", "notes"),
+        *("inferred", "kept", "notes", "known_changes", "captured", "tuples", "masked", "sized"),
+        *("brought_back", "decided", "recomputed", "scripted", "copies"),
     )
     for name in names:
         try:
