@@ -7,21 +7,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from torch.utils import _device
+from torch.utils import _python_dispatch
 
 PARTS: Final[dict[str, str]] = {
-    "utils._device._device_constructors": "a default device is not that of what forecast shadows",
+    "utils._python_dispatch._disable_current_modes": "values are not known within other modes",
     "testing._internal.distributed.fake_pg.FakeStore": "one rank of many cannot be forecast",
 }
 """The features that break without each part, by its path below `torch`."""
 
-
-def list_constructors() -> None:
-    """Have PyTorch list the functions that a default device applies to, as they are now.
-
-    It does so once, by identity, and what replaces one of them later is not in the list.
-    """
-    getattr(_device, "_device_constructors", list)()
+without_dispatch_modes: Final = _python_dispatch._disable_current_modes
 
 
 def fake_store() -> Any:

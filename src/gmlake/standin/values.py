@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-from torch.utils import _python_dispatch
+
+from gmlake.standin import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -550,7 +551,7 @@ def _keep_all(made: Any, values: Any) -> None:
 def _aside() -> Iterator[None]:
     """Do something of our own: no mode of the program sees it, no thread has to be woken for it."""
     threads = torch.get_num_threads()
-    with torch.no_grad(), _python_dispatch._disable_current_modes():
+    with torch.no_grad(), private.without_dispatch_modes():
         torch.set_num_threads(1)
         try:
             yield
