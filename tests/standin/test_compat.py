@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from gmlake.pytorch import compat, versions
+from gmlake.standin import private
 
+PARTS = compat.PARTS | private.PARTS
 OPTIONAL = {"cuda._device_count_nvml", "_GLOBAL_DEVICE_CONTEXT"}  # looked for at each use
 
 
@@ -24,9 +26,9 @@ def find(path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(compat.PARTS.keys() - OPTIONAL))
+@pytest.mark.parametrize("path", sorted(PARTS.keys() - OPTIONAL))
 def test_it_is_there(path: str) -> None:
-    assert find(path) is not None, f"without torch.{path}: {compat.PARTS[path]}"
+    assert find(path) is not None, f"without torch.{path}: {PARTS[path]}"
 
 
 def test_this_version_is_one_that_was_seen() -> None:
