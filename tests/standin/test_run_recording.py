@@ -31,6 +31,7 @@ def hold():
     return [torch.empty(3 << 20, dtype=torch.uint8, device="cuda") for _ in range(5)]
 kept = hold()
 del kept[0]
+assert torch.arange(3, device="cuda")[2].item() == 2, "known, though no kernel made it"
 print(json.dumps({"device": torch.cuda.get_device_name(), "peak": torch.cuda.max_memory_allocated(),
                   "total": torch.cuda.mem_get_info()[1]}))
 sys.exit(3)

@@ -170,9 +170,15 @@ def _period(steps: list[tuple[int, int]]) -> int:
 
 
 def activate() -> bool:
-    """Watch this process if it is of a program that is forecast; return whether it is."""
-    folder = os.environ.get("GMLAKE_FORECAST")
-    if not folder or not control.is_active():
+    """Watch this process if it is of a program that is forecast; return whether it is.
+
+    One that `gmlake run --without-gpu` runs is answered as such a program.
+    """
+    if not control.is_active():
         return False
-    _Watch(Path(folder), int(os.environ.get("GMLAKE_FORECAST_STEPS", "8"))).start()
-    return True
+    if folder := os.environ.get("GMLAKE_FORECAST"):
+        _Watch(Path(folder), int(os.environ.get("GMLAKE_FORECAST_STEPS", "8"))).start()
+        return True
+    if os.environ.get("GMLAKE_STANDIN_ANSWERS"):
+        answers.install()
+    return False
