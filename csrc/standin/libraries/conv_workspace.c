@@ -3,6 +3,7 @@
 enum {
     FEW_CHANNELS = 8,      /* pictures have three */
     GROUPS_AT_ONCE = 8,    /* that are worked on together */
+    FEW_GROUPS = 32,       /* whose channels are filled up */
     CHANNELS_AT_ONCE = 64, /* of a group, in the gradient of a filter */
     LARGE_FILTER = 7,      /* that is worth turning a picture round for */
     SMALL_PICTURE = 49,    /* 7 x 7: too small for a plain product of matrices */
@@ -91,8 +92,8 @@ of_groups(const standin_convolution *of, sizes plain, uint64_t groups)
     if (of->pass != STANDIN_FILTER) {
         return all / groups * least(groups, GROUPS_AT_ONCE);
     }
-    return groups < 4 * GROUPS_AT_ONCE ? (plain.in + plain.out) / channels * filled
-                                       : all / groups * GROUPS_AT_ONCE;
+    return groups < FEW_GROUPS ? (plain.in + plain.out) / channels * filled
+                               : all / groups * GROUPS_AT_ONCE;
 }
 
 /* A filter of one point is a product of matrices, of which each picture's is one. */

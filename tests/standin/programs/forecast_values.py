@@ -17,6 +17,7 @@ import io
 import json
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -172,6 +173,7 @@ def changed_in_place() -> Any:
         "statistics": lambda of: nn.functional.batch_norm(
             torch.randn(3, 4, device="cuda"), of, torch.ones(4, device="cuda"), training=True
         ),
+        "alias of a thread": lambda of: by_thread(lambda: of.data).fill_(9),
         "unknown": lambda of: of.masked_fill_(torch.randn(4, device="cuda") > 0, 9),
     }
     left = []
@@ -181,6 +183,12 @@ def changed_in_place() -> Any:
         if known(tensor) is not None and tensor.tolist() == [0, 1, 2, 3]:
             left.append(name)
     return left
+
+
+def by_thread(function: Callable[[], Any]) -> Any:
+    """Return what a function returns where nothing is seen."""
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(function).result()
 
 
 def known_changes() -> Any:
@@ -461,7 +469,8 @@ def scripted() -> Any:
     rows = torch.ones(3, device="cuda")
     own: Any = rows.as_subclass(Answering)
     seen.clear()
-    answered = [torch.mean(own), own.sum(), type(own + 1).__name__, list(seen)]
+    answered = [torch.mean(own), own.sum(), type(own + 1).__name__, type(own[0]).__name__]
+    asked = list(seen)
     modules = [
         torch.jit.script(Module()),
         torch.jit.trace(Module(), (rows,), check_trace=False),
@@ -470,7 +479,7 @@ def scripted() -> Any:
     ]
     return [
         [list(module(rows).shape) for module in modules],
-        answered,
+        [*answered, asked],
         list(torch.func.vmap(lambda of: of.sum() + torch.ones((), device="cuda"))(rows).shape),
         torch.func.grad(lambda of: of.mul(2).sum())(rows).is_cuda,
     ]
