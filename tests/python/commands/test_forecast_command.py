@@ -171,6 +171,12 @@ def test_the_next_batch_is_where_the_line_of_the_nearest_two_ends(
     assert next_batch(needs, room) == batch
 
 
+def test_each_miss_goes_further_than_the_one_before() -> None:
+    needs = {10: 100, 1000: 11_000}
+    tries = [next_batch(needs, 10_000, missed) for missed in range(4)]
+    assert tries == [909, 909, 833, 715]
+
+
 @pytest.mark.parametrize("room", [5, 45, 100, 333, 12345, 10**6])
 def test_the_search_ends_at_the_largest_that_fits(room: int) -> None:
     """Where need bends, and grows in steps of several batches, as with segments."""
