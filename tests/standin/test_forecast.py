@@ -60,6 +60,11 @@ def test_the_answer_is_two_sentences_a_table_and_what_it_rests_on() -> None:
         f"{format_size(need['stitch'])} with gmlake"
     )
     assert lines[1] == "fits NVIDIA H100 80GB HBM3 (79.2 GiB) with all of them"
+    assert re.fullmatch(
+        r"at the peak: .* of optimizer state, .* of parameters, .*; most is held by "
+        r"forecast_train\.py:\d+ in main\(\): .*",
+        lines[2],
+    )
     rows = [re.split(r"\s{2,}", line) for line in lines]
     for of, name in zip(
         found["needs"], ("PyTorch's default", "expandable segments", "gmlake"), strict=True

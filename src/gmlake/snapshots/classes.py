@@ -26,13 +26,14 @@ _MOST_COUNTED: Final = 1 << 20
 _MOST_LOOKS: Final = 8
 BEFORE_RECORDING: Final = "before the recording"
 UNKNOWN_LINE: Final = "an unknown line"
-_PLURALS: Final = {
-    CATEGORIES.index("parameter"): "parameters",
-    CATEGORIES.index("gradient"): "gradients",
-    CATEGORIES.index("optimizer state"): "optimizer state",
-    CATEGORIES.index("activation"): "activations",
-    CATEGORIES.index("temporary"): "temporary memory",
+PLURALS: Final = {
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer state": "optimizer state",
+    "activation": "activations",
+    "temporary": "temporary memory",
 }
+"""What blocks of a category are together."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Owners:
 
 def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str, Integers]]:
     """Yield what blocks from before the recording are, if that is known, and which they are."""
-    for category, what in _PLURALS.items():
+    for name, what in PLURALS.items():
+        category = CATEGORIES.index(name)
         mine = ids[seen.categories[ids] == category]
         if seen.is_sure is None:
             groups = [("", mine)]

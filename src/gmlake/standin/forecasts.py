@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gmlake.printable import printable
 from gmlake.replaying import replay
-from gmlake.snapshots.classes import UNKNOWN_LINE
+from gmlake.snapshots.classes import PLURALS, UNKNOWN_LINE
 from gmlake.snapshots.queries import query
 from gmlake.snapshots.whole import Snapshot
 from gmlake.standin import launcher
@@ -134,7 +134,10 @@ class Forecast(Printed):
         return said
 
     def _held_in_words(self) -> str:
-        kinds = ", ".join(f"{format_size(size_bytes)} {kind}" for kind, size_bytes in self.kinds)
+        kinds = ", ".join(
+            f"{format_size(size_bytes)} of {PLURALS.get(kind, 'other memory')}"
+            for kind, size_bytes in self.kinds
+        )
         line, size_bytes = self.held[0]
         return f"at the peak: {kinds}; most is held by {printable(line)}: {format_size(size_bytes)}"
 
