@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,18 @@ def plain_variables(**more: str) -> dict[str, str]:
     return kept | {"COLUMNS": "200"} | more
 
 
+def _heed_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(
     *words: str | Path, variables: Mapping[str, str] | None = None, **more: Any
 ) -> subprocess.Popen[str]:
-    """Start `gmlake` with these words, in a session of its own."""
+    """Start `gmlake` with these words, in a session of its own, as a terminal does.
+
+    What ignores signals, as nohup does, hands that down to all that it starts.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "gmlake", *map(str, words)],
         cwd=more.pop("cwd", ROOT),
@@ -38,6 +47,7 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_heed_signals,  # noqa: PLW1509 (nothing else runs in this process just now)
         **more,
     )
 
