@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from gmlake.standin.forecasts import forecast
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from forecast import compare
 
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
 BATCHES: Final = {
@@ -28,7 +32,6 @@ BATCHES: Final = {
     "llama_1b_lora": 2,
 }
 """The program and the smaller of the two batches that are recorded."""
-NAMES: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 
 
 def main() -> None:
@@ -41,7 +44,7 @@ def main() -> None:
     for name, batch in BATCHES.items():
         began = time.monotonic()
         found = forecast([str(PROGRAMS / f"{name}.py"), "--batch", str(batch)], options.memory)
-        largest[name] = {NAMES[need.policy]: need.largest_batch for need in found.needs}
+        largest[name] = {compare.WAYS[need.policy]: need.largest_batch for need in found.needs}
         runs = len(found.batch.confirmed) + 2 if found.batch else 1
         print(name, largest[name], f"{runs} runs, {time.monotonic() - began:.0f} s", flush=True)
         options.file.write_text(json.dumps(largest, indent=1) + "\n", encoding="utf-8")

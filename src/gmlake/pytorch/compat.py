@@ -7,7 +7,6 @@ PARTS says for each what breaks without it, versions.SEEN which PyTorch versions
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -154,12 +153,17 @@ def is_recording_history() -> bool:
     return bool(_C._cuda_isHistoryEnabled())
 
 
-def record_history(most_events: int = sys.maxsize, of: str = "all") -> None:
-    """Make PyTorch keep the last memory events, with the Python lines that made the requests.
+def record_history(most_events: int) -> None:
+    """Make PyTorch keep the last memory events, with the Python lines that made the requests."""
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
 
-    of: the events that get lines, as PyTorch's `context` names them.
+
+def record_all_history() -> None:
+    """Make PyTorch keep every memory event, with the Python lines that made the requests.
+
+    Frees get no lines: some checkpointing breaks while they are taken.
     """
-    torch.cuda.memory._record_memory_history(context=of, stacks="python", max_entries=most_events)
+    torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
 
 
 def stop_history() -> None:

@@ -28,9 +28,7 @@ def record_to(path: str) -> None:
 
 def _begin() -> None:
     if not compat.is_recording_history():
-        compat.record_history(
-            of="alloc"
-        )  # some checkpointing breaks while lines of frees are taken
+        compat.record_all_history()
 
 
 def _write(wanted: str) -> None:

@@ -11,6 +11,7 @@ from gmlake.standin.runs import ForecastError, option_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gmlake.fitting import Need
     from gmlake.standin.runs import Run, Runner
 
 _OPTIONS: Final = (
@@ -123,7 +124,7 @@ class Search:
         room = max(self._room, GRANULE_BYTES)
         report = fit([first.trace, second.trace], room, values, self._policies)
         self._runs[values[0]] = dict(needs)
-        self._runs[values[1]] = smallest_of(second, self._policies)
+        self._runs[values[1]] = _smallest(report.needs[len(needs) :])
         if report.why_line:
             self.notes.append(f"other batches are extrapolated roughly: {report.why_line}")
         return {one.policy: self._confirmed(one.policy, one.batch) for one in report.largest}
@@ -193,5 +194,8 @@ def next_batch(needs: Mapping[int, int], room: int, missed: int = 0) -> int | No
 
 def smallest_of(run: Run, policies: Sequence[str]) -> dict[str, int]:
     """Return the bytes that each policy needs to serve a run."""
-    report = fit(run.trace, policies=policies)
-    return {need.policy: need.smallest_bytes for need in report.needs}
+    return _smallest(fit(run.trace, policies=policies).needs)
+
+
+def _smallest(needs: Sequence[Need]) -> dict[str, int]:
+    return {need.policy: need.smallest_bytes for need in needs}

@@ -52,7 +52,7 @@ class _Watch:
 
     def start(self) -> None:
         """Record from the start of CUDA on; nothing is done in a process that never starts it."""
-        compat.when_cuda_starts(self._record)
+        compat.when_cuda_starts(compat.record_all_history)
         register_optimizer_step_post_hook(self._stepped)
         atexit.register(self.write, "the program ended")
         self._previous = sys.excepthook
@@ -63,10 +63,6 @@ class _Watch:
         register_after_fork(self, _Watch._write_at_the_end)
         answers.install()
         ranks.install()
-
-    def _record(self) -> None:
-        # Frames of frees are not asked for: some checkpointing breaks while they are taken.
-        compat.record_history(of="alloc")
 
     def _forked(self) -> None:
         """Start anew in a child that has not exec'd; its parent's CUDA is none of its own."""

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils import _python_dispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PARTS: Final[dict[str, str]] = {
     "utils._python_dispatch._disable_current_modes": "values are not known within other modes",
@@ -25,13 +28,9 @@ def fake_store() -> Any:
     return FakeStore()
 
 
-def leave_shapes_unchecked() -> None:
-    """Have PyTorch not compare what ranks sent each other about shapes, which is nothing."""
+def replace_shape_checks(check: Callable[..., None]) -> None:
+    """Replace how PyTorch compares what ranks sent each other about shapes."""
     modules: tuple[Any, ...] = (torch.distributed.utils, torch.nn.parallel.distributed)
     for module in modules:
         if hasattr(module, "_verify_param_shape_across_processes"):
-            module._verify_param_shape_across_processes = _nothing
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass
+            module._verify_param_shape_across_processes = check
