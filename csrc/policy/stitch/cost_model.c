@@ -14,7 +14,7 @@ static const struct {
     uint64_t pressure;      /* begins when less than this part is left; 0: never */
 } prices[] = {
     [GML_OPTIMIZE_FOR_TIME] = {64 * MIB, 32, 128, 13, 0},
-    [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 66, 3},
+    [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 400, 3},
     [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
@@ -50,6 +50,9 @@ uint64_t
 gml_cost_model_room(const gml_base_range *range)
 {
     uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
+    if (range->driver->window_bytes) {
+        return space_bytes; /* the same whatever other processes hold */
+    }
     uint64_t device_bytes =
         least(gml_device_room(range->driver->device), gml_driver_left(range->driver));
     uint64_t spare_bytes = gml_driver_spare(range->driver);

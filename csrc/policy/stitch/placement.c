@@ -1,6 +1,5 @@
 /* The life of a placement: made over one extent, ended, retired; and idle views, which serve no
- * block and are indexed by their runs. */
-#include "base/mix.h"
+ * block and are indexed by their size. */
 #include "policy/stitch/stitch.h"
 
 #include <stdlib.h>
@@ -68,13 +67,17 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
     gml_stream_cache *cache = placement->cache;
     stitch->held_bytes -= placement->block.block_bytes;
     placement->freed = gml_fence_now(&stitch->fences, &cache->timeline);
-    if (!placement->view) {
+    if (placement->view) {
+        gml_stream_cache_flush(stitch, cache);
+        placement->state = GML_PLACEMENT_CACHED;
+        cache->cached = placement;
+    } else {
         gml_placement_retire(stitch, placement);
-        return;
     }
-    gml_stream_cache_flush(stitch, cache);
-    placement->state = GML_PLACEMENT_CACHED;
-    cache->cached = placement;
+    if (!stitch->held_bytes) {
+        /* A repetition begins from the same state, whichever view the one before freed last. */
+        gml_stream_caches_flush(stitch);
+    }
 }
 
 void
@@ -95,72 +98,54 @@ gml_placement_retire(gml_stitch *stitch, gml_placement *placement)
 /* ---- idle views ------------------------------------------------------------------------------ */
 
 static gml_placement *
-of_node(gml_tree_node *node)
+of_age(gml_tree_node *node)
 {
-    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_runs));
-}
-
-/* Where views of a size with these runs are looked for. */
-static uint64_t
-mark_of(const gml_run *runs, size_t run_count)
-{
-    uint64_t mark = run_count;
-    for (size_t i = 0; i < run_count; i++) {
-        mark = gml_mix(mark ^ runs[i].offset) + gml_mix(runs[i].size_bytes);
-    }
-    return mark;
-}
-
-static bool
-is_over_runs(const gml_placement *placement, const gml_choice *choice)
-{
-    bool is_same = placement->run_count == choice->run_count;
-    for (size_t i = 0; i < choice->run_count && is_same; i++) {
-        is_same = placement->runs[i].offset == choice->runs[i].offset &&
-                  placement->runs[i].size_bytes == choice->runs[i].size_bytes;
-    }
-    return is_same;
-}
-
-/* The node with that mark, or NULL. */
-static gml_tree_node *
-at_mark(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mark)
-{
-    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, mark);
-    return node && node->size_bytes == size_bytes && node->address == mark ? node : NULL;
+    return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_age));
 }
 
 void
 gml_idle_view_add(gml_stitch *stitch, gml_placement *placement)
 {
-    uint64_t mark = mark_of(placement->runs, placement->run_count);
-    /* A collision with other runs happens once in 2^64: take the next unused number. Marks are not
-     * chained: when the first of two views is unmapped, the second is no longer found and a new
-     * view is mapped, at the cost of a mapping only. */
-    while (at_mark(stitch, placement->block.block_bytes, mark)) {
-        mark++;
-    }
-    placement->by_runs.size_bytes = placement->block.block_bytes;
-    placement->by_runs.address = mark;
     placement->state = GML_PLACEMENT_IDLE;
-    gml_tree_insert(&stitch->idle, &placement->by_runs);
+    placement->by_age.size_bytes = placement->block.block_bytes;
+    gml_tree_insert(&stitch->idle, &placement->by_age);
     gml_list_append(&stitch->idle_views, &placement->idle);
+}
+
+void
+gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement)
+{
+    gml_tree_remove(&stitch->idle, &placement->by_age);
 }
 
 void
 gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement)
 {
-    gml_tree_remove(&stitch->idle, &placement->by_runs);
+    gml_idle_view_unindex(stitch, placement);
     gml_list_remove(&placement->idle);
 }
 
-gml_placement *
-gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
+static bool
+is_all_free(const gml_base_range *range, const gml_stream_cache *cache,
+            const gml_placement *placement)
 {
-    uint64_t mark = mark_of(choice->runs, choice->run_count);
-    gml_tree_node *node = at_mark(stitch, size_bytes, mark);
-    while (node && !is_over_runs(of_node(node), choice)) {
-        node = at_mark(stitch, size_bytes, ++mark);
+    bool is_free = true;
+    for (size_t i = 0; i < placement->run_count && is_free; i++) {
+        const gml_run *run = &placement->runs[i];
+        const gml_extent *extent = gml_base_range_find(range, run->offset);
+        is_free = extent->kind == GML_EXTENT_FREE && extent->set == &cache->set &&
+                  run->offset + run->size_bytes <= extent->offset + extent->size_bytes;
     }
-    return node ? of_node(node) : NULL;
+    return is_free;
+}
+
+gml_placement *
+gml_idle_view_find(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t size_bytes)
+{
+    gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, 0);
+    while (node && node->size_bytes == size_bytes &&
+           !is_all_free(&stitch->range, cache, of_age(node))) {
+        node = gml_tree_next(node);
+    }
+    return node && node->size_bytes == size_bytes ? of_age(node) : NULL;
 }

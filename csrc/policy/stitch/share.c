@@ -11,7 +11,7 @@ static void
 mark(gml_stitch *stitch, gml_timeline *timeline)
 {
     bool is_marked;
-    if (stitch->fences.rules.is_opportunistic && !stitch->fences.rules.may_wait) {
+    if (!stitch->fences.rules.may_wait) {
         (void)gml_fence_mark(&stitch->fences, timeline, &is_marked);
     }
 }
@@ -40,7 +40,8 @@ gml_share_look(gml_stitch *stitch, gml_stream_cache *cache)
 {
     int count = 0;
     gml_stream_cache *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
+    while (stitch->fences.rules.is_opportunistic &&
+           (donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         mark(stitch, &donor->timeline);
         gml_fence_poll(&stitch->fences, &donor->timeline);
     }

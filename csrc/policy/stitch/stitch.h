@@ -8,14 +8,14 @@
  *   live    serves a block; holds its extents
  *   cached  the view that its stream cache freed last: still holds its extents, so that a request
  *           of the same size takes it back at once, however many there are. Any other request
- *           ends that
- *   idle    a view without its extents. It stays mapped for the next request that is to be made up
- *           of just these runs. A placement without a mapping is freed instead
+ *           ends that, and so does the end of the last block
+ *   idle    a view without its extents. It stays mapped for the next request of its size that finds
+ *           its runs free. A placement without a mapping is freed instead
  *   held    serves a block of a policy around this one, out of extents that are held by that
  *   gone    a view without its mapping, or about to lose it
  *
- * Placement depends only on which bytes are live and which view is cached; existing views only save
- * mapping them again. So a program that repeats its requests from the same state gets the same
+ * Of the idle views whose runs are free the first that was made serves: views made since then
+ * change nothing. So a program that repeats its requests from the same state gets the same
  * addresses, and makes no driver call (promise 8), once the base range has stopped growing.
  *
  * Free memory in a stream cache is ordered after all work of its stream: it serves that stream at
@@ -67,7 +67,7 @@ typedef struct gml_placement {
     gml_address view; /* start of its own mapping; 0: it lies in the base range */
     uint64_t view_bytes;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
-    gml_tree_node by_runs; /* idle: in stitch->idle, by size and a mark of its runs */
+    gml_tree_node by_age;  /* idle: in stitch->idle, by size and number */
     gml_link idle;    /* idle: in stitch->idle_views; after a refusal in stitch->pending_unmaps */
     size_t pin_count; /* other references: the struct outlives its view until they end */
 } gml_placement;
@@ -92,6 +92,7 @@ typedef struct gml_stitch {
     bool is_private; /* see gml_policy_ops.create_private */
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
+    uint64_t made_views;                  /* so far: the next one's number */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     uint64_t missing_bytes;               /* when it was last asked whether to spend */
     gml_fences fences;
@@ -99,7 +100,7 @@ typedef struct gml_stitch {
     gml_stream_cache *last_cache;
     gml_link caches;
     size_t cache_count, gone_count; /* all of them; those whose streams are gone */
-    gml_tree idle;                  /* idle views, by size and a mark of their runs */
+    gml_tree idle;                  /* idle views, by size and number */
     gml_link idle_views;            /* the same, those used longest ago first */
     gml_link pending_unmaps;        /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
@@ -227,9 +228,13 @@ GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache,
 void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
 GML_SEAM void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
 
-/* The idle view of that size over just these runs, or NULL. */
-gml_placement *gml_idle_view_find(const gml_stitch *stitch, uint64_t size_bytes,
-                                  const gml_choice *choice);
+/* The same for a view that is out of the list already: no request finds it any more. */
+GML_SEAM void gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement);
+
+/* Of the idle views of that size whose runs are all free in the stream cache, the first that was
+ * made; NULL if there is none. Looks at each of them: at most max_views. */
+gml_placement *gml_idle_view_find(const gml_stitch *stitch, const gml_stream_cache *cache,
+                                  uint64_t size_bytes);
 
 /* ---- placement.c: making, ending, settling --------------------------------------------------- */
 
@@ -270,8 +275,8 @@ GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
 /* A new live placement over the runs of a choice, which are free in the stream cache, mapped as a
- * view if there are several; reuses an idle view over exactly these. On failure nothing is
- * claimed. */
+ * view if there are several and no idle view serves, over these runs or others. On failure nothing
+ * is claimed. */
 gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                 const gml_choice *choice, gml_placement **out);
 
@@ -340,7 +345,8 @@ gml_share_is_open(const gml_stitch *stitch)
  * are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Updates which streams near `cache` have completed the work before their frees. */
+/* Updates which streams near `cache` have completed the work before their frees, where that
+ * matters: by the knob reuse_allow_opportunistic, and not in a window. */
 void gml_share_look(gml_stitch *stitch, gml_stream_cache *cache);
 
 /* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:

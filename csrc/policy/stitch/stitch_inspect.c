@@ -128,7 +128,7 @@ check_idle(gml_stitch *stitch)
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
         const gml_placement *view = gml_view_of_idle(link);
         if (view->state != GML_PLACEMENT_IDLE || !view->view ||
-            view->by_runs.size_bytes != view->block.block_bytes) {
+            view->by_age.size_bytes != view->block.block_bytes) {
             return corrupt(stitch, view, "is idle and not a view of its size");
         }
         count++;

@@ -89,6 +89,7 @@ map(gml_stitch *stitch, gml_placement *placement)
     if (placement->view) {
         placement->view_bytes = view_bytes;
         placement->block.address = placement->view + (first - begin);
+        placement->by_age.address = stitch->made_views++;
         stitch->views++;
         stitch->view_bytes += view_bytes;
     }
@@ -221,12 +222,12 @@ static gml_status
 create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
             const gml_choice *choice, gml_placement **out)
 {
-    size_t count = choice->run_count;
+    gml_placement *again = gml_idle_view_find(stitch, cache, size_bytes);
+    size_t count = again ? again->run_count : choice->run_count;
     gml_status status = gml_base_range_prepare(&stitch->range, 2 * count);
     if (status != GML_OK) {
         return status;
     }
-    gml_placement *again = gml_idle_view_find(stitch, size_bytes, choice);
     if (again) {
         gml_view_revive(stitch, cache, again);
         *out = again;

@@ -240,7 +240,7 @@ TEST(random_sizes_reserve_no_more_than_the_costs_says)
 {
     uint64_t time_ns, balanced_ns, memory_ns;
     CHECK(most_above(TIME, 100, &time_ns) < 192 * MIB);
-    CHECK(most_above(BALANCED, 15, &balanced_ns) < 128 * MIB);
+    CHECK(most_above(BALANCED, 10, &balanced_ns) < 128 * MIB);
     CHECK(most_above(MEMORY, 10, &memory_ns) < 64 * MIB);
     CHECK(time_ns * 6 < balanced_ns);
     CHECK(balanced_ns * 3 < memory_ns * 2);
