@@ -345,9 +345,12 @@ gml_fence_pass(gml_fences *fences, gml_timeline *borrower, gml_timeline *owner, 
             return status;
         }
     }
-    /* To ask is cheaper than to wait; an idle stream has passed even an event recorded just now. */
-    gml_fence_poll(fences, owner);
-    *is_passed = is_known_to_pass(fences, borrower, owner, instant);
+    if (fences->rules.is_opportunistic) {
+        /* To ask is cheaper than to wait; an idle stream has passed even an event recorded just
+         * now. */
+        gml_fence_poll(fences, owner);
+        *is_passed = is_known_to_pass(fences, borrower, owner, instant);
+    }
     const mark *awaited = find_mark(owner, instant);
     if (*is_passed || !awaited) {
         *is_passed = *is_passed || owner->completed >= instant;

@@ -118,6 +118,22 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     return status;
 }
 
+/* The address is a wish to CUDA, which may answer with another one. */
+static gml_status
+reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_cu_pointer given;
+    gml_status status =
+        gml_cuda_check(cuda, "cuMemAddressReserve",
+                       cuda->api.cuMemAddressReserve(&given, size_bytes, 0, address, 0));
+    if (status == GML_OK && given != address) {
+        (void)cuda->api.cuMemAddressFree(given, size_bytes);
+        status = gml_driver_fail_taken(self, address, size_bytes);
+    }
+    return status;
+}
+
 static gml_status
 unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
@@ -296,6 +312,7 @@ static const gml_driver_ops cuda_ops = {
     .create = create,
     .release = release,
     .reserve = reserve,
+    .reserve_at = reserve_at,
     .unreserve = unreserve,
     .map = map,
     .unmap = unmap,

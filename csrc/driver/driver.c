@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,14 @@ gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     (void)gml_driver_vfail(driver, status, format, arguments);
     va_end(arguments);
     return status;
+}
+
+gml_status
+gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
+                           "of the %s at 0x%" PRIx64 " some addresses are in use already",
+                           gml_size_of(size_bytes).text, address);
 }
 
 void
@@ -319,6 +328,17 @@ gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, v
                                driver->ops->name);
     }
     return driver->ops->bytes(driver, address, size_bytes, out);
+}
+
+gml_status
+gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    if (!driver->ops->reserve_at) {
+        return gml_driver_fail(driver, GML_UNSUPPORTED,
+                               "driver '%s' cannot choose where its addresses begin",
+                               driver->ops->name);
+    }
+    return driver->ops->reserve_at(driver, address, size_bytes);
 }
 
 gml_status

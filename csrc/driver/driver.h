@@ -116,6 +116,8 @@ typedef struct gml_driver_ops {
     gml_status (*bytes)(gml_driver *self, gml_address address, uint64_t size_bytes, void **out);
     /* Makes the next malloc of `size_bytes` return `address`. */
     gml_status (*expect_malloc)(gml_driver *self, gml_address address, uint64_t size_bytes);
+    /* As reserve, at that address. GML_INVALID_ARGUMENT where it is not free. */
+    gml_status (*reserve_at)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* The modelled cost of the call on a device; NULL: calls are timed. */
     uint64_t (*cost_ns)(const gml_driver *self, gml_driver_call call, uint64_t size_bytes);
     /* Gives another device access to all memory accessible now or later; GML_OK if that device
@@ -165,7 +167,8 @@ struct gml_driver {
     bool
         has_own_account; /* tells the device itself of the memory it holds, see remap.h, common.h */
     gml_address arena;   /* start of all created memory, see arena.h, */
-    uint64_t arena_bytes;          /* and its size; 0: anywhere */
+    uint64_t arena_bytes;  /* and its size; 0: anywhere */
+    uint64_t window_bytes; /* all that reserve has, see window.h; 0: whatever the device has */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
     unsigned undo_depth;           /* see gml_driver_begin_undo() */
 };
@@ -183,6 +186,9 @@ GML_SEAM gml_status gml_driver_fail(gml_driver *driver, gml_status status, const
     __attribute__((format(printf, 3, 4)));
 gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *format,
                             va_list arguments) __attribute__((format(printf, 3, 0)));
+
+/* The same for reserve_at() where something is there already; GML_INVALID_ARGUMENT. */
+gml_status gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
 /* Keeps the reason that another driver has. */
 void gml_driver_take_reason(gml_driver *driver, const gml_driver *from);
@@ -229,6 +235,7 @@ GML_DRIVER_TABLE(GML_DRIVER_COUNTED, GML_DRIVER_COUNTED)
 /* GML_UNSUPPORTED where the backend has no such thing. Not counted. */
 gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
                             void **out);
+gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);

@@ -170,6 +170,22 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
 }
 
 static gml_status
+reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    void *wanted = pointer_to(address);
+    void *taken = mmap(wanted, (size_t)size_bytes, PROT_NONE, HIDDEN | MAP_FIXED_NOREPLACE, -1, 0);
+    if (taken == MAP_FAILED && errno != EEXIST) {
+        return fail_system(self, "reserve", size_bytes);
+    }
+    gml_status status = taken == wanted ? gml_model_reserve(model_of(self), address, size_bytes)
+                                        : gml_driver_fail_taken(self, address, size_bytes);
+    if (status != GML_OK && taken != MAP_FAILED) {
+        (void)munmap(taken, (size_t)size_bytes); /* elsewhere: an old kernel takes it for a wish */
+    }
+    return status;
+}
+
+static gml_status
 unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
     gml_status status = gml_model_check_unreserve(model_of(self), address, size_bytes);
@@ -329,6 +345,7 @@ static const gml_driver_ops host_ops = {
     .create = create,
     .release = gml_modelled_release,
     .reserve = reserve,
+    .reserve_at = reserve_at,
     .unreserve = unreserve,
     .map = map,
     .unmap = unmap,

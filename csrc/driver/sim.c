@@ -82,6 +82,15 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
 }
 
 static gml_status
+reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
+{
+    gml_model *model = model_of(self);
+    return gml_model_is_hole(model, address, size_bytes)
+               ? gml_model_reserve(model, address, size_bytes)
+               : gml_driver_fail_taken(self, address, size_bytes);
+}
+
+static gml_status
 unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 {
     return gml_model_unreserve(model_of(self), address, size_bytes);
@@ -224,6 +233,7 @@ static const gml_driver_ops sim_ops = {
     .create = gml_modelled_create,
     .release = release,
     .reserve = reserve,
+    .reserve_at = reserve_at,
     .unreserve = unreserve,
     .map = map,
     .unmap = unmap,

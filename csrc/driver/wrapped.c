@@ -115,6 +115,7 @@ gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *se
     wrapped->base.per_thread_stream = inner->per_thread_stream;
     wrapped->base.arena = inner->arena;
     wrapped->base.arena_bytes = inner->arena_bytes;
+    wrapped->base.window_bytes = inner->window_bytes;
     wrapped->base.can_sleep = inner->can_sleep;
     wrapped->base.has_own_account = inner->has_own_account;
     wrapped->base.device = inner->device;

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gmlake.fitting import FitReport, fit
     from gmlake.lake import Lake
     from gmlake.pytorch import Session, disable, enable, enabled, is_enabled
+    from gmlake.pytorch.communicators import CommunicatorMemory
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
     from gmlake.pytorch.phases import phase
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Block",
+    "CommunicatorMemory",
     "DeviceSnapshot",
     "DriverError",
     "Elastic",
@@ -137,6 +139,7 @@ _NAMES = {
     "gmlake.fitting": "FitReport fit",
     "gmlake.lake": "Lake",
     "gmlake.pytorch": "Session disable enable enabled is_enabled",
+    "gmlake.pytorch.communicators": "CommunicatorMemory",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
     "gmlake.pytorch.phases": "phase",

@@ -27,7 +27,7 @@ PAGES = [
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     ran = []
-    for which in ("", "arena") if "arena=" in text else ("",):
+    for which in ("", *(name for name in ("arena", "base") if f"{name}=" in text)):
         words = ("blocks", str(page), str(tmp_path), which)
         outcome = run_program(*words, settings=("--capacity", "80GiB"))
         assert outcome.code == 0, outcome.errors

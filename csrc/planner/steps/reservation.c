@@ -345,7 +345,7 @@ let_blocks_claim(gml_reservation *reservation)
     for (gml_link *link = reservation->live.next; link != &reservation->live; link = link->next) {
         gml_placement *placement = gml_placement_of_live(link);
         if (placement->view) {
-            gml_tree_remove(&reservation->stitch->idle, &placement->by_runs);
+            gml_idle_view_unindex(reservation->stitch, placement);
         }
         gml_placement_claim(reservation->stitch, placement);
     }

@@ -231,6 +231,23 @@ TEST(closing_lets_go_of_the_context)
     CHECK(!is_context_active());
 }
 
+#if MAY_CHOOSE_ADDRESSES
+TEST(addresses_lie_where_they_are_asked_for_or_nowhere)
+{
+    gml_driver *driver = open_cuda();
+    gml_address wanted = UINT64_C(1) << 45, other = 0;
+    uint64_t size = 4 * driver->info.granularity_bytes;
+    CHECK_OK(gml_driver_reserve_at(driver, wanted, size));
+    CHECK_STATUS(gml_driver_reserve_at(driver, wanted, size), GML_INVALID_ARGUMENT);
+    CHECK(strstr(driver->reason, "at 0x200000000000 some addresses are in use") != NULL);
+    CHECK_OK(gml_driver_reserve(driver, size, 0, &other));
+    CHECK(other != wanted);
+    CHECK_OK(gml_driver_unreserve(driver, other, size));
+    CHECK_OK(gml_driver_unreserve(driver, wanted, size));
+    gml_driver_close(driver);
+}
+#endif
+
 int
 main(void)
 {
@@ -244,6 +261,9 @@ main(void)
     RUN(a_global_capture_survives_calls_on_other_streams);
     RUN(errors_name_the_call_and_the_error);
     RUN(a_device_that_does_not_exist_is_absent);
+#if MAY_CHOOSE_ADDRESSES
+    RUN(addresses_lie_where_they_are_asked_for_or_nowhere);
+#endif
     if (strcmp(cuda, "fake") == 0) {
         RUN(defects_are_told_in_one_line);
         RUN(a_device_without_virtual_memory_has_malloc);

@@ -1,8 +1,8 @@
 /* Everything that a program may tell its lakes, at random: four lakes on two devices, plain ones,
- * arenas and regions that sleep and wake; streams that end and whose handles come back, elastic
- * buffers, captures, graphs that take turns, marks, trims, limits, margins, refusals, failing
- * calls, alone and by four threads that hand each other blocks. The driver checks the order of
- * streams, and on `host` every block keeps its content. See support/stress.h.
+ * arenas, windows and regions that sleep and wake; streams that end and whose handles come back,
+ * elastic buffers, captures, graphs that take turns, marks, trims, limits, margins, refusals,
+ * failing calls, alone and by four threads that hand each other blocks. The driver checks the order
+ * of streams, and on `host` every block keeps its content. See support/stress.h.
  *
  * GMLAKE_STRESS_OPERATIONS, GMLAKE_STRESS_THREADED_OPERATIONS: how many for each policy and driver,
  * of one thread and of four together; GMLAKE_STRESS_SEED: where to begin; GMLAKE_STRESS_FAILING: of

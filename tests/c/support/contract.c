@@ -16,7 +16,7 @@ enum { STRIDE_BYTES = 4096 };
 
 const char *contract_policy;
 const char *contract_driver;
-bool contract_is_arena;
+bool contract_is_arena, contract_is_window;
 
 /* The paper's default of 128 MiB would keep its stitching out of tests of this size. */
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
@@ -24,14 +24,17 @@ static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
 gml_lake_config
 lake_config_of(uint64_t capacity_bytes)
 {
-    static gml_setting arena_settings[] = {{"arena", 0}};
+    static gml_setting place_settings[1];
     bool is_paper = strcmp(contract_policy, "gmlake-paper") == 0;
-    arena_settings[0].value = capacity_bytes ? capacity_bytes : 512 * MIB;
+    place_settings[0] = (gml_setting){"base", UINT64_C(1) << 45};
+    if (contract_is_arena) {
+        place_settings[0] = (gml_setting){"arena", capacity_bytes ? capacity_bytes : 512 * MIB};
+    }
     return (gml_lake_config){.driver = contract_driver,
                              .policy = contract_policy,
                              .capacity_bytes = capacity_bytes,
-                             .settings = is_paper ? paper_settings : arena_settings,
-                             .setting_count = is_paper || contract_is_arena,
+                             .settings = is_paper ? paper_settings : place_settings,
+                             .setting_count = is_paper || contract_is_arena || contract_is_window,
                              .hooks = GML_HOOKS(.check_order = true)};
 }
 
@@ -215,14 +218,15 @@ lake_drain(gml_lake *lake, const live_block *blocks, size_t count)
 }
 
 static void
-run_on(const char *policy, const char *driver, bool is_arena, const char *name, void (*run)(void))
+run_on(const char *policy, const char *driver, const char *place, const char *name,
+       void (*run)(void))
 {
     contract_policy = policy;
     contract_driver = driver;
-    contract_is_arena = is_arena;
+    contract_is_arena = strcmp(place, ", arena") == 0;
+    contract_is_window = strcmp(place, ", window") == 0;
     char whole[160];
-    snprintf(whole, sizeof whole, "%s over %s%s: %s", policy, driver, is_arena ? ", arena" : "",
-             name);
+    snprintf(whole, sizeof whole, "%s over %s%s: %s", policy, driver, place, name);
     check_run(whole, run);
 }
 
@@ -231,17 +235,20 @@ contract_run(const char *name, void (*run)(void))
 {
     for (size_t p = 0; gml_policy_name(p); p++) {
         const char *policy = gml_policy_name(p);
-        run_on(policy, "sim", false, name, run);
-        run_on(policy, "host", false, name, run);
+        run_on(policy, "sim", "", name, run);
+        run_on(policy, "host", "", name, run);
     }
 }
 
+/* On the policies that have the settings arena and base. */
 static void
-run_on_arenas(const char *name, void (*run)(void))
+run_in(const char *driver, const char *place)
 {
-    for (size_t p = 0; gml_policy_name(p); p++) {
-        if (gml_policy_find(gml_policy_name(p))->can_serve_arena) {
-            run_on(gml_policy_name(p), "host", true, name, run);
+    for (const check_test *test = check_tests(); test; test = test->next) {
+        for (size_t p = 0; gml_policy_name(p); p++) {
+            if (gml_policy_find(gml_policy_name(p))->can_serve_arena) {
+                run_on(gml_policy_name(p), driver, place, test->name, test->run);
+            }
         }
     }
 }
@@ -249,10 +256,15 @@ run_on_arenas(const char *name, void (*run)(void))
 int
 contract_main_with_arenas(void)
 {
-    for (const check_test *test = check_tests(); test; test = test->next) {
-        run_on_arenas(test->name, test->run);
-    }
+    run_in("host", ", arena");
     return contract_main();
+}
+
+int
+contract_main_everywhere(void)
+{
+    run_in(MAY_CHOOSE_ADDRESSES ? "host" : "sim", ", window");
+    return contract_main_with_arenas();
 }
 
 int

@@ -146,12 +146,14 @@ gml_cu_result
 fake_cuMemAddressReserve(gml_cu_pointer *out, size_t size, size_t alignment, gml_cu_pointer hint,
                          unsigned long long flags)
 {
-    gml_address address;
-    if (hint != 0 || flags != 0) {
+    gml_address address = hint;
+    if (flags != 0) {
         return GML_CU_INVALID_VALUE;
     }
+    bool is_granted = hint && gml_driver_reserve_at(fake_device(), hint, size) == GML_OK;
     gml_cu_result result =
-        fake_result_of(gml_driver_reserve(fake_device(), size, alignment, &address));
+        is_granted ? GML_CU_SUCCESS
+                   : fake_result_of(gml_driver_reserve(fake_device(), size, alignment, &address));
     if (result == GML_CU_SUCCESS) {
         *out = address;
     }

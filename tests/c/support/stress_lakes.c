@@ -100,6 +100,9 @@ draw_settings(check_random *random, const stress_lake *at, gml_setting *out)
     if (at->is_arena) {
         out[count++] = (gml_setting){"arena", at->capacity_bytes};
     }
+    if (at->is_window) {
+        out[count++] = (gml_setting){"base", UINT64_C(1) << 45};
+    }
     return count;
 }
 
@@ -113,6 +116,10 @@ open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *sha
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
     at->is_arena = index == 1 && gml_policy_find(contract_policy)->can_serve_arena &&
                    check_below(random, 3) == 0;
+    bool may_choose = MAY_CHOOSE_ADDRESSES || !lake_is_host();
+    at->is_window = may_choose && !at->is_arena &&
+                    gml_policy_find(contract_policy)->can_serve_arena &&
+                    check_below(random, 3) == 0;
     at->can_sleep = index > 1 || (!at->is_arena && check_below(random, 2));
     at->has_elastic = has_chunks && !at->is_arena;
     at->strikes.random_state = check_next(random);

@@ -1,7 +1,8 @@
 """Runs the Python of a document, block after block, as a reader would who pastes them in.
 
-Arguments: the document, a folder to work in, and "arena" for the blocks that name one, else "": the
-settings of a process hold until it ends. Prints the lines where the blocks that ran begin.
+Arguments: the document, a folder to work in, and "arena" or "base" for the blocks that name one,
+else "": the settings of a process hold until it ends. Prints the lines where the blocks that ran
+begin.
 """
 
 # mypy: allow-untyped-calls
@@ -23,6 +24,7 @@ from torch import nn
 import gmlake
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SETTING = re.compile(r"\b(arena|base)=")
 WIDTH = 512
 
 
@@ -95,7 +97,8 @@ def main() -> None:
     printed = sys.stdout
     sys.stdout = sys.stderr  # what the blocks print
     for found in BLOCK.finditer(text):
-        if ("arena=" in found[1]) != (sys.argv[3] == "arena"):
+        setting = SETTING.search(found[1])
+        if (setting[1] if setting else "") != sys.argv[3]:
             continue
         line = text.count("\n", 0, found.start()) + 2
         code = found[1].replace("...  # some steps", "train()")
