@@ -22,6 +22,12 @@ import torch
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.pytorch import compat, lakes
+from gmlake.pytorch.communicators import (
+    CommunicatorMemory,
+    memory_of_communicators,
+    resume_communicators,
+    suspend_communicators,
+)
 from gmlake.pytorch.exporting import EXPORTABLE
 from gmlake.pytorch.generators import numbers_outside
 from gmlake.pytorch.inside import Inside
@@ -95,7 +101,8 @@ class SleepReport:
     take back. saved_bytes: bytes copied. seconds: without the callbacks. awake_bytes: other memory
     of gmlake. pytorch_bytes: memory of PyTorch's own allocator, from before gmlake or in its pools.
     other_bytes: everything else on the device: CUDA contexts, NCCL, other libraries and processes.
-    The last two are 0 where CUDA does not report them.
+    These two are 0 where CUDA does not report them. communicators: what NCCL holds for each process
+    group on the current device, with sleep(nccl=True) and after it, see CommunicatorMemory.
     """
 
     names: tuple[str, ...]
@@ -106,6 +113,7 @@ class SleepReport:
     awake_bytes: int
     pytorch_bytes: int
     other_bytes: int
+    communicators: tuple[CommunicatorMemory, ...] = ()
 
     def __str__(self) -> str:
         """Summarize the bytes that moved, and those left on the device by owner."""
@@ -119,6 +127,9 @@ class SleepReport:
             (self.kept_bytes, "that the device did not release"),
         ):
             lines.append(f"  {format_size(held):>9} {whose}")
+        for one in self.communicators:
+            told = one.why_left or f"{format_size(one.suspended_bytes)} more is suspended"
+            lines.append(f"  {format_size(one.held_bytes):>9} of NCCL, group {one.name}: {told}")
         return "\n".join(lines)
 
 
@@ -247,7 +258,11 @@ def _tell_of_waking() -> None:
         raise failures[0]
 
 
-def _report(names: Iterable[str], done: dict[str, int]) -> SleepReport:
+def _report(
+    names: Iterable[str],
+    done: dict[str, int],
+    communicators: tuple[CommunicatorMemory, ...],
+) -> SleepReport:
     device = lakes.current_device()
     main = lakes.find(device)
     main_bytes = main.stats()["reserved_bytes"] if main is not None else 0
@@ -261,14 +276,18 @@ def _report(names: Iterable[str], done: dict[str, int]) -> SleepReport:
         main_bytes + lakes.in_regions_bytes(device),
         shares.get("pytorch_bytes", 0),
         shares.get("other_bytes", 0),
+        communicators,
     )
 
 
-def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
+def sleep(*names: str, backup: str | None = _SAME, nccl: bool = False) -> SleepReport:
     """Put regions to sleep: release their memory to the devices and keep their addresses.
 
     names: regions to sleep (default: all that are awake). backup: "cpu", "disk" or None for this
-    call; "same": each region's own.
+    call; "same": each region's own. nccl: whether NCCL's communicators release their memory as
+    well, until wake(). Every rank must call it then, with no work queued on a process group, and no
+    group may be used while it sleeps. Needs PyTorch 2.12 with NCCL 2.29.7 or later; the report
+    names the groups that could not, which go on.
 
     Waits for the devices. Until the regions are awake again their tensors must not be used: a
     kernel that does fails with an illegal address. They can be freed. Allocating in the region is a
@@ -285,12 +304,16 @@ def sleep(*names: str, backup: str | None = _SAME) -> SleepReport:
         try:
             for hook in _hooks.copy():
                 hook.tell_of_sleep(list(chosen))
+            if nccl:
+                suspend_communicators()
             done = _core.sleep_lakes(_orders(chosen, backup, are_asleep=False))
         except BaseException:
             with contextlib.suppress(Exception):
+                if nccl:
+                    resume_communicators()
                 _tell_of_waking()
             raise
-        return _report(chosen, done)
+        return _report(chosen, done, memory_of_communicators() if nccl else ())
 
 
 def wake(*names: str, keep_backup: bool = True) -> SleepReport:
@@ -298,7 +321,8 @@ def wake(*names: str, keep_backup: bool = True) -> SleepReport:
 
     names: regions to wake (default: all that sleep). Contents that were not backed up are
     undefined. keep_backup: whether to keep the page-locked host memory, which is slow to allocate,
-    for the next sleep.
+    for the next sleep. Communicators of NCCL that sleep are resumed too, before the callbacks are
+    told, so every rank must call it.
 
     All or nothing: if a device has too little memory, idle memory elsewhere is released first; if
     that is not enough, torch.OutOfMemoryError is raised and everything stays asleep. Raises
@@ -311,12 +335,13 @@ def wake(*names: str, keep_backup: bool = True) -> SleepReport:
             done = _wake(chosen)
             if not keep_backup:
                 forget_saved(*chosen)
+            resumed = memory_of_communicators() if resume_communicators() else ()
         except BaseException:
             with contextlib.suppress(Exception):
                 _tell_of_waking()
             raise
         _tell_of_waking()
-        return _report(chosen, done)
+        return _report(chosen, done, resumed)
 
 
 def forget_saved(*names: str) -> None:
