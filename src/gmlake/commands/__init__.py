@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "view": "Draw a snapshot or trace as one HTML page for any browser.",
     "query": "Ask a recording what is live at one moment, by line, category, stream or pool.",
     "compare": "Compare two recordings, or two moments of one: what grew, shrank, came and went.",
+    "report": "Compare the ranks of a job that `gmlake run --record FOLDER/` recorded.",
     "top": "Follow running processes: how much they hold, and how requests are served.",
     "info": "Show how gmlake would serve PyTorch here, the devices found, and the policies.",
     "completion": "Print a completion script for bash, zsh or fish.",

@@ -105,7 +105,7 @@ def add_question_options(parser: argparse.ArgumentParser) -> None:
         help="what to group by; an owner is a line with the sizes that it asked for (%(default)s)",
     )
     parser.add_argument(
-        "--top", type=_count, default=10, metavar="N", help="rows to show (%(default)s)"
+        "--top", type=count_argument, default=10, metavar="N", help="rows to show (%(default)s)"
     )
     parser.add_argument(
         "--device",
@@ -123,9 +123,10 @@ def _moment(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _count(text: str) -> int:
+def count_argument(text: str) -> int:
+    """Read a number from 1 on for argparse."""
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0):
-        msg = f"{text[:40]!r} is not a number of rows, from 1 on"
+        msg = f"{text[:40]!r} is not a number from 1 on"
         raise argparse.ArgumentTypeError(msg)
     return int(text[:18])
 

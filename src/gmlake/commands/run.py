@@ -64,9 +64,10 @@ class RunCommand(common.Command):
         )
         add(
             "--record",
-            metavar="FILE",
+            metavar="FILE|FOLDER/",
             help="record every request and its line, and write FILE as each process exits, for "
-            "`gmlake view`; with its rank in the name",
+            "`gmlake view`; with its rank in the name. An existing folder, or a name that ends in "
+            "a slash: a small summary of each process in it, for `gmlake report`",
         )
         add(
             "--report",
@@ -83,7 +84,7 @@ class RunCommand(common.Command):
         """Become the program: the process and its number stay, and nothing of ours is in it."""
         program = _program(args)
         settings = _settings(args)
-        recorded = "" if args.record is None else new_file(args.record)
+        recorded = "" if args.record is None else _record_path(args.record)
         variables = dict(os.environ)
         for annex in annexes.hooked("run"):
             variables = annex.variables(args, variables)
@@ -104,12 +105,23 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment for a process that gmlake serves, and for those it starts.
 
-    recorded: the absolute path of the file for its recording; "": none.
+    recorded: the absolute path of the file for its recording, or of the folder, which ends in a
+        slash; "": none.
     """
     added = {"GMLAKE_REPORT": "1"} if is_reporting else {}
     if recorded:
         added["GMLAKE_RECORD"] = recorded
     return with_startup({**variables, **settings.to_environment(), **added})
+
+
+def _record_path(text: str) -> str:
+    """Return where to record, a folder with a slash at its end. Raises ValueError for a file.
+
+    A folder is made by each process, since the machines of a job may not share one.
+    """
+    if text.endswith("/") or (text and Path(text).is_dir()):
+        return f"{Path(text).absolute()}/".replace("//", "/")
+    return new_file(text)
 
 
 def _settings(args: argparse.Namespace) -> Settings:

@@ -7,7 +7,8 @@ PARTS says for each what breaks without it, versions.SEEN which PyTorch versions
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch import overrides
@@ -37,6 +38,8 @@ PARTS: Final[dict[str, str]] = {
     "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
+    "_C._cuda_memoryStats": "run --record FOLDER knows no steps",
+    "_C._cuda_resetPeakMemoryStats": "run --record FOLDER knows no steps",
 }
 """The features that break without each part, by its path below `torch`."""
 
@@ -148,6 +151,28 @@ def device_bytes(device: int) -> int:
     return int(torch.cuda.mem_get_info(device)[1])
 
 
+_FIGURES: Final = (
+    ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
+    ("_accelerator_getDeviceStats", "_accelerator_resetPeakStats"),  # from PyTorch 2.9 on
+)
+"""The functions that read a device's figures, and those that reset their peaks."""
+
+Figures: TypeAlias = "dict[str, Any]"
+
+
+def replace_figures(
+    around_read: Callable[[Callable[[int], Figures]], Callable[[int], Figures]],
+    around_reset: Callable[[Callable[[int], None]], Callable[[int], None]],
+) -> tuple[Callable[[int], Figures], Callable[[int], None]]:
+    """Put others around the functions that read and reset figures; return PyTorch's own."""
+    read, reset = (getattr(_C, name) for name in _FIGURES[0])
+    for reads, resets in _FIGURES:
+        if hasattr(_C, reads) and hasattr(_C, resets):
+            setattr(_C, reads, around_read(getattr(_C, reads)))
+            setattr(_C, resets, around_reset(getattr(_C, resets)))
+    return read, reset
+
+
 def is_recording_history() -> bool:
     """Whether PyTorch keeps a history of memory."""
     return bool(_C._cuda_isHistoryEnabled())
@@ -158,12 +183,15 @@ def record_history(most_events: int) -> None:
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
 
 
-def record_all_history() -> None:
+def record_all_history(most_events: int = sys.maxsize) -> None:
     """Make PyTorch keep every memory event, with the Python lines that made the requests.
 
-    Frees get no lines: some checkpointing breaks while they are taken.
+    Frees get no lines: some checkpointing breaks while they are taken. most_events: keep only the
+    last ones, as many on each device.
     """
-    torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
+    torch.cuda.memory._record_memory_history(
+        context="alloc", stacks="python", max_entries=most_events
+    )
 
 
 def stop_history() -> None:

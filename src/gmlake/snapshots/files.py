@@ -155,7 +155,7 @@ def load(path: str | Path) -> Parts:
     """Read a file of save(), a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
     document, size_bytes = load_document(path)
     try:
-        return _understand(document, size_bytes)
+        return understand(document, size_bytes)
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:
@@ -163,7 +163,8 @@ def load(path: str | Path) -> Parts:
         raise TraceError(reason, path=str(path)) from None
 
 
-def _understand(document: object, size_bytes: int) -> Parts:
+def understand(document: object, size_bytes: int) -> Parts:
+    """Return what a document holds that was read from so many bytes. Raises TraceError."""
     if isinstance(document, Trace):
         return (of_trace(document),), {}, dict(document.settings)
     if type(document) is dict and type(document.get(_KEY)) is dict:

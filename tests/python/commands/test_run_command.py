@@ -293,7 +293,7 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
         (["--capacity", "1", "-c", ""], "does not hold one granule"),
         (["--set", "arena=40GiB", "--capacity", "8GiB", "-c", ""], "one allocation of 40GiB"),
         (["--capacity", "16383PiB", "-c", ""], "16383 PiB: accounting for that much"),
-        (["--record", "/", "-c", ""], "/ is a folder; name a file in it"),
+        (["--record", "", "-c", ""], " is a folder; name a file in it"),
         (["--record", "absent/memory.pickle", "-c", ""], "is no folder that can be written to"),
         (["--set", "growth", "-c", ""], "'growth' is not NAME=VALUE"),
         (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),

@@ -1,0 +1,67 @@
+"""gmlake report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmlake.budget import Budget
+from gmlake.commands import common
+from gmlake.jobs.folder import read_folder
+from gmlake.jobs.report import report_of
+from gmlake.pictures.page import write_page
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class ReportCommand(common.Command):
+    """Compare the ranks of a job that `gmlake run --record FOLDER/` recorded.
+
+    Who holds most, who was refused and where, what differs from rank to rank by line of the
+    program, and whose memory grows or stays above that of the others.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+        parser.epilog = (
+            "Ranks without a file, files that are cut off and files of others are named; the rest "
+            "is compared. docs/ranks.md describes the JSON."
+        )
+        add = parser.add_argument
+        add("folder", metavar="FOLDER", help="the folder that --record named")
+        add("-o", "--output", metavar="PAGE", help="also write an HTML page, with pictures")
+        add(
+            "--job",
+            type=common.count_argument,
+            default=0,
+            metavar="N",
+            help="which of several jobs in the folder, the oldest is 1 (default: the last one)",
+        )
+        add(
+            "--top",
+            type=common.count_argument,
+            default=10,
+            metavar="N",
+            help="rows of each table to show (%(default)s)",
+        )
+        common.add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read the folder and report."""
+        with Budget(args.folder, seconds=600):
+            made = report_of(read_folder(args.folder), args.job, args.top)
+            if args.json:
+                common.print_json(made.to_dict())
+            else:
+                common.print_report(made)
+            if args.output is not None:
+                try:
+                    write_page(made.report(), Path(args.output), needs_pictures=False)
+                except OSError as error:
+                    common.print_error(f"cannot write {args.output}: {error.strerror}")
+                    return common.CANNOT_WRITE
+        return 0
+
+
+COMMAND = ReportCommand()

@@ -1,0 +1,175 @@
+"""The page of a job: its ranks as bars and over steps, and the tables of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from gmlake.jobs.findings import aligned, middle_of
+from gmlake.pictures import look
+from gmlake.pictures.drawing import Drawing, Key, add_hover, new_plot, spread, use_bytes, use_run
+from gmlake.pictures.figures import OwnFigure, Report
+from gmlake.pictures.html_tables import number_cell, search_box, table_body, table_head
+from gmlake.units import format_share, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gmlake.jobs.findings import Straggler
+    from gmlake.jobs.folder import Member
+    from gmlake.pictures.drawing import Bokeh
+
+_PERCENT: Final = 100.0
+_NAMED: Final = 6
+"""Ranks that have a line of their own in the picture."""
+_HEADROOM: Final = 1.1
+_HEIGHT: Final = 320
+
+
+@dataclass(frozen=True)
+class Ranks(OwnFigure):
+    """A row for each rank: its peak of reserved memory as a bar, the live part marked."""
+
+    members: tuple[Member, ...]
+    is_picture: ClassVar[bool] = False
+
+    def draw(self, number: int) -> str:
+        """Return the table."""
+        columns = [("rank", "text"), ("host", "text"), ("reserved", "number"), ("", "")]
+        columns += [("live", "number"), ("live / reserved", "number"), ("refused", "number")]
+        columns += [("steps", "number"), ("ended", "text")]
+        widest = max((one.device.reserved_bytes for one in self.members), default=1) or 1
+        rows = [_row(one, widest) for one in self.members]
+        table = f"{table_head(columns)}{table_body(rows)}"
+        return (
+            f"{search_box(number, f'{len(rows):,} rows')}"
+            f'<div class="scroll"><table class="sortable">{table}</table></div>'
+        )
+
+
+def _row(one: Member, widest: int) -> str:
+    device, rank = one.device, one.rank
+    bar = (
+        f'<span class="bar" style="width:{_PERCENT * device.reserved_bytes / widest:.2f}%">'
+        f'<span style="width:{_PERCENT * one.share:.2f}%"></span></span>'
+    )
+    state = f"{rank.state}: {rank.error.partition(':')[0]}" if rank.error else rank.state
+    cells = [
+        f'<th scope="row" data-value="{rank.rank:07}">{escape(one.name)}</th>',
+        f'<td data-value="{escape(rank.host)}">{escape(rank.host)}</td>',
+        number_cell(format_size(device.reserved_bytes), device.reserved_bytes),
+        f'<td class="bars" title="{format_share(one.share)} live">{bar}</td>',
+        number_cell(format_size(device.live_bytes), device.live_bytes),
+        number_cell(format_share(one.share), one.share),
+        number_cell(f"{device.refused:,}", device.refused, "bad" if device.refused else ""),
+        number_cell(f"{rank.steps:,}", rank.steps),
+        f'<td data-value="{escape(state)}" title="{escape(rank.error)}">{escape(state)}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+@dataclass(frozen=True)
+class Rows(OwnFigure):
+    """A table of texts. rows: the first one is the head."""
+
+    rows: tuple[tuple[str, ...], ...]
+    is_picture: ClassVar[bool] = False
+
+    def draw(self, number: int) -> str:  # noqa: ARG002 (others need it)
+        """Return the table."""
+        head = table_head([(escape(name), "text") for name in self.rows[0]], plain=True)
+        body = [
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self.rows[1:]
+        ]
+        return f'<div class="scroll"><table>{head}{table_body(body)}</table></div>'
+
+
+@dataclass(frozen=True)
+class OverSteps(OwnFigure):
+    """Peaks of live memory, step by step: the range of all ranks, their middle, and some ranks.
+
+    each: steps that a point stands for. named: by the name of a rank.
+    """
+
+    each: int
+    least: NDArray[np.int64]
+    middle: NDArray[np.int64]
+    most: NDArray[np.int64]
+    named: tuple[tuple[str, NDArray[np.int64]], ...]
+
+    def draw(self, number: int) -> Drawing:  # noqa: ARG002
+        """Return the picture."""
+        at = np.arange(len(self.most)) * self.each
+        top = float(self.most.max(initial=1)) * _HEADROOM
+        plot = new_plot(spread(0, float(at[-1])), (0.0, top), height=_HEIGHT)
+        use_bytes(plot.yaxis)
+        use_run(plot, "steps")
+        plot.varea(at, self.least, self.most, fill_color=look.FREE, fill_alpha=0.4, name="range")
+        keys = [Key("all ranks", look.FREE, "range")]
+        lines = [("the middle", look.RESERVED, self.middle)]
+        lines += [
+            (name, look.PALETTE[place % len(look.PALETTE)], row)
+            for place, (name, row) in enumerate(self.named)
+        ]
+        for name, colour, row in lines:
+            _line(plot, name, colour, at[: len(row)], row)
+            keys.append(Key(name, colour, name, "line"))
+        says = f"The middle of all ranks is at most {format_size(int(self.middle.max()))}; "
+        says += f"the highest is {format_size(int(self.most.max()))}."
+        return Drawing(plot, tuple(keys), says)
+
+
+def _line(
+    plot: Bokeh, name: str, colour: str, at: NDArray[np.int64], row: NDArray[np.int64]
+) -> None:
+    from bokeh.models import ColumnDataSource
+
+    source = ColumnDataSource({"x": at.astype(float), "y": row.astype(float)})
+    drawn = plot.line("x", "y", source=source, line_color=colour, line_width=2, name=name)
+    add_hover(plot, [drawn], [("step", "@x{0,0}"), (name, f"@y{{{look.BYTES}}}")])
+
+
+def page_of(
+    members: Sequence[Member],
+    facts: Sequence[tuple[str, str]],
+    tables: Sequence[tuple[str, list[tuple[str, ...]]]],
+    stragglers: Sequence[Straggler],
+) -> Report:
+    """Return the figures of a job. tables: a title and rows each, the first one is the head."""
+    figures: list[OwnFigure] = [Rows(title, tuple(rows)) for title, rows in tables if len(rows) > 1]
+    over = _over_steps(members, [one.name for one in stragglers])
+    figures += [over] if over else []
+    if members:
+        figures.append(Ranks("peak of each rank", tuple(members)))
+    return Report("the ranks of a job", tuple(facts), tuple(figures))
+
+
+def _over_steps(members: Sequence[Member], chosen: Sequence[str]) -> OverSteps | None:
+    """Return the picture: ranks that grow or are above the others by name, then the fullest."""
+    each, rows = aligned(one.device.curve for one in members)
+    longest = max(map(len, rows), default=0)
+    if not longest:
+        return None
+    by_name = {one.name: row for one, row in zip(members, rows, strict=True) if len(row)}
+    fullest = sorted(by_name, key=lambda name: -int(by_name[name].max()))
+    named = list(dict.fromkeys([*chosen, *fullest]))[:_NAMED]
+    least, most = np.full((2, longest), -1, np.int64)
+    for row in by_name.values():
+        part = slice(0, len(row))
+        most[part] = np.maximum(most[part], row)
+        least[part] = np.where(least[part] < 0, row, np.minimum(least[part], row))
+    return OverSteps(
+        title="live memory over steps",
+        note="Each point is the highest live memory of a step, or of several where there are many.",
+        each=each,
+        least=least,
+        middle=middle_of(rows),
+        most=most,
+        named=tuple((name, by_name[name]) for name in named),
+    )
