@@ -78,6 +78,11 @@ def run(name: str, batch: int, memory_bytes: int | None, way: str, output: Path 
         program.func(session, **program.keywords | {"batch": batch})
     except torch.OutOfMemoryError:
         return False
+    except RuntimeError as error:
+        # What PyTorch says where no algorithm of a convolution gets its workspace.
+        if "FIND was unable to find an engine" not in str(error):
+            raise
+        return False
     if output:
         with output.open("wb") as file:
             pickle.dump(session.finish()[0], file, protocol=4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from datetime import datetime, timezone
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gmlake
+from commit import commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,35 +28,24 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _commit() -> str:
-    """Return the commit, marked where the tree differs; results change no other result.
-
-    GMLAKE_COMMIT names it where only the files of a clean tree were taken to another machine.
-    """
-    if named := os.environ.get("GMLAKE_COMMIT"):
-        return named
-    name = _git("describe", "--always")
-    has_changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")
-    return f"{name}-dirty" if name and has_changed else name or "unknown"
-
-
-def _git(*words: str) -> str:
-    command = ("git", "-C", str(ROOT), *words)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stdout.strip()
+def _command() -> str:
+    """Return what was run, from the checkout on, wherever that is."""
+    program = Path(sys.argv[0]).resolve()
+    name = program.relative_to(ROOT).as_posix() if ROOT in program.parents else sys.argv[0]
+    return " ".join(["python", name, *sys.argv[1:]])
 
 
 def describe(gpu: str = "none: every figure here is of the simulated driver") -> dict[str, Any]:
     """Return the circumstances of this run; `gpu` names the device that was measured."""
     return {
-        "command": " ".join(["python", sys.argv[0].removeprefix(f"{ROOT}/"), *sys.argv[1:]]),
+        "command": _command(),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "gmlake": gmlake.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "gpu": gpu,
     }
 

@@ -5,8 +5,8 @@
 #   benchmarks/results.sh [PART]...
 #
 # Parts are those of the case below; all of them, some hours, unless named. The tree has to be clean:
-# a result names its commit. A part that fails does not stop the others; the exit status says whether
-# one did. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
+# a result names its commit. A part that fails does not stop the others; the last lines say what ran and
+# what failed. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
 # MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for the parts of forecast
 # LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py).
@@ -17,10 +17,7 @@ PYTHON=${PYTHON:-$PWD/.venv/bin/python}
 STANDIN=${STANDIN:-$PWD/.venv-standin/bin/python}
 failed=""
 
-if [ -n "$(git status --porcelain -- . ':!benchmarks/results')" ]; then
-    echo "results.sh: the tree has changes; commit them first, for a result names its commit" >&2
-    exit 2
-fi
+COMMIT=$("$PYTHON" benchmarks/commit.py) || exit 2
 
 part() {
     name=$1
@@ -34,8 +31,9 @@ part() {
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
     viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
     forecast_fake_tensors inferred
-    planned_steps wavelet overhead overhead_on_oom versions"
+    planned_steps wavelet papers overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
+wanted_parts=$*
 for wanted in "$@"; do
     case $wanted in
     speed) part speed "$PYTHON" benchmarks/speed.py --write ;;
@@ -83,6 +81,12 @@ for wanted in "$@"; do
             benchmarks/diagnosis/diagnosed_mistakes.py --write
         ;;
     planned_steps) part planned_steps "$STANDIN" benchmarks/planned_steps.py --write ;;
+    papers)
+        recordings=$(mktemp -d)
+        part papers "$STANDIN" -m tests.standin --capacity 1024GiB benchmarks/papers/measure.py \
+            "$recordings" --write
+        rm -r "$recordings"
+        ;;
     wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;
     overhead)
         part overhead "$STANDIN" benchmarks/overhead.py --output benchmarks/results/overhead.json
@@ -100,5 +104,6 @@ for wanted in "$@"; do
     esac
 done
 
+echo "ran at $COMMIT: $wanted_parts"
 [ -z "$failed" ] || echo "failed:$failed" >&2
 [ -z "$failed" ]

@@ -33,7 +33,7 @@ PYTHON: Final = {
     "Serving PyTorch": "enabled enable disable is_enabled Session graphs_take_turns",
     "Several streams": "order_streams release_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
-    "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport",
+    "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport CommunicatorMemory",
     "Growing and shrinking": "elastic Elastic ElasticMemory",
     "For transports": "exportable is_exportable",
     "Seeing memory": (

@@ -12,9 +12,9 @@ the second command keeps them as a result.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,17 @@ def keep(folder: Path) -> None:
 
 def main() -> None:
     """Run the program in this rank, or keep what all ranks took."""
-    allocator, folder = sys.argv[1], Path(sys.argv[2])
-    if allocator == "--write":
-        keep(folder)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("allocator", nargs="?", choices=list(ALLOCATORS))
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="keep what is there")
+    options = parser.parse_args()
+    if options.write:
+        keep(options.write)
         return
+    if not options.folder:
+        parser.error("ALLOCATOR and FOLDER, or --write FOLDER")
+    allocator, folder = options.allocator, options.folder
     rank = int(os.environ["RANK"])
     # Before CUDA starts, at which PyTorch reads it.
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]

@@ -43,7 +43,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -53,6 +52,7 @@ import machine
 from gpu import loop
 from gpu.compare import environment
 from gpu.decoder import SIZES, Decoder, decode
+from gpu.ratios import compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +66,6 @@ _BATCHES = (1, 2, 4, *range(8, 233, 8))
 _TIMED_BATCHES = (1, 32, 128, _BATCHES[-1])
 _DECODED = 64  # steps
 _WARMING = 10  # trials that are not counted
-_DRAWS = 2000  # of a bootstrap
 _LONGEST_RUN_SECONDS = 480
 _GPTS = {
     "full": loop.Size(layers=12, width=768, heads=12, vocab=32_000, window=256, tokens=0),
@@ -186,14 +185,6 @@ def seconds_of(
             ended.record()
     torch.cuda.synchronize()
     return [[began.elapsed_time(ended) / 1000 for began, ended in of_trial] for of_trial in events]
-
-
-def compared(ratios: Sequence[float]) -> Told:
-    """Return the median, and the interval that holds it at 95 % (bootstrap)."""
-    chance = np.random.default_rng(0)
-    drawn = np.median(chance.choice(ratios, (_DRAWS, len(ratios))), axis=1)
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return {"ratio": float(np.median(ratios)), "low": float(low), "high": float(high)}
 
 
 def measure_replays(way: str, options: argparse.Namespace) -> Told:

@@ -79,8 +79,8 @@ MIXTURES = {
 }
 
 
-def lengths(steps: int, shortest: int, longest: int, seed: int = 2) -> list[int]:
-    """Return the tokens of each step's sequences: lognormal, multiples of 8, no two the same.
+def lengths(steps: int, shortest: int, longest: int, seed: int = 2, multiple: int = 8) -> list[int]:
+    """Return the tokens of each step's sequences: lognormal, whole multiples, no two the same.
 
     Where half of all lengths were used, they may come again. With the default seed the longest of
     60 steps is among the first third.
@@ -89,12 +89,12 @@ def lengths(steps: int, shortest: int, longest: int, seed: int = 2) -> list[int]
     used: set[int] = set()
     drawn: list[int] = []
     while len(drawn) < steps:
-        length = 8 * round(draw.lognormvariate(math.log(longest * 0.3), 0.75) / 8)
+        length = multiple * round(draw.lognormvariate(math.log(longest * 0.3), 0.75) / multiple)
         if not shortest <= length <= longest or length in used:
             continue
         used.add(length)
         drawn.append(length)
-        if len(used) > (longest - shortest) // 16:
+        if len(used) > (longest - shortest) // (2 * multiple):
             used.clear()
     return drawn
 

@@ -14,13 +14,17 @@ from typing import IO, TYPE_CHECKING, Any
 from gpu.workers import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _LOOK_SECONDS = 0.1
 
 
-def run_ranks(words: Sequence[str], count: int, **variables: str) -> list[dict[str, Any]]:
+def run_ranks(
+    words: Sequence[str], count: int, *, cores: Iterable[int] = (), **variables: str
+) -> list[dict[str, Any]]:
     """Run `python -m WORDS` so many times at once; return what each told, or `failed`.
+
+    cores: those that the processes may use; all if there are none.
 
     What they say goes to this process's stderr. Where one fails, the others end, too: they would
     wait for it.
@@ -39,6 +43,8 @@ def run_ranks(words: Sequence[str], count: int, **variables: str) -> list[dict[s
             )
             for rank, output in enumerate(outputs)
         ]
+        for process in started if cores else ():
+            os.sched_setaffinity(process.pid, cores)
         try:
             while any(process.poll() is None for process in started):
                 if any(process.returncode for process in started):

@@ -1,34 +1,30 @@
 #!/bin/sh
 # Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, training steps
 # under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams,
-# steps that never repeat, and what else of PyTorch a program may use. Needs PyTorch with CUDA, gmlake
-# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `features` and `howtos`
-# need transformers, the last also accelerate, lightning and peft; the parts of forecasts need torchvision and
-# transformers.
+# steps that never repeat, also in turns in one process, what other libraries do, where they are installed, and
+# what else of PyTorch a program may use. Needs
+# PyTorch with CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`,
+# `turns`, `frontier`, `features` and `howtos` need transformers, the last also accelerate, lightning and peft; the
+# parts of forecasts need torchvision and transformers.
 #
-#   benchmarks/gpu/run.sh [PART]...
+#   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# Parts are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic,
-# graphs, forecasts, forecast_ranks and transports, which want two GPUs, and forecast_largest, which wants LARGEST, a file
-# of forecast/largest.py; all but the last unless named.
+# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py, runs
+# only where it is named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it where
+# only the files were taken to another machine.
 #
-# PYTHON chooses the interpreter. Results go to benchmarks/results/. A part that fails does not stop
-# the others; the exit status says whether one did.
+# With GPUS, so many parts run side by side, each with a GPU and an equal share of the cores of its own; those
+# that want two GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
+# benchmarks/results/. A part that fails does not stop the others; the last lines say what ran and what failed.
+#
+# PYTHON chooses the interpreter.
 set -u
 cd "$(dirname "$0")/../.."
-PYTHON=${PYTHON:-python3}
-export PYTHONPATH="$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONUNBUFFERED=1
-failed=""
+export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-part() {
-    name=$1
-    shift
-    echo "==== $name: $*"
-    began=$(date +%s)
-    "$@" || failed="$failed $name"
-    echo "==== $name: $(($(date +%s) - began)) s"
-}
+SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic peers streams overhead costs tests"
+PAIRED="frontier forecast_ranks report transports"
+NAMED="forecast_largest"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -37,82 +33,93 @@ build() {
     cmake -S . -B "$folder" "$@" >/dev/null && cmake --build "$folder" --parallel >/dev/null
 }
 
+forecast_ranks() {
+    folder=$(mktemp -d)
+    for allocator in default expandable gmlake; do
+        "$PYTHON" -m torch.distributed.run --nproc-per-node 2 -m gpu.forecast_ranks "$allocator" "$folder" || return
+    done
+    "$PYTHON" -m gpu.forecast_ranks --write "$folder" && rm -r "$folder"
+}
+
+# Rank 1 is refused, so the job fails; the last command says whether the report is right.
+report() {
+    folder=$(mktemp -d)
+    "$PYTHON" -m gmlake run --record "$folder/" -m torch.distributed.run --nproc-per-node 2 \
+        -m gpu.refused_rank ${REFUSED_RANK:-}
+    "$PYTHON" -m gmlake report "$folder" && "$PYTHON" -m gpu.refused_rank --write "$folder" && rm -r "$folder"
+}
+
+# Runs one part; fails where one of its commands does.
+measure() {
+    case $1 in
+    tests) build c -DGMLAKE_TESTS=ON && "$PYTHON" -m gpu.tested --write ;;
+    costs)
+        build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release &&
+            "$PYTHON" benchmarks/driver_costs.py --write && "$PYTHON" benchmarks/driver_waits.py --write
+        ;;
+    overhead)
+        "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output benchmarks/results/overhead_gpu.json
+        ;;
+    training) "$PYTHON" -m gpu.compare --write ;;
+    varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
+    forecasts) "$PYTHON" -m gpu.forecasts --write && "$PYTHON" -m gpu.overheads --write ;;
+    frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;
+    forecast_ranks | report) "$1" ;;
+    forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
+    planned | streams | features | howtos | sleeping | loop | elastic | peers | graphs | turns | transports)
+        "$PYTHON" -m "gpu.$1" --write
+        ;;
+    esac
+}
+
+# One part of several side by side: xargs says in SLOT which of the GPUs is free.
+if [ "${1:-}" = --one ]; then
+    part=$2
+    if [ -n "${SLOT:-}" ]; then
+        export CUDA_VISIBLE_DEVICES="$SLOT"
+        share=$(($(nproc) / GPUS))
+        [ "$share" -eq 0 ] || taskset -cp "$((SLOT * share))-$((SLOT * share + share - 1))" $$ >/dev/null
+    fi
+    began=$(date +%s)
+    outcome=ran
+    measure "$part" >"$LOGS/$part.log" 2>&1 || outcome=failed
+    echo "$part" >>"$LOGS/$outcome"
+    [ $outcome = ran ] || tail -n 20 "$LOGS/$part.log"
+    echo "==== $part: $outcome, $(($(date +%s) - began)) s"
+    exit 0
+fi
+
+[ $# -gt 0 ] || set -- $SINGLE $PAIRED
+alone=""
+together=""
+for wanted in "$@"; do
+    case " $SINGLE $NAMED | $PAIRED " in
+    *" $wanted "*"|"*) alone="$alone $wanted" ;;
+    *"|"*" $wanted "*) together="$together $wanted" ;;
+    *)
+        echo "run.sh: no part is called '$wanted'; there are $SINGLE $PAIRED $NAMED" >&2
+        exit 2
+        ;;
+    esac
+done
+COMMIT=$("$PYTHON" benchmarks/commit.py) || exit 2
+export PYTHONPATH="$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 "$PYTHON" -c 'import torch, gmlake
 assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-[ $# -gt 0 ] || set -- tests costs overhead training planned streams varying features howtos sleeping loop elastic graphs forecasts forecast_ranks transports
-for wanted in "$@"; do
-    case $wanted in
-    tests)
-        part build-tests build c -DGMLAKE_TESTS=ON
-        part tests "$PYTHON" -m gpu.tested --write
-        ;;
-    costs)
-        part build-costs build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release
-        part driver-costs "$PYTHON" benchmarks/driver_costs.py --write
-        part driver-waits "$PYTHON" benchmarks/driver_waits.py --write
-        ;;
-    overhead)
-        part overhead "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 \
-            --output benchmarks/results/overhead_gpu.json
-        ;;
-    training)
-        part training "$PYTHON" -m gpu.compare --write
-        ;;
-    planned)
-        part planned "$PYTHON" -m gpu.planned --write
-        ;;
-    streams)
-        part streams "$PYTHON" -m gpu.streams --write
-        ;;
-    varying)
-        part varying "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write
-        ;;
-    features)
-        part features "$PYTHON" -m gpu.features --write
-        ;;
-    howtos)
-        part howtos "$PYTHON" -m gpu.howtos --write
-        ;;
-    sleeping)
-        part sleeping "$PYTHON" -m gpu.sleeping --write
-        ;;
-    loop)
-        part loop "$PYTHON" -m gpu.loop --write
-        ;;
-    elastic)
-        part elastic "$PYTHON" -m gpu.elastic --write
-        ;;
-    graphs)
-        part graphs "$PYTHON" -m gpu.graphs --write
-        ;;
-    forecasts)
-        part forecasts "$PYTHON" -m gpu.forecasts --write
-        part overheads "$PYTHON" -m gpu.overheads --write
-        ;;
-    forecast_ranks)
-        folder=$(mktemp -d)
-        for allocator in default expandable gmlake; do
-            part "forecast-ranks-$allocator" "$PYTHON" -m torch.distributed.run --nproc-per-node 2 \
-                -m gpu.forecast_ranks "$allocator" "$folder"
-        done
-        part forecast-ranks "$PYTHON" -m gpu.forecast_ranks --write "$folder"
-        rm -r "$folder"
-        ;;
-    forecast_largest)
-        part forecast-largest "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write
-        ;;
-    transports)
-        part transports "$PYTHON" -m gpu.transports --write
-        ;;
-    *)
-        echo "run.sh: no part is called '$wanted'; there are tests, costs, overhead, training, planned, streams, varying, features, howtos, sleeping, loop, elastic, graphs, forecasts, forecast_ranks, forecast_largest, transports" >&2
-        exit 2
-        ;;
-    esac
+mkdir -p "$LOGS" && rm -f "$LOGS/ran" "$LOGS/failed" && touch "$LOGS/ran" "$LOGS/failed"
+if [ "$GPUS" -gt 1 ] && [ -n "$alone" ]; then
+    printf '%s\n' $alone | xargs -n 1 -P "$GPUS" --process-slot-var=SLOT benchmarks/gpu/run.sh --one
+else
+    together="$alone $together"
+fi
+for wanted in $together; do
+    benchmarks/gpu/run.sh --one "$wanted"
 done
 
-[ -z "$failed" ] || echo "failed:$failed" >&2
+echo "ran at $COMMIT:" $(cat "$LOGS/ran")
+failed=$(cat "$LOGS/failed")
+[ -z "$failed" ] || echo "failed:" $failed >&2
 [ -z "$failed" ]

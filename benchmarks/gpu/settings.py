@@ -26,3 +26,22 @@ PROGRAMS = {
     "generate": "text generation, keys and values grow token by token",
     "fsdp2": "a Llama of 2.2 billion parameters divided among processes",
 }
+
+# Those of gpu.taking_turns, with what each does.
+TURNS = {
+    "llama-1b": "a Llama of 1.1 billion parameters, all trained, lengths vary",
+    "llama-1b-checkpoint": "the same, activations computed twice",
+    "llama-3b-checkpoint": "a Llama of 3 billion parameters, activations computed twice",
+    "lora": "adapters of twelve layers of the Llama of 1.1 billion parameters, lengths vary",
+    "moe": "half of the mixture of experts, shares of the tokens vary",
+    "convnet": "ResNet-50, heights and widths vary",
+    "generate": "text generation, keys and values grow token by token",
+    "launch-bound": "a Llama of 22 narrow layers, whose kernels are shorter than their launches",
+}
+
+# Those of gpu.lengthening, with what each does.
+FRONTIERS = {
+    "dense": "a Llama of 1.1 billion parameters, all trained",
+    "moe": "a mixture of experts of 1 billion parameters, all trained",
+    "fsdp2": "a Llama of 2.2 billion parameters divided among two processes",
+}

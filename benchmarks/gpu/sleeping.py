@@ -3,7 +3,12 @@
     PYTHONPATH=benchmarks python -m gpu.sleeping [--write] [--ways gmlake,torch_memory_saver]
 
 Each way has a process of its own: `gmlake`, its compatible API `compat`, `torch_memory_saver`
-where that package is installed, and `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py).
+where that package is installed, `torch_memory_saver_retained`, which keeps its host memory from one
+sleep to the next, `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py), and
+`vllm_registered`, the same where PyTorch registers host memory with eight threads. The first sleep
+of a process takes host memory, which costs more where nobody has used that memory since the machine
+started: so one process takes and returns as much before the others begin.
+
 Before and after sleeping a forward pass gives logits that must be equal to the bit. `copies` is the
 time of one copy of the same bytes between a page-locked buffer and the device. What stays is
 compared with the same process before it made the model, when it had imported everything, made a
@@ -41,7 +46,12 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 1 << 30
-_WAYS = ("gmlake", "compat", "torch_memory_saver", "vllm")
+_SAVER = "torch_memory_saver"
+_RETAINED = f"{_SAVER}_retained"
+_REGISTERED = "vllm_registered"
+_WAYS = ("gmlake", "compat", _SAVER, _RETAINED, "vllm", _REGISTERED)
+_TOUCH = "touch"
+_REGISTERING = "pinned_use_cuda_host_register:True,pinned_num_register_threads:8"
 _SIZES: dict[str, dict[str, int]] = {
     "7b": {
         "hidden_size": 4096,
@@ -72,7 +82,7 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
     """Return the region for weights, and what sends it to sleep and wakes it."""
     import gmlake
 
-    if way == "vllm":
+    if way in ("vllm", _REGISTERED):
         allocator = vllm_alone.allocator()
         return (
             allocator.use_memory_pool(tag="weights"),
@@ -87,8 +97,10 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
             lambda: gmlake.wake("weights"),
         )
     saver: Any = import_module(
-        "gmlake.compat.torch_memory_saver" if way == "compat" else way
+        "gmlake.compat.torch_memory_saver" if way == "compat" else _SAVER
     ).torch_memory_saver
+    if way == _RETAINED:
+        saver.retain_cpu_backup = True
     return (
         saver.region(tag="weights", enable_cpu_backup=True),
         lambda: saver.pause("weights"),
@@ -158,6 +170,8 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
         told["sleep_seconds"].append(slept - began)
         same = same and bool(torch.equal(compute(model), expected))
         torch.cuda.empty_cache()
+    if way == _RETAINED:
+        check_retained(model)
     told["first_sleep_seconds"] = told["sleep_seconds"].pop(0)
     told["first_wake_seconds"] = told["wake_seconds"].pop(0)
     return {
@@ -173,12 +187,30 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
     }
 
 
+def check_retained(model: torch.nn.Module) -> None:
+    """End the process where torch_memory_saver has no backup of an awake model."""
+    small = min(model.parameters(), key=lambda each: each.numel())
+    if import_module(_SAVER).torch_memory_saver.get_cpu_backup(small) is None:
+        sys.exit(f"{_SAVER} did not retain its backup")
+
+
+def touch_host(size: str) -> None:
+    """Take and return as much page-locked memory as a model of that size sleeps in."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**_SIZES[size]))
+    many = sum(each.numel() for each in model.parameters())
+    torch.empty(many, dtype=torch.bfloat16, pin_memory=True)
+
+
 def prepared(way: str) -> AbstractContextManager[Any]:
     """Return what a process of that way is started in: torch_memory_saver is preloaded."""
-    if way != "torch_memory_saver":
+    if way not in (_SAVER, _RETAINED):
         return contextlib.nullcontext()
     try:
-        started: AbstractContextManager[Any] = import_module(way).configure_subprocess()
+        started: AbstractContextManager[Any] = import_module(_SAVER).configure_subprocess()
     except ImportError:
         return contextlib.nullcontext()  # the process will say so
     return started
@@ -187,23 +219,26 @@ def prepared(way: str) -> AbstractContextManager[Any]:
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     command = [sys.executable, "-m", "gpu.sleeping", "--one", way, "--rounds", str(options.rounds)]
+    registering = {"PYTORCH_CUDA_ALLOC_CONF": _REGISTERING} if way == _REGISTERED else {}
     with prepared(way):
         done = subprocess.run(  # noqa: S603
             [*command, "--size", options.size],
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ,
+            env=os.environ | registering,
         )
     if done.returncode:
         return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads((done.stdout.splitlines() or ["{}"])[-1])
     return told
 
 
 def show(figures: dict[str, Any]) -> None:
     """Print a row for each way."""
-    table = Table("way", "sleep s", "GB/s", "wake s", "GB/s", "copies GB/s", "stays MiB", "logits")
+    table = Table(
+        "way", "first s", "sleep s", "GB/s", "wake s", "GB/s", "copies GB/s", "stays MiB", "logits"
+    )
     for way, told in figures["ways"].items():
         if "failed" in told:
             table.add_row(way, told["failed"])
@@ -213,6 +248,7 @@ def show(figures: dict[str, Any]) -> None:
         copies = [statistics.median(told["copies"][side]) for side in ("out", "in")]
         table.add_row(
             way,
+            f"{told['first_sleep_seconds']:.3f}",
             f"{sleep:.3f}",
             f"{size / sleep:.1f}",
             f"{wake:.3f}",
@@ -232,12 +268,17 @@ def main() -> int:
     parser.add_argument("--size", choices=_SIZES, default="7b")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_sleeping.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
-    parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=(*_WAYS, _TOUCH), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.one == _TOUCH:
+        touch_host(options.size)
+        return 0
     if options.one:
         print(json.dumps(measure(options.one, options.size, options.rounds)))
         return 0
     figures: dict[str, Any] = {"size": options.size, "ways": {}}
+    if failed := ask(_TOUCH, options).get("failed"):
+        print(f"host memory was not touched: {failed}", file=sys.stderr)
     for way in options.ways.split(","):
         figures["ways"][way] = ask(way, options)
         if options.write or options.output:  # what was measured is kept if a later way hangs

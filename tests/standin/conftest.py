@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import operator
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,6 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Spare the collections of garbage after each test what the imports left."""
     gc.freeze()
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let programs heed SIGINT, also where the tests run in a background that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

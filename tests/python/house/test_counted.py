@@ -21,11 +21,27 @@ standin | ==== 7 passed, 3 xfailed, 2 errors in 737.02s (0:12:17) ====
 python  | SKIPPED [2] tests/python/test_y.py:9: no CUDA device
 """
 
+WRONG = """\
+c       | The following tests FAILED:
+c       | \t 17 - test_plan (Failed)
+c       | \t 18 - test_share (SEGFAULT)
+c       | \t 19 - test_stress (Timeout)
+python  | FAILED tests/python/test_x.py::test_one[a - b] - AssertionError: 1 - 2
+python  | FAILED tests/python/test_x.py::test_one[a - b] - AssertionError: 1 - 2
+standin | ERROR tests/standin/test_y.py::test_two
+standin | Timeout (0:15:00)!
+standin | Thread 0x1 (most recent call first):
+standin |   File "/usr/lib/python3.11/subprocess.py", line 1209 in wait
+standin |   File "/home/me/gmlake/tests/python/support/shell.py", line 5 in asked
+standin |   File "/home/me/gmlake/tests/standin/test_z.py", line 70 in test_three
+standin |   File "/home/me/gmlake/tests/standin/test_z.py", line 71 in test_four
+"""
 
-def said_of(folder: Path, *broken: str) -> list[str]:
-    log = folder / "log"
-    log.write_text(LOG, encoding="utf-8")
-    command = [sys.executable, str(ROOT / "tests" / "counted.py"), str(log), *broken]
+
+def said_of(folder: Path, *broken: str, log: str = LOG) -> list[str]:
+    path = folder / "log"
+    path.write_text(log, encoding="utf-8")
+    command = [sys.executable, str(ROOT / "tests" / "counted.py"), str(path), *broken]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -34,6 +50,17 @@ def test_all_runs_are_counted_and_reasons_are_said(tmp_path: Path) -> None:
         "left out 30: no CUDA device",
         "left out 1: no torch",
         f"{10 + 74 + 120 + 7} passed, {2 + 1 + 2} failed, 29 skipped",
+    ]
+
+
+def test_what_failed_or_hung_is_named_once(tmp_path: Path) -> None:
+    assert said_of(tmp_path, log=WRONG)[:-1] == [
+        "failed: test_plan",
+        "failed: test_share",
+        "failed: test_stress",
+        "failed: tests/python/test_x.py::test_one[a - b]",
+        "failed: tests/standin/test_y.py::test_two",
+        "failed: tests/standin/test_z.py:70 test_three hung",
     ]
 
 

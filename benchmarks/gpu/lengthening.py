@@ -1,0 +1,181 @@
+"""Train on longer and longer sequences under one allocator until memory ends.
+
+gpu.frontier starts it.
+
+A file gets a line of JSON for each length, as soon as it is known, so that it is there if the
+process dies. At each length `longest` the sequences of a few steps have 0.5 to 1 of it, as in
+fine-tuning without packing. Memory that is cached goes back to the device before each length, so
+that a length is served as if it were the first. The first six steps are not timed: libraries plan
+products then, and the allocator takes its memory. `driver_ns` is the time of gmlake's calls to the
+driver in those that are.
+"""
+
+# PyTorch is typed in part only, and may be absent where the types are checked.
+# mypy: allow-untyped-calls, disable-error-code="import-not-found, attr-defined"
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import time
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpu.programs import (
+    LLAMAS,
+    MIXTURES,
+    LlamaTraining,
+    MixtureTraining,
+    ShardedTraining,
+)
+from gpu.settings import ALLOCATORS, FRONTIERS
+from gpu.varying import begin, is_short_of_memory, region
+from workloads.ending import end_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    import gmlake
+
+SHARES = (0.6, 1.0, 0.7, 0.9, 0.5, 0.8)
+"""Of the longest sequence, by step; after the last again from the first."""
+UNTIMED = 6
+TIMED = {"dense": 6, "moe": 18, "fsdp2": 6}
+"""Steps; those of a mixture take turns with the host, whose times differ more."""
+REFUSED = 3
+"""The exit status where memory has ended."""
+
+
+def _of_lengths(program: LlamaTraining | ShardedTraining) -> Callable[[int], Tensor]:
+    def step(tokens: int) -> Tensor:
+        program.lengths = [tokens]
+        return program.step(0)
+
+    return step
+
+
+def _of_mixture(program: MixtureTraining) -> Callable[[int], Tensor]:
+    def step(tokens: int) -> Tensor:
+        program.sizes = replace(program.sizes, tokens=tokens)
+        return program.step(0)
+
+    return step
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model that is trained on `batch` sequences of any length by step(length).
+
+    timed: how many steps of a length.
+    """
+
+    batch: int
+    timed: int
+    step: Callable[[int], Tensor]
+
+    def take(self, length: int) -> Tensor:
+        """Take a step, with the same random numbers whenever it has that length."""
+        torch.manual_seed(length)
+        return self.step(length)
+
+
+def make(model: str, *, is_tiny: bool) -> Trainer:
+    """Build a model on the current device."""
+    torch.manual_seed(0)
+    if model == "moe":
+        sizes = MIXTURES["tiny" if is_tiny else "full"]
+        return Trainer(sizes.batch, TIMED[model], _of_mixture(MixtureTraining(sizes)))
+    if model == "fsdp2":
+        sharded = replace(LLAMAS["tiny" if is_tiny else "2b"], batch=1)
+        return Trainer(1, TIMED[model], _of_lengths(ShardedTraining(sharded, 1)))
+    dense = replace(LLAMAS["tiny" if is_tiny else "1b"], batch=1)
+    return Trainer(1, TIMED[model], _of_lengths(LlamaTraining(dense, 1)))
+
+
+def at_length(trainer: Trainer, longest: int, lake: gmlake.Session | None) -> dict[str, Any]:
+    """Take the steps of a length; return tokens a second and peaks in bytes, or what ended it."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    lengths = [round(longest * share) for share in islice(cycle(SHARES), UNTIMED + trainer.timed)]
+    try:
+        for length in lengths[:UNTIMED]:
+            trainer.take(length)
+        torch.cuda.synchronize()
+        before_ns, began = driver_ns(lake), time.perf_counter()
+        losses = [trainer.take(length) for length in lengths[UNTIMED:]]
+        torch.cuda.synchronize()
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if not is_short_of_memory(error):
+            raise
+        return {"longest": longest, "refused": str(error).splitlines()[0]}
+    took = time.perf_counter() - began
+    stats = torch.cuda.memory_stats()
+    return {
+        "longest": longest,
+        "tokens_per_second": round(trainer.batch * sum(lengths[UNTIMED:]) / took, 2),
+        "driver_ns": driver_ns(lake) - before_ns,
+        "timed_seconds": round(took, 4),
+        "peak_allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
+        "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
+        "retries": stats.get("num_alloc_retries", 0),
+        "loss": float(losses[-1]).hex(),
+    }
+
+
+def driver_ns(lake: gmlake.Session | None) -> int:
+    """Return what gmlake's calls to the driver took so far."""
+    return lake.stats().get("driver_time_ns", 0) if lake else 0
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("model", choices=FRONTIERS)
+    parser.add_argument("--allocator", choices=ALLOCATORS, required=True)
+    parser.add_argument("--lengths", type=int, nargs="+", required=True)
+    parser.add_argument("--output", type=Path, required=True, help="file; the rank is added")
+    parser.add_argument("--backend", default="nccl", help="of fsdp2: nccl, gloo, fake")
+    parser.add_argument(
+        "--left", type=int, default=0, help="bytes of the device to leave free; 0: all of them"
+    )
+    parser.add_argument("--tiny", action="store_true", help="sizes for the stand-in")
+    options = parser.parse_args()
+    rank = os.environ.get("RANK", "0")
+    os.environ["LOCAL_RANK"] = rank
+    chosen = argparse.Namespace(
+        program=options.model,
+        record=None,
+        limit=options.left,
+        backend=options.backend,
+        allocator=options.allocator,
+        policy="stitch",
+        knobs=[],
+    )
+    with (
+        region(chosen) as lake,
+        Path(f"{options.output}.{rank}").open("w", encoding="utf-8") as file,
+    ):
+        begin(chosen)
+        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        print(json.dumps(about), file=file, flush=True)
+        trainer = make(options.model, is_tiny=options.tiny)
+        for longest in options.lengths:
+            told = at_length(trainer, longest, lake)
+            print(json.dumps(told), file=file, flush=True)
+            if "refused" in told:
+                os._exit(REFUSED)  # other ranks still wait for this one: gpu.ranks ends them
+    print(json.dumps({}))
+
+
+if __name__ == "__main__":
+    main()
+    end_process()

@@ -1,0 +1,69 @@
+"""Tables of gpu.streams: two trainings in turn on two streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabled.compared import Compared, compared, short
+from tabled.markdown import GIB, caption, marked, number, spread, table, torch_of
+
+_PROGRAMS = {"wavelet": "in turn", "wavelet-threads": "threads"}
+_WAYS = {
+    "expandable": "expandable segments",
+    "default": "PyTorch's default",
+    "alone": "gmlake, no lending",
+    "opportunistic": "gmlake, what is complete only",
+    "borrowing": "gmlake",
+    "plan": "gmlake, policy `plan` without steps",
+}
+_AS_ALLOCATORS = {"expandable": "expandable", "default": "default", "gmlake": "borrowing"}
+
+
+def _caption(result: dict[str, Any]) -> str:
+    versions = result["programs"]["wavelet"]["default"]["versions"]
+    return caption(result["run"], [result["rounds"]], versions=torch_of(versions))
+
+
+def streams(result: dict[str, Any]) -> str:
+    """Return a row for each program and way."""
+    rows = []
+    for name, title in _PROGRAMS.items():
+        label = title
+        for way, words in _WAYS.items():
+            told = result["programs"][name][way]
+            rows.append(
+                [
+                    *(label, words),
+                    *(
+                        marked(number(told[f"peak_{what}_bytes"], 2, GIB), result["rounds"])
+                        for what in ("live", "reserved")
+                    ),
+                    number(told["reserved_to_live"], 3),
+                    spread(told["rounds_seconds"], 3),
+                    *(
+                        number(told["per_step"][what], 0)
+                        for what in ("cross_stream_waits", "memory_calls")
+                    ),
+                ]
+            )
+            label = ""
+    return table(
+        "program | way | live, GiB : | reserved, GiB : | reserved / live : | s per step : "
+        "| waits : | calls :",
+        rows,
+        _caption(result),
+    )
+
+
+def compared_streams(result: dict[str, Any]) -> str:
+    """Return one row for the two trainings in turn."""
+    told = {name: result["programs"]["wavelet"][way] for name, way in _AS_ALLOCATORS.items()}
+    row = Compared(
+        "two trainings on two streams",
+        short(result["run"]["gpu"]),
+        dict.fromkeys(told, result["rounds"]),
+        told["gmlake"]["peak_live_bytes"],
+        {name: figures["peak_reserved_bytes"] for name, figures in told.items()},
+        {name: figures["median_step_seconds"] for name, figures in told.items()},
+    )
+    return compared([row], [_caption(result)], "s per step", 3)
