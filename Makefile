@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+# Tests fork; numpy's threads for algebra, which nothing here has a use for, would be cut off by that.
+export OPENBLAS_NUM_THREADS ?= 1
 
 # The PyTorch of the tests that need one; any build will do, so TORCH='--index-url ... torch' may
 # name a smaller one than the default of your machine.
@@ -45,7 +47,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench results mutate fuzz stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +146,9 @@ stress: build/address/.built build/thread/.built $(VENV)/.created ## Random prog
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
+
+figures: $(VENV)/.created ## The tables of documents that come from results, written again
+	@$(BIN)/python benchmarks/tables.py --write
 
 results: build/bench/.built $(VENV)/.test $(VENV)/.torch standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
 	@benchmarks/results.sh
