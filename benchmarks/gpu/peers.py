@@ -351,8 +351,10 @@ def summed(rounds: Sequence[dict[str, Any]], expected: Sequence[str]) -> dict[st
     return {**told, "seconds": seconds, **calls, "has_same_pictures": is_same}
 
 
-def run_all(ways: Sequence[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Run each way as many times as asked, and sum them up."""
+def rounds_of(
+    ways: Sequence[str], options: argparse.Namespace
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """Run each way once a round; after each, yield the sum of all until then."""
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
     for number in range(options.rounds):
         for way in list(ways)[:: -1 if number % 2 else 1]:
@@ -360,8 +362,8 @@ def run_all(ways: Sequence[str], options: argparse.Namespace) -> dict[str, dict[
                 continue
             runs[way].append(ask(way, options))
             print(f"round {number}, {way}: {runs[way][-1].get('failed', 'done')}", flush=True)
-    expected = runs[ways[0]][0].get("pictures", [])
-    return {way: summed(rounds, expected) for way, rounds in runs.items()}
+        expected = runs[ways[0]][0].get("pictures", [])
+        yield {way: summed(rounds, expected) for way, rounds in runs.items()}
 
 
 def show(figures: dict[str, Any]) -> None:
@@ -404,14 +406,13 @@ def main() -> int:
     ways = options.ways.split(",")
     if unknown := sorted(set(ways) - set(WAYS)):
         parser.error(f"no way is called '{unknown[0]}'; there are {', '.join(WAYS)}")
-    figures = {name: getattr(options, name) for name in ("size", "steps", "rounds")}
-    told = run_all(ways, options)
-    figures["ways"] = told
+    figures: dict[str, Any] = {"size": options.size, "steps": options.steps}
+    for rounds, told in enumerate(rounds_of(ways, options), start=1):
+        figures |= {"rounds": rounds, "ways": told}
+        if options.write or options.output:  # what was measured is kept if a later round hangs
+            machine.write("gpu_peers", figures, path=options.output, gpu=machine.devices_of(told))
     show(figures)
-    if options.write or options.output:
-        gpu = machine.devices_of(told)
-        machine.write("gpu_peers", figures, path=options.output, gpu=gpu)
-    ran = [each for each in told.values() if each.get("failed") != NOT_INSTALLED]
+    ran = [each for each in figures["ways"].values() if each.get("failed") != NOT_INSTALLED]
     return int(not all(each.get("has_same_pictures") for each in ran))
 
 

@@ -140,12 +140,16 @@ def show(found: Sequence[dict[str, Any]]) -> None:
 
 
 def joined(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the figures of several files as one, each comparison with the run that made it."""
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    comparisons = [
-        {"run": figures["run"], **told} for figures in every for told in figures["comparisons"]
-    ]
-    return {"comparisons": comparisons}
+    """Return the figures of several files as one, each comparison with the run that made it.
+
+    Of a comparison that several files have, the last one counts.
+    """
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for path in paths:
+        figures = json.loads(path.read_text(encoding="utf-8"))
+        for told in figures["comparisons"]:
+            found[told["program"], told["side"], told["base"]] = {"run": figures["run"], **told}
+    return {"comparisons": list(found.values())}
 
 
 def main() -> int:
