@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = ROOT / "benchmarks" / "tables.py"
-AWAITED = {("gpu_frontier", "ends"), ("gpu_peers", "inference"), ("gpu_turns", "turns")}
+AWAITED = {("gpu_frontier", "ends")}
 """Tables of results that are not there yet."""
 
 
