@@ -38,10 +38,12 @@ gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stre
 void
 gml_share_look(gml_stitch *stitch, gml_stream_cache *cache)
 {
+    if (!stitch->fences.rules.is_opportunistic) {
+        return;
+    }
     int count = 0;
     gml_stream_cache *donor = NULL;
-    while (stitch->fences.rules.is_opportunistic &&
-           (donor = gml_share_next_donor(stitch, cache, donor, &count))) {
+    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
         mark(stitch, &donor->timeline);
         gml_fence_poll(&stitch->fences, &donor->timeline);
     }

@@ -185,7 +185,8 @@ def middle_of(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     table = np.full((len(rows), lengths[len(rows) // 2]), np.nan)
     for place, row in enumerate(rows):
         table[place, : len(row)] = row[: table.shape[1]]
-    return np.nanmedian(table, axis=0).astype(np.int64)
+    middle: NDArray[np.int64] = np.nanmedian(table, axis=0).astype(np.int64)
+    return middle
 
 
 def _growth(name: str, row: NDArray[np.int64], each: int) -> list[Straggler]:

@@ -236,7 +236,7 @@ TEST(addresses_lie_where_they_are_asked_for_or_nowhere)
 {
     gml_driver *driver = open_cuda();
     gml_address wanted = UINT64_C(1) << 45, other = 0;
-    uint64_t size = 4 * driver->info.granularity_bytes;
+    uint64_t size = UINT64_C(1) << 40; /* as a window; a driver may put less elsewhere */
     CHECK_OK(gml_driver_reserve_at(driver, wanted, size));
     CHECK_STATUS(gml_driver_reserve_at(driver, wanted, size), GML_INVALID_ARGUMENT);
     CHECK(strstr(driver->reason, "at 0x200000000000 some addresses are in use") != NULL);

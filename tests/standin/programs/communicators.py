@@ -17,7 +17,7 @@ from torch import distributed
 import gmlake
 
 GIB = 1 << 30
-TABLE = distributed.distributed_c10d._world.pg_names  # noqa: SLF001 (where the groups are put)
+TABLE: dict[Any, Any] = distributed.distributed_c10d._world.pg_names  # noqa: SLF001 (where the groups are put)
 told: list[str] = []
 
 
