@@ -16,8 +16,10 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -29,7 +31,7 @@ from gpu.settings import ALLOCATORS, FRONTIERS
 from gpu.slots import deal, slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gpu.slots import Slot
 
@@ -39,7 +41,7 @@ _MOST = 1 << 17
 
 # Tokens of the shortest sequence, and those from which on steps are small: there the first ends.
 _BOUNDS = {"dense": (12288, 26112), "moe": (6144, 12800), "fsdp2": (8192, 17408)}
-_RATIOS = (1.15, 1.03)
+_RATIOS = (1.4, 1.04)
 _TINY_LENGTHS = (64, 128)
 
 # So that an H100 and an H200 can be compared: an H100 has hardly more.
@@ -127,23 +129,41 @@ def ask(run: Run, place: Slot, options: argparse.Namespace) -> dict[str, Any]:
         outcome = {**named, "failed": failed or "no length was told"}
     else:
         outcome = {**named, **files[0][0], "lengths": found}
-    print(json.dumps(outcome), file=sys.stderr, flush=True)  # it is there if this process dies
     return outcome
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run everything."""
-    runs: list[dict[str, Any]] = []
-    for model in options.models:
-        places = slots(options.gpus, _RANKS.get(model, 1))
-        jobs = rounds_of(model, options.allocators, options.rounds)
-        runs += deal(jobs, places, lambda run, place: ask(run, place, options))
-    return {
+def measure(
+    options: argparse.Namespace, keep: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
+    """Run everything; keep() gets the figures after each run, in case a later one hangs."""
+    figures: dict[str, Any] = {
         "size": "tiny" if options.tiny else "full",
         "gpus": options.gpus,
         "left_bytes": 0 if options.tiny else options.left << 30,
-        "runs": runs,
+        "runs": [],
     }
+    found: dict[Run, dict[str, Any]] = {}
+    guard = Lock()
+
+    def work(run: Run, place: Slot) -> None:
+        began = time.monotonic()
+        told = ask(run, place, options)
+        took = f"{time.monotonic() - began:.0f} s"
+        with guard:
+            found[run] = told
+            figures["runs"] = [found[job] for job in sorted(found, key=order.index)]
+            keep(figures)
+            print(f"{run.model}, {run.allocator}, round {run.number}: {took}", flush=True)
+
+    order = [
+        run
+        for model in options.models
+        for run in rounds_of(model, options.allocators, options.rounds)
+    ]
+    for model in options.models:
+        places = slots(options.gpus, _RANKS.get(model, 1))
+        deal([run for run in order if run.model == model], places, work)
+    return figures
 
 
 def medians(runs: Iterable[dict[str, Any]]) -> dict[str, dict[int, tuple[float, float, float]]]:
@@ -226,14 +246,20 @@ def main() -> int:
     options = parser.parse_args()
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         os.environ.pop(name, None)
-    figures = joined(options.join) if options.join else measure(options)
+
+    def keep(figures: dict[str, Any]) -> Path | None:
+        if not (options.write or options.output):
+            return None
+        gpu = machine.devices_of({str(number): run for number, run in enumerate(figures["runs"])})
+        return machine.write("gpu_frontier", figures, path=options.output, gpu=gpu)
+
+    figures = joined(options.join) if options.join else measure(options, keep)
     runs = figures["runs"]
     show(runs)
     unequal = differing(runs)
     print(f"losses differ: {', '.join(unequal)}" if unequal else "losses are the same")
-    if options.write or options.output:
-        gpu = machine.devices_of({str(number): run for number, run in enumerate(runs)})
-        print(machine.write("gpu_frontier", figures, path=options.output, gpu=gpu))
+    if kept := keep(figures):
+        print(kept)
     return int(bool(unequal) or any("failed" in run for run in runs) or not runs)
 
 
