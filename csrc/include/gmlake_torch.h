@@ -86,6 +86,15 @@ GML_API gml_status gml_torch_keep_history(size_t max_events);
  * for none. Longer texts are cut. */
 GML_API void gml_torch_note_refusals(const char *where);
 
+/* Asked before a request of that size on that device is refused: gives up memory that can be
+ * spared, and returns whether it did, in which case the request is served again. Called in the
+ * thread that allocates, without locks, and not during a capture; again inside of itself, if what
+ * it allocates is refused. */
+typedef bool (*gml_torch_relief)(int device, uint64_t size_bytes);
+
+/* Sets who is asked from now on; NULL: nobody. */
+GML_API void gml_torch_set_relief(gml_torch_relief relief);
+
 /* gml_lake_mark_external_stream() for the lake of that device, open now or later. A no-op for
  * streams that cannot be destroyed: 0, cudaStreamLegacy and cudaStreamPerThread.
  * GML_INVALID_ARGUMENT for an invalid device; GML_NO_HOST_MEMORY. */

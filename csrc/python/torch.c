@@ -2,6 +2,7 @@
 #include "core.h"
 #include "gmlake_torch.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static PyObject *
@@ -67,6 +68,56 @@ torch_note_refusals(PyObject *module, PyObject *text)
         return NULL;
     }
     gml_torch_note_refusals(utf8);
+    Py_RETURN_NONE;
+}
+
+/* ---- relief ---------------------------------------------------------------------------------- */
+
+/* What torch_set_relief() was told, NULL for None. Written with the GIL, or where there is none,
+ * once, before the first allocation that may be refused. */
+static _Atomic(PyObject *) reliever;
+
+/* A failure counts as no relief. Ctrl-C is passed on to the main thread: the allocator has no way
+ * to raise it. */
+static bool
+hear_failure(PyObject *asked)
+{
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    } else {
+        PyErr_WriteUnraisable(asked);
+    }
+    return false;
+}
+
+static bool
+relieve(int device, uint64_t size_bytes)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *asked = atomic_load(&reliever);
+    bool is_given = false;
+    if (asked) {
+        PyObject *answer =
+            PyObject_CallFunction(asked, "iK", device, (unsigned long long)size_bytes);
+        int truth = answer ? PyObject_IsTrue(answer) : -1;
+        is_given = truth < 0 ? hear_failure(asked) : truth;
+        Py_XDECREF(answer);
+    }
+    PyGILState_Release(state);
+    return is_given;
+}
+
+static PyObject *
+torch_set_relief(PyObject *module, PyObject *asked)
+{
+    (void)module;
+    PyObject *chosen = asked == Py_None ? NULL : asked;
+    gml_torch_set_relief(NULL);
+    Py_XINCREF(chosen);
+    /* The one before is never freed: another thread may be about to call it. */
+    atomic_store(&reliever, chosen);
+    gml_torch_set_relief(chosen ? relieve : NULL);
     Py_RETURN_NONE;
 }
 
@@ -242,6 +293,11 @@ PyDoc_STRVAR(keep_history_doc,
 PyDoc_STRVAR(note_refusals_doc,
              "torch_note_refusals(text, /)\n--\n\n"
              "Let the text of a refusal name this as the place to look at; \"\" for none.");
+PyDoc_STRVAR(set_relief_doc,
+             "torch_set_relief(asked, /)\n--\n\n"
+             "Let asked(device, size) be called before a request of that size is refused, in the\n"
+             "thread that allocates; while it returns True, the request is served again. None:\n"
+             "nothing is called. Exceptions count as False.");
 PyDoc_STRVAR(mark_external_stream_doc,
              "torch_mark_external_stream(device, stream, /)\n--\n\n"
              "Call Lake.mark_external_stream() on the lake of a device, open now or later.\n\n"
@@ -288,6 +344,7 @@ PyMethodDef torch_methods[] = {
      configure_doc},
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
     {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
+    {"torch_set_relief", torch_set_relief, METH_O, set_relief_doc},
     {"torch_mark_external_stream", torch_mark_external_stream, METH_VARARGS,
      mark_external_stream_doc},
     {"torch_release_stream", torch_release_stream, METH_VARARGS, release_stream_doc},

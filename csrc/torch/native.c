@@ -8,6 +8,7 @@
 #include "torch/ipc.h"
 #include "torch/refusal.h"
 #include "torch/registry.h"
+#include "torch/relief.h"
 
 static void
 explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, uint64_t beside_bytes,
@@ -100,6 +101,7 @@ gml_torch_native_core(void)
         .freeze = gml_device_freeze,
         .limit = gml_registry_limit,
         .capacity = gml_registry_capacity,
+        .relieve = gml_relief_ask,
         .refuse = gml_lake_refuse,
         .refusal = gml_refusal_status,
         .explain = explain,

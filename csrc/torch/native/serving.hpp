@@ -261,6 +261,10 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
             share_limit(device, 0);
         }
         status = request.ask(lake, &address);
+        while (status == GML_OUT_OF_MEMORY && !is_frozen(device) &&
+               core->relieve(device, request.size_bytes)) {
+            status = request.ask(lake, &address);
+        }
     }
     if (status != GML_OK && core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {
         char text[refusal_bytes];

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import torch
@@ -13,12 +15,12 @@ from torch.utils.dlpack import from_dlpack
 
 from gmlake.errors import OutOfMemoryError
 from gmlake.interop.shared_lakes import serving_lake_of
-from gmlake.pytorch import lakes
+from gmlake.pytorch import lakes, relief
 from gmlake.pytorch.compat import current_stream
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gmlake.elastic_memory import ElasticMemory
 
 _AHEAD_PART: Final = 32  # of its memory may be ahead of the rows
+_LEAVE_BYTES: Final = 256 << 20
 
 
 class Elastic:
@@ -38,7 +41,7 @@ class Elastic:
     in whole chunks of `chunk_bytes`, a little of it ahead of use.
 
     Made by gmlake.elastic(). It frees everything at close(), or when neither it nor a tensor over
-    it is left. Not thread-safe.
+    it is left. Not thread-safe, except that it gives way to requests of other threads.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Elastic:
             as_bytes[: shape[0] * self._row_bytes].view(dtype).view(shape)
         )
         self._rows = 0
+        self._give: Callable[[int], int] | None = None
+        self._busy = Lock()  # held while its memory changes
         self._stream = torch.cuda.current_stream(device)
         self._ordered = {self._stream.cuda_stream}
 
@@ -98,29 +103,86 @@ class Elastic:
         may have and after close(), UnsupportedError for growing while a graph is captured or a
         region asleep.
         """
-        wanted, held = self._look(rows)
-        ahead = held // _AHEAD_PART
-        if rows >= self._rows:
-            self._reserve(wanted, held, ahead)
+        with self._busy:
+            wanted, held = self._look(rows)
+            ahead = held // _AHEAD_PART
+            if rows >= self._rows:
+                self._reserve(wanted, held, ahead)
+                self._order_use()
+            elif wanted + ahead < held:
+                self._shrink(wanted)
+            self._rows = rows
+            return self.whole[:rows]
+
+    def fill(
+        self, give: Callable[[int], int] | None = None, *, leave: int = _LEAVE_BYTES
+    ) -> torch.Tensor:
+        """Grow to as many rows as the device has free memory for, and return them.
+
+        Memory that gmlake and PyTorch hold idle stays theirs: it serves the next step as it did the
+        last one. torch.cuda.empty_cache() frees it before.
+
+        leave: bytes of the device that stay free, for libraries that take memory by themselves
+        (256 MiB).
+
+        give: lets other requests have that memory back. Where PyTorch would be refused memory,
+        give(rows) is called with the number of rows that would leave enough; it returns how many
+        are still in use, and the rows behind those are removed as by resize(). It is called again
+        while that is not enough and it returns fewer rows than there are; then the request is
+        refused. It runs in the thread that allocates, inside of that call: it must not wait for
+        other threads, resize this tensor, or allocate what is not there. An exception counts as
+        having no row to give. It stays in force until the next fill(), which may name none.
+
+        No rows are given during the capture of a graph, nor while another thread resizes this
+        tensor. Raises as resize() does, but not for lack of memory.
+        """
+        with self._busy:
+            _, held = self._look(self.rows)
+            self._give = give
+            free, _ = torch.cuda.mem_get_info(self.device)
+            most = min(held + max(0, free - leave), self.shape[0] * self._row_bytes)
+            self._grow_towards(most, held)
             self._order_use()
-        elif wanted + ahead < held:
-            self._order(torch.cuda.current_stream(self.device), before=self._stream)
-            self._memory.resize(wanted)
-        self._rows = rows
-        return self.whole[:rows]
+            self._rows = min(self.memory_bytes // self._row_bytes, self.shape[0])
+        if give is not None:
+            relief.add(weakref.ref(self))
+        return self.tensor
+
+    def give_way(self, device: int, size_bytes: int) -> bool:
+        """Remove rows of that many bytes if give(), see fill(), can spare any; return whether so.
+
+        gmlake calls it where a request would be refused.
+        """
+        give = self._give
+        if give is None or device != self.device.index or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            held, rows = self.memory_bytes, self.rows
+            chunk = self.chunk_bytes
+            needed = -(-size_bytes // chunk) * chunk
+            fewer = max(0, held - needed) // self._row_bytes
+            kept = operator.index(give(fewer)) if rows else 0
+            if kept < rows:
+                self._shrink(kept * self._row_bytes)
+                self._rows = kept
+            return self.memory_bytes < held
+        finally:
+            self._busy.release()
 
     def reserve(self, rows: int) -> None:
         """Allocate memory for `rows` rows ahead of time: growing to them needs no driver call.
 
         It is kept until rows are removed. Raises as resize() does.
         """
-        self._reserve(*self._look(rows), 0)
+        with self._busy:
+            self._reserve(*self._look(rows), 0)
 
     def close(self) -> None:
         """Free memory and addresses. No tensor over it may be used afterwards."""
-        self._whole = None
-        self._rows = 0
-        self._memory.close()
+        with self._busy:
+            self._whole = None
+            self._rows = 0
+            self._memory.close()
 
     def _look(self, rows: int) -> tuple[int, int]:
         """Return the bytes of so many rows, and the bytes allocated now."""
@@ -139,6 +201,22 @@ class Elastic:
             self._memory.resize(wanted, max(0, held + ahead - wanted), is_final=False)
         except OutOfMemoryError:
             self._resize_after_all(wanted)
+
+    def _grow_towards(self, most: int, held: int) -> None:
+        """Take memory of up to `most` bytes, in steps that get smaller where one is refused."""
+        step = most - held
+        while step > 0:
+            try:
+                self._memory.resize(held + step, is_final=False)
+            except OutOfMemoryError:
+                step = step // 2 if step > self.chunk_bytes else 0
+            held = self.memory_bytes
+            step = min(step, most - held)
+
+    def _shrink(self, wanted: int) -> None:
+        """Free all memory behind so many bytes, after the work queued on the current stream."""
+        self._order(torch.cuda.current_stream(self.device), before=self._stream)
+        self._memory.resize(wanted)
 
     def _order_use(self) -> None:
         """Make a stream's first use of the memory wait for earlier uses on other streams."""
@@ -161,14 +239,22 @@ class Elastic:
         return True
 
     def _resize_after_all(self, wanted: int) -> None:
-        """Retry after releasing the idle memory of PyTorch's own allocator."""
+        """Retry after releasing the idle memory of PyTorch's allocator, and what others give."""
         torch.cuda.empty_cache()
+        more = wanted - self.memory_bytes
+        is_given = True
+        while is_given:
+            try:
+                self._memory.resize(wanted, is_final=False)
+            except OutOfMemoryError:
+                is_given = relief.ask(self.device.index, more)
+            else:
+                return
         try:
             self._memory.resize(wanted)
         except OutOfMemoryError as error:
-            more = format_size(wanted - self.memory_bytes)
             raise torch.OutOfMemoryError(
-                f"an elastic tensor on {self.device} cannot grow by {more}: {error}"
+                f"an elastic tensor on {self.device} cannot grow by {format_size(more)}: {error}"
             ) from None
 
     def __len__(self) -> int:

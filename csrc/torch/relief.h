@@ -1,0 +1,10 @@
+/* Who gives up memory before a request is refused. */
+#ifndef GML_TORCH_RELIEF_H
+#define GML_TORCH_RELIEF_H
+
+#include "gmlake_torch.h"
+
+/* Whether the relief that was set gave up memory; false where there is none. */
+bool gml_relief_ask(int device, uint64_t size_bytes);
+
+#endif

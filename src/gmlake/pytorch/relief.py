@@ -1,0 +1,43 @@
+"""Who gives way before a request is refused: elastic tensors that were told to fill a device.
+
+C asks in the thread that allocates, which may be any thread and in the middle of any call: nothing
+here waits for another thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gmlake import _core
+
+if TYPE_CHECKING:
+    from weakref import ref
+
+
+class Giver(Protocol):
+    """Holds memory of a device that it can do without."""
+
+    def give_way(self, device: int, size_bytes: int) -> bool:
+        """Free about so many bytes, of that device alone, and return whether any were."""
+
+
+# Changed by whole assignments only, so that a thread that looks through it sees one state.
+_givers: tuple[ref[Giver], ...] = ()
+_is_watched: Final[list[bool]] = []
+
+
+def add(giver: ref[Giver]) -> None:
+    """Ask this one, too, from now on; after those that were added before."""
+    global _givers  # noqa: PLW0603 (of the process, as the device is)
+    if not _is_watched:
+        _is_watched.append(True)
+        _core.torch_set_relief(ask)
+        atexit.register(_core.torch_set_relief, None)
+    _givers = (*(each for each in _givers if each() is not None and each != giver), giver)
+
+
+def ask(device: int, size_bytes: int) -> bool:
+    """Return whether anybody gave way: the first that does is enough."""
+    givers = (each() for each in _givers)
+    return any(giver is not None and giver.give_way(device, size_bytes) for giver in givers)

@@ -1,0 +1,293 @@
+"""Elastic tensors that fill a device and give way; prints what was seen as JSON.
+
+Runs on a stand-in of two devices of 1 GiB whose memory has bytes.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tests.standin.failures import failure
+
+import gmlake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = dict[str, Any]
+MIB = 1 << 20
+LEFT = 32 * MIB
+ROW_BYTES = 1 << 10
+
+
+def cache_of(rows: int = 4 << 20, device: int = 0) -> gmlake.Elastic:
+    """Return an elastic tensor of rows of 1 KiB; as many as it may have are more than fit."""
+    return gmlake.elastic((rows, 256), torch.float32, device)
+
+
+def free(device: int = 0) -> int:
+    """Return what the device has left."""
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def taken(size: int) -> torch.Tensor:
+    """Return memory of that size."""
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+class Giver:
+    """Gives what is asked for, or as `answer` says; notes what it was asked."""
+
+    def __init__(self, answer: Callable[[int], int] = lambda rows: rows) -> None:
+        self.asked: list[int] = []
+        self.answer = answer
+
+    def __call__(self, rows: int) -> int:
+        self.asked.append(rows)
+        return self.answer(rows)
+
+
+def fills() -> Result:
+    """It takes what the device has, less what is to be left, and again what has come free."""
+    with cache_of() as cache:
+        before = free()
+        first = cache.fill(leave=LEFT)
+        left, rows = free(), cache.rows
+        cache.resize(1000)
+        torch.cuda.empty_cache()
+        other = taken(100 * MIB)
+        second = cache.fill(leave=LEFT)
+        fewer = rows - cache.rows
+        del other
+        torch.cuda.empty_cache()
+        cache.fill(leave=LEFT)
+        with cache_of(rows=1 << 16) as nothing_left, cache_of(rows=1000, device=1) as small:
+            no_rows = nothing_left.fill().shape[0]
+            whole = small.fill().shape[0]
+        return {
+            "leaves": LEFT <= left < LEFT + 2 * cache.chunk_bytes,
+            "takes": abs(before - LEFT - rows * ROW_BYTES) < 2 * cache.chunk_bytes,
+            "same_address": first.data_ptr() == second.data_ptr() == cache.whole.data_ptr(),
+            "less": abs(fewer * ROW_BYTES - 100 * MIB) < 4 * cache.chunk_bytes,
+            "again": cache.rows == rows,
+            "leaves_by_default": no_rows == 0,
+            "no_more_than_it_has": whole == 1000,
+        }
+
+
+def gives_way() -> Result:
+    """A request that would be refused has rows; those that stay are as they were."""
+    with cache_of() as cache:
+        give = Giver()
+        rows = cache.fill(give, leave=LEFT).shape[0]
+        kept = torch.arange(256 * 1000, dtype=torch.float32).view(1000, 256)
+        cache.tensor[:1000].copy_(kept)
+        first = taken(100 * MIB)
+        after = cache.rows
+        with torch.cuda.stream(torch.cuda.Stream()):
+            on_another = taken(100 * MIB)
+        many = [taken(3 * MIB) for _ in range(20)]
+        seen = torch.equal(cache.tensor[:1000].cpu(), kept)
+        given = (rows - cache.rows) * ROW_BYTES
+        held = 260 * MIB
+        del first, on_another, many
+        return {
+            "asked_for_enough": (rows - give.asked[0]) * ROW_BYTES >= 100 * MIB - LEFT,
+            "asked_for_no_more": (rows - after) * ROW_BYTES <= 104 * MIB,
+            "once": len(give.asked) < 25,
+            "kept": seen,
+            "adds_up": held - LEFT - 8 * MIB <= given <= held + 8 * MIB,
+        }
+
+
+def refuses() -> Result:
+    """What is not given is refused, and no row is lost."""
+    with cache_of() as cache:
+        rows = cache.fill(leave=LEFT).shape[0]
+        nobody = failure(lambda: taken(100 * MIB))
+        same = cache.rows == rows
+        few = Giver(lambda rows: max(rows, cache.rows - 4096))
+        cache.fill(few, leave=LEFT)
+        slowly = taken(100 * MIB)
+        calls = len(few.asked)
+        none = Giver(lambda rows: rows + (1 << 20))
+        rows = cache.fill(none, leave=LEFT).shape[0]
+        refused = failure(lambda: taken(100 * MIB))
+        del slowly
+        return {
+            "nobody": nobody.startswith("OutOfMemoryError"),
+            "same": same,
+            "slowly": 10 < calls < 40,
+            "refused": refused.startswith("OutOfMemoryError"),
+            "asked": len(none.asked) == 1,
+            "has_all": cache.rows == rows,
+        }
+
+
+def fails() -> Result:
+    """An exception means that there is nothing to give; Ctrl-C is for the main thread."""
+
+    def broken(_rows: int) -> int:
+        raise ValueError("no idea")
+
+    def interrupted(_rows: int) -> int:
+        raise KeyboardInterrupt
+
+    def hungry(rows: int) -> int:
+        refused_too.append(failure(lambda: taken(900 * MIB)))
+        return rows
+
+    refused_too: list[str] = []
+    with cache_of() as cache:
+        rows = cache.fill(broken, leave=LEFT).shape[0]
+        refused = failure(lambda: taken(100 * MIB))
+        has_all = cache.rows == rows
+        cache.fill(lambda _: -1, leave=LEFT)
+        negative = failure(lambda: taken(100 * MIB))
+        cache.fill(interrupted, leave=LEFT)
+        is_interrupted = False
+        try:
+            failure(lambda: taken(100 * MIB))
+            for _ in range(1000):
+                pass
+        except KeyboardInterrupt:
+            is_interrupted = True
+        cache.fill(hungry, leave=LEFT)
+        served = taken(100 * MIB)
+        del served
+    return {
+        "refused": refused.startswith("OutOfMemoryError"),
+        "has_all": has_all,
+        "negative": negative.startswith("OutOfMemoryError"),
+        "interrupted": is_interrupted,
+        "not_again": len(refused_too) == 1 and refused_too[0].startswith("OutOfMemoryError"),
+    }
+
+
+def elsewhere() -> Result:
+    """Who asks may be another thread, another elastic tensor, or a pool; not another device."""
+    with cache_of() as cache, cache_of() as other:
+        give = Giver()
+        cache.fill(give, leave=LEFT)
+        told: list[str] = []
+        thread = threading.Thread(target=lambda: told.append(str(taken(64 * MIB).shape[0])))
+        thread.start()
+        thread.join()
+        by_thread = len(give.asked)
+        grown = other.resize(100 << 10).shape[0]
+        by_other = len(give.asked)
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            pooled = taken(200 * MIB)
+        by_pool = len(give.asked)
+        torch.cuda.set_device(1)
+        far = failure(lambda: taken(2 << 30))
+        torch.cuda.set_device(0)
+        by_far = len(give.asked)
+        del pooled, pool
+        return {
+            "thread": told == [str(64 * MIB)] and by_thread >= 1,
+            "other": grown == 100 << 10 and by_other > by_thread,
+            "pool": by_pool > by_other,
+            "far": far.startswith("OutOfMemoryError") and by_far == by_pool,
+        }
+
+
+def ended() -> Result:
+    """Who is closed, gone, or told nothing any more is not asked; nor anybody in a capture."""
+    give = Giver()
+    with cache_of() as cache:
+        cache.fill(give, leave=LEFT)
+    closed = taken(100 * MIB)
+    torch.cuda.empty_cache()
+    cache = cache_of()
+    cache.fill(give, leave=LEFT)
+    cache.fill(leave=LEFT)
+    silent = failure(lambda: taken(100 * MIB))
+    cache.fill(give, leave=LEFT)
+
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            taken(100 * MIB)
+
+    in_a_capture = failure(capture)
+    torch.cuda.synchronize()
+    asked = len(give.asked)
+    del cache
+    gc.collect()
+    torch.cuda.empty_cache()
+    gone = taken(900 * MIB)
+    del closed, gone
+    return {
+        "silent": silent.startswith("OutOfMemoryError"),
+        "in_a_capture": "OutOfMemoryError" in in_a_capture and asked == 0,
+        "gone": len(give.asked) == 0,
+    }
+
+
+def serves() -> Result:
+    """A server of 1,000 requests of random length, whose cache has what the rest leaves."""
+    chance = random.Random(0)  # noqa: S311 (no secret)
+    pages = 16  # rows of each
+    running: list[list[int]] = []
+    spare: list[int] = []
+    preempted = 0
+
+    def give(rows: int) -> int:
+        """Let requests that have pages behind `rows` begin anew later."""
+        nonlocal preempted
+        for pages_of in [each for each in running if max(each) * pages >= rows]:
+            running.remove(pages_of)
+            spare.extend(pages_of)
+            preempted += 1
+        spare[:] = [page for page in spare if (page + 1) * pages <= rows]
+        return rows
+
+    with cache_of() as cache:
+        spare.extend(range(cache.fill(give, leave=8 * MIB).shape[0] // pages))
+        served, fullest = 0, 0.0
+        size = torch.cuda.mem_get_info()[1]
+        while served < 1000:
+            while len(spare) > 400 and len(running) < 64:
+                running.append([spare.pop() for _ in range(chance.randrange(1, 400))])
+            work = [taken(chance.randrange(MIB, 40 * MIB)) for _ in range(3)]
+            fullest = max(fullest, 1 - free() / size)
+            del work
+            running.sort(key=len)
+            served += len(running[:8])
+            for pages_of in running[:8]:
+                spare.extend(pages_of)
+            del running[:8]
+    return {
+        "served": served >= 1000,
+        "fullest": fullest > 0.98,
+        "gave": preempted > 0,
+    }
+
+
+def main() -> int:
+    """Run all parts, and print."""
+    torch.cuda.init()
+    gmlake.enable()
+    parts: list[Callable[[], Result]] = [
+        fills, gives_way, refuses, fails, elsewhere, ended, serves,
+    ]  # fmt: skip
+    results: Result = {}
+    for part in parts:
+        results[part.__name__] = part()
+        gc.collect()
+        torch.cuda.empty_cache()
+    print(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
