@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+from typing import TYPE_CHECKING
+
 import pytest
+from tests.standin.gmlake_run import finish, start
+from tests.standin.places import ROOT
 from tests.standin.running import Outcome, run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRUTHS = {
     "fills": (
@@ -48,6 +57,25 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
 
 def test_what_fails_is_told(outcome: Outcome) -> None:
     assert "ValueError: no idea" in outcome.errors
+
+
+def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    words = ("-m", "gpu.filling", "--size", "tiny", "--requests", "100", "--memory", "160MiB")
+    ended = finish(
+        start(
+            *(*words, "--part", "0.2", "--output", "filling.json"),
+            settings=("--capacity", "160MiB"),
+            variables={"PYTHONPATH": paths},
+            folder=tmp_path,
+        )
+    )
+    assert ended.code == 0, ended.output + ended.errors
+    ways = json.loads((tmp_path / "filling.json").read_text(encoding="utf-8"))["ways"]
+    filled, static = ways["filled"], ways["static"]
+    assert (filled["served"], static["served"]) == (100, 100)
+    assert (filled["refused"], static["refused"]) == (0, 0)
+    assert filled["used"] > 0.9 > static["used"]
 
 
 def test_no_rule_was_broken(outcome: Outcome) -> None:

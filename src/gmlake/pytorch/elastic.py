@@ -130,8 +130,9 @@ class Elastic:
         are still in use, and the rows behind those are removed as by resize(). It is called again
         while that is not enough and it returns fewer rows than there are; then the request is
         refused. It runs in the thread that allocates, inside of that call: it must not wait for
-        other threads, resize this tensor, or allocate what is not there. An exception counts as
-        having no row to give. It stays in force until the next fill(), which may name none.
+        other threads, resize this tensor, or give rows that this call is about to use. An exception
+        counts as having no row to give. It stays in force until the next fill(), which may name
+        none.
 
         No rows are given during the capture of a graph, nor while another thread resizes this
         tensor. Raises as resize() does, but not for lack of memory.
