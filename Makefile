@@ -60,7 +60,7 @@ test: build/c/.built $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV
 	@$(BIN)/python tests/every.py '$(MAKE)' test-c test-python test-standin
 
 test-c: build/c/.built ## The C tests
-	@$(CTEST) --test-dir build/c --output-on-failure --timeout 900 --parallel $(JOBS)
+	@$(CTEST) --test-dir build/c --output-on-failure --timeout 600 --parallel $(JOBS)
 
 # Pages are tested where chromium and chromedriver are installed; GMLAKE_REQUIRE_BROWSER=1 demands it.
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
@@ -70,7 +70,7 @@ test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch
 # name, which has those that take longest early; by number of tests a long one may come last.
 test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand-in GPU
 ifneq ($(HAS_STANDIN),)
-	@$(CTEST) --test-dir build/$(STANDIN_NAME) --label-regex standin --output-on-failure --timeout 900 --parallel $(JOBS)
+	@$(CTEST) --test-dir build/$(STANDIN_NAME) --label-regex standin --output-on-failure --timeout 600 --parallel $(JOBS)
 	@$(STANDIN_RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	    $(or $(STANDIN_TESTS),tests/standin)
 else
@@ -99,9 +99,9 @@ lint-format: $(VENV)/.lint
 	@$(BIN)/ruff format --check .
 
 lint-tidy: $(VENV)/.lint build/lint/.configured
-	@$(BIN)/python -c 'import json; print(*(unit["file"] for unit in \
+	@$(BIN)/python -c 'import json; print(*sorted({unit["file"] for unit in \
 	        json.load(open("build/lint/compile_commands.json")) \
-	        if "/build/" not in unit["file"]), sep="\n")' \
+	        if "/build/" not in unit["file"]}), sep="\n")' \
 	    | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/lint --quiet
 	@echo "clang-tidy: clean"
 
@@ -122,12 +122,12 @@ site: $(VENV)/.docs ## The docs as a site, in build/site: references made from d
 sanitize: sanitize-address sanitize-thread ## The C tests under ASan and UBSan, and under TSan
 
 sanitize-address: build/address/.built
-	@$(CTEST) --test-dir build/address --output-on-failure --timeout 900 --parallel $(JOBS)
+	@$(CTEST) --test-dir build/address --output-on-failure --timeout 600 --parallel $(JOBS)
 
 # Half a minute of threads: ThreadSanitizer keeps a mapping of its own for every range of addresses that
 # `host` ever mapped, and the system allows a process 65,530 of them.
 sanitize-thread: build/thread/.built
-	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --output-on-failure --timeout 900 --parallel $(JOBS)
+	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --label-exclude sequential --output-on-failure --timeout 600 --parallel $(JOBS)
 
 COUNT ?= 20
 mutate: $(VENV)/.test ## Small changes of the code that no test notices: ROOM=csrc/lake COUNT=20 SEED=1
