@@ -2,7 +2,7 @@
 #include "core.h"
 #include "gmlake_torch.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 static PyObject *
@@ -73,9 +73,30 @@ torch_note_refusals(PyObject *module, PyObject *text)
 
 /* ---- relief ---------------------------------------------------------------------------------- */
 
-/* What torch_set_relief() was told, NULL for None. Written with the GIL, or where there is none,
- * once, before the first allocation that may be refused. */
-static _Atomic(PyObject *) reliever;
+static pthread_mutex_t reliever_lock = PTHREAD_MUTEX_INITIALIZER;
+static PyObject
+    *reliever; /* what torch_set_relief() was told, NULL for None; guarded by the lock */
+
+/* Puts another one in its place and returns what was there, which belongs to the caller. */
+static PyObject *
+exchange_reliever(PyObject *chosen)
+{
+    pthread_mutex_lock(&reliever_lock);
+    PyObject *before = reliever;
+    reliever = chosen;
+    pthread_mutex_unlock(&reliever_lock);
+    return before;
+}
+
+static PyObject *
+hold_reliever(void)
+{
+    pthread_mutex_lock(&reliever_lock);
+    PyObject *asked = reliever;
+    Py_XINCREF(asked);
+    pthread_mutex_unlock(&reliever_lock);
+    return asked;
+}
 
 /* A failure counts as no relief. Ctrl-C is passed on to the main thread: the allocator has no way
  * to raise it. */
@@ -95,7 +116,7 @@ static bool
 relieve(int device, uint64_t size_bytes)
 {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *asked = atomic_load(&reliever);
+    PyObject *asked = hold_reliever();
     bool is_given = false;
     if (asked) {
         PyObject *answer =
@@ -103,6 +124,7 @@ relieve(int device, uint64_t size_bytes)
         int truth = answer ? PyObject_IsTrue(answer) : -1;
         is_given = truth < 0 ? hear_failure(asked) : truth;
         Py_XDECREF(answer);
+        Py_DECREF(asked);
     }
     PyGILState_Release(state);
     return is_given;
@@ -115,8 +137,7 @@ torch_set_relief(PyObject *module, PyObject *asked)
     PyObject *chosen = asked == Py_None ? NULL : asked;
     gml_torch_set_relief(NULL);
     Py_XINCREF(chosen);
-    /* The one before is never freed: another thread may be about to call it. */
-    atomic_store(&reliever, chosen);
+    Py_XDECREF(exchange_reliever(chosen));
     gml_torch_set_relief(chosen ? relieve : NULL);
     Py_RETURN_NONE;
 }

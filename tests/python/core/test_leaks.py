@@ -161,6 +161,8 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_set_margin(0)
     _core.torch_mark_external_stream(0, 8)
     _core.torch_note_refusals("")
+    _core.torch_set_relief(lambda _device, _size: bytes(MIB) == b"")
+    _core.torch_set_relief(None)
     _core.torch_release_stream(0, 8)
     _core.interop_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:
