@@ -9,7 +9,8 @@
 # what failed. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
 # MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for the parts of forecast
-# LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py).
+# LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py), and for
+# the part `others` OTHERS, a folder with other people's trainings (others/measure.py).
 # TRACES may name more files for the parts `utilization` and `planner`.
 set -u
 cd "$(dirname "$0")/.."
@@ -31,7 +32,7 @@ part() {
 ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
     viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
     forecast_fake_tensors inferred
-    planned_steps wavelet papers overhead overhead_on_oom versions"
+    planned_steps wavelet papers others overhead overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 wanted_parts=$*
 for wanted in "$@"; do
@@ -86,6 +87,10 @@ for wanted in "$@"; do
         part papers "$STANDIN" -m tests.standin --capacity 1024GiB benchmarks/papers/measure.py \
             "$recordings" --write
         rm -r "$recordings"
+        ;;
+    others)
+        part others "$STANDIN" benchmarks/others/measure.py \
+            --libraries "${OTHERS:?names a folder}" --write
         ;;
     wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;
     overhead)
