@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import torch
@@ -59,6 +59,7 @@ class Elastic:
         self._rows = 0
         self._give: Callable[[int], int] | None = None
         self._busy = Lock()  # held while its memory changes
+        self._giver = 0  # the thread that is inside of give()
         self._stream = torch.cuda.current_stream(device)
         self._ordered = {self._stream.cuda_stream}
 
@@ -103,7 +104,7 @@ class Elastic:
         may have and after close(), UnsupportedError for growing while a graph is captured or a
         region asleep.
         """
-        with self._busy:
+        with self._guard():
             wanted, held = self._look(rows)
             ahead = held // _AHEAD_PART
             if rows >= self._rows:
@@ -135,9 +136,14 @@ class Elastic:
         none.
 
         No rows are given during the capture of a graph, nor while another thread resizes this
-        tensor. Raises as resize() does, but not for lack of memory.
+        tensor. Raises as resize() does, but not for lack of memory; TypeError for a `give` that
+        cannot be called, ValueError for a negative `leave`.
         """
-        with self._busy:
+        if not (give is None or callable(give)):
+            raise TypeError(f"give is called with a number of rows; {give!r} cannot be")
+        if leave < 0:
+            raise ValueError(f"leave is a number of bytes, not {leave}")
+        with self._guard():
             _, held = self._look(self.rows)
             self._give = give
             free, _ = torch.cuda.mem_get_info(self.device)
@@ -162,12 +168,14 @@ class Elastic:
             chunk = self.chunk_bytes
             needed = -(-size_bytes // chunk) * chunk
             fewer = max(0, held - needed) // self._row_bytes
+            self._giver = get_ident()
             kept = operator.index(give(fewer)) if rows else 0
             if kept < rows:
                 self._shrink(kept * self._row_bytes)
                 self._rows = kept
             return self.memory_bytes < held
         finally:
+            self._giver = 0
             self._busy.release()
 
     def reserve(self, rows: int) -> None:
@@ -175,15 +183,21 @@ class Elastic:
 
         It is kept until rows are removed. Raises as resize() does.
         """
-        with self._busy:
+        with self._guard():
             self._reserve(*self._look(rows), 0)
 
     def close(self) -> None:
         """Free memory and addresses. No tensor over it may be used afterwards."""
-        with self._busy:
+        with self._guard():
             self._whole = None
             self._rows = 0
             self._memory.close()
+
+    def _guard(self) -> Lock:
+        """Return the lock of its memory. Raises RuntimeError inside of give(), which holds it."""
+        if self._giver == get_ident():
+            raise RuntimeError("an elastic tensor cannot change while it is asked to give rows")
+        return self._busy
 
     def _look(self, rows: int) -> tuple[int, int]:
         """Return the bytes of so many rows, and the bytes allocated now."""

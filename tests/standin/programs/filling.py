@@ -169,11 +169,32 @@ def fails() -> Result:
         cache.fill(hungry, leave=LEFT)
         served = taken(100 * MIB)
         del served
+        torch.cuda.empty_cache()
+        within: list[str] = []
+
+        def resizing(rows: int) -> int:
+            within.append(failure(lambda: cache.resize(rows)))
+            return rows
+
+        cache.fill(resizing, leave=LEFT)
+        served = taken(100 * MIB)
+        del served
+        texts = [
+            failure(lambda: cache.fill(7)),  # type: ignore[arg-type]
+            failure(lambda: cache.fill(leave=-1)),
+        ]
     return {
         "refused": refused.startswith("OutOfMemoryError"),
         "has_all": has_all,
         "negative": negative.startswith("OutOfMemoryError"),
         "interrupted": is_interrupted,
+        "not_within": within
+        == ["RuntimeError: an elastic tensor cannot change while it is asked to give rows"],
+        "texts": texts
+        == [
+            "TypeError: give is called with a number of rows; 7 cannot be",
+            "ValueError: leave is a number of bytes, not -1",
+        ],
         "not_again": len(refused_too) == 1 and refused_too[0].startswith("OutOfMemoryError"),
     }
 
