@@ -12,6 +12,7 @@ PLACES = {
     "grow": 25,
     "shrink": 20,
     "reserve": 12,
+    "fill": 25,
     "make_elastic": 50,
     "region": 20,
     "everywhere": 20,

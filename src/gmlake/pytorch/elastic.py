@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import torch
@@ -58,7 +58,8 @@ class Elastic:
         )
         self._rows = 0
         self._give: Callable[[int], int] | None = None
-        self._busy = Lock()  # held while its memory changes
+        # Held while its memory changes; `with` takes it in C, so no interrupt comes between.
+        self._busy = RLock()
         self._giver = 0  # the thread that is inside of give()
         self._stream = torch.cuda.current_stream(device)
         self._ordered = {self._stream.cuda_stream}
@@ -161,7 +162,9 @@ class Elastic:
         gmlake calls it where a request would be refused.
         """
         give = self._give
-        if give is None or device != self.device.index or not self._busy.acquire(blocking=False):
+        if give is None or device != self.device.index or self._giver == get_ident():
+            return False
+        if not self._busy.acquire(blocking=False):
             return False
         try:
             held, rows = self.memory_bytes, self.rows
@@ -193,7 +196,7 @@ class Elastic:
             self._rows = 0
             self._memory.close()
 
-    def _guard(self) -> Lock:
+    def _guard(self) -> RLock:
         """Return the lock of its memory. Raises RuntimeError inside of give(), which holds it."""
         if self._giver == get_ident():
             raise RuntimeError("an elastic tensor cannot change while it is asked to give rows")
@@ -220,6 +223,8 @@ class Elastic:
     def _grow_towards(self, most: int, held: int) -> None:
         """Take memory of up to `most` bytes, in steps that get smaller where one is refused."""
         step = most - held
+        if step > 0:
+            self._ordered = {self._stream.cuda_stream}
         while step > 0:
             try:
                 self._memory.resize(held + step, is_final=False)
@@ -262,7 +267,7 @@ class Elastic:
             try:
                 self._memory.resize(wanted, is_final=False)
             except OutOfMemoryError:
-                is_given = relief.ask(self.device.index, more)
+                is_given = relief.ask(self.device.index, more, besides=self)
             else:
                 return
         try:

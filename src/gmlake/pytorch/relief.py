@@ -37,7 +37,13 @@ def add(giver: ref[Giver]) -> None:
     _givers = (*(each for each in _givers if each() is not None and each != giver), giver)
 
 
-def ask(device: int, size_bytes: int) -> bool:
-    """Return whether anybody gave way: the first that does is enough."""
+def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
+    """Return whether anybody gave way: the first that does is enough.
+
+    besides: who asks, and is not asked.
+    """
     givers = (each() for each in _givers)
-    return any(giver is not None and giver.give_way(device, size_bytes) for giver in givers)
+    return any(
+        giver is not None and giver is not besides and giver.give_way(device, size_bytes)
+        for giver in givers
+    )

@@ -257,6 +257,11 @@ def reserve() -> Case:
     return resizing(10, 10, lambda: held["cache"].reserve(200), 200)
 
 
+def fill() -> Case:
+    """Take what is left: more than it may have."""
+    return resizing(10, 400, lambda: held["cache"].fill(lambda rows: rows), 400)
+
+
 def make_elastic() -> Case:
     """Make one and drop it."""
     torch.empty(1, device="cuda")
@@ -324,6 +329,7 @@ def main() -> None:
             grow,
             shrink,
             reserve,
+            fill,
             make_elastic,
             region,
             everywhere,
