@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.standin.places import ROOT
-from tests.standin.running import PROGRAMS, read_to_the_end
+from tests.standin.running import LONGEST_SECONDS, PROGRAMS, read_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 900) -> Ended:
+def finish(process: subprocess.Popen[str], seconds: float = LONGEST_SECONDS) -> Ended:
     """Wait for a program and read what it printed."""
     output, errors = read_to_the_end(process, seconds)
     results = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.standin.places import ROOT
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROGRAMS = Path(__file__).parent / "programs"
+LONGEST_SECONDS: Final = 450
+"""A program that hangs ends sooner than the test that waits for it, which pytest ends."""
 
 
 def without_adapters(folder: Path) -> dict[str, str]:
@@ -85,7 +87,7 @@ def read_to_the_end(process: subprocess.Popen[str], seconds: float) -> tuple[str
                 os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
 
 
-def finish_program(process: subprocess.Popen[str], seconds: float = 900) -> Outcome:
+def finish_program(process: subprocess.Popen[str], seconds: float = LONGEST_SECONDS) -> Outcome:
     """Wait for a program, which must print a JSON object before it ends."""
     output, errors = read_to_the_end(process, seconds)
     assert output.startswith("{"), f"exit code {process.returncode}\n{output}{errors}"
