@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from datetime import datetime, timezone
@@ -15,7 +16,7 @@ import gmlake
 from commit import commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -71,3 +72,24 @@ def write(
     told = {"run": describe(**circumstances), **figures}
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def told_by(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Run a process; return the JSON object of its last line, {} without one, or `failed`: why."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"took longer than {seconds} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return {"failed": last}
+    told: dict[str, Any] = json.loads((done.stdout.splitlines() or ["{}"])[-1])
+    return told

@@ -27,7 +27,6 @@ import hashlib
 import heapq
 import json
 import random
-import subprocess
 import sys
 import time
 from collections import deque
@@ -366,11 +365,7 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     words = [sys.executable, "-m", "gpu.filling", "--one", way, "--size", options.size]
     words += ["--requests", str(options.requests), "--part", str(options.part)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return machine.told_by(words)
 
 
 def show(figures: dict[str, Any]) -> None:

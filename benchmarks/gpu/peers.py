@@ -29,7 +29,6 @@ import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -302,22 +301,8 @@ def measure(name: str, size: str, steps: int) -> dict[str, Any]:
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     command = [sys.executable, "-m", "gpu.peers", "--one", way, "--size", options.size]
-    try:
-        done = subprocess.run(  # noqa: S603
-            [*command, "--steps", str(options.steps)],
-            env=environment(WAYS[way]),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {_LONGEST_RUN_SECONDS} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return {"failed": last}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    command += ["--steps", str(options.steps)]
+    return machine.told_by(command, env=environment(WAYS[way]), seconds=_LONGEST_RUN_SECONDS)
 
 
 def calls_of(told: dict[str, Any]) -> int | None:

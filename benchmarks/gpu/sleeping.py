@@ -26,7 +26,6 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from importlib import import_module
@@ -221,17 +220,7 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "gpu.sleeping", "--one", way, "--rounds", str(options.rounds)]
     registering = {"PYTORCH_CUDA_ALLOC_CONF": _REGISTERING} if way == _REGISTERED else {}
     with prepared(way):
-        done = subprocess.run(  # noqa: S603
-            [*command, "--size", options.size],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | registering,
-        )
-    if done.returncode:
-        return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
-    told: dict[str, Any] = json.loads((done.stdout.splitlines() or ["{}"])[-1])
-    return told
+        return machine.told_by([*command, "--size", options.size], env=os.environ | registering)
 
 
 def show(figures: dict[str, Any]) -> None:

@@ -11,9 +11,7 @@ whose communication is PyTorch's "fake", the others alone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import distributions
@@ -92,22 +90,12 @@ def ask(program: str, allocator: str, libraries: Path) -> dict[str, Any]:
         }
         if ranks:
             variables |= _FIRST_RANK | {"WORLD_SIZE": str(ranks), "NGPU": str(ranks)}
-        try:
-            done = subprocess.run(  # noqa: S603
-                [*command, str(HERE / "peaks.py"), *words],
-                env=os.environ | variables,
-                cwd=machine.ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_LONGEST_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": f"took longer than {_LONGEST_SECONDS} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+        return machine.told_by(
+            [*command, str(HERE / "peaks.py"), *words],
+            env=os.environ | variables,
+            cwd=machine.ROOT,
+            seconds=_LONGEST_SECONDS,
+        )
 
 
 def versions(libraries: Path) -> dict[str, str]:
