@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "lake/lake.h"
+#include "torch/neighbours.h"
 #include "torch/refusal.h"
 #include "torch/settings.h"
 
@@ -287,6 +288,7 @@ forget_lakes(void)
 {
     (void)pthread_mutex_init(&registry_lock, NULL);
     gml_refusal_renew();
+    gml_neighbours_forget();
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';
@@ -392,6 +394,7 @@ open_lake(int device, gml_region region, gml_lake **out, char *reason, size_t re
     if (status != GML_OK) {
         return explain(reason, reason_bytes, status, text);
     }
+    gml_neighbours_join(device);
     *out = lake;
     return GML_OK;
 }
