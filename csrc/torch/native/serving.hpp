@@ -426,9 +426,15 @@ class IdleLakes final : public c10::FreeMemoryCallback
     {
         c10::DeviceIndex device = c10::cuda::current_device();
         size_t free_bytes = 0, total_bytes = 0;
-        if (core && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
-            asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
+        auto is_short = [&] {
+            return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+                   asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes;
+        };
+        if (core && is_short()) {
             trim_idle(device);
+            if (is_short()) {
+                (void)core->ask_neighbours(device, asked_of_native);
+            }
         }
         return false; /* native's free blocks are unchanged */
     }

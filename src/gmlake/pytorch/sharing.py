@@ -1,0 +1,73 @@
+"""One device, several processes: idle memory goes to the process that would be refused.
+
+C does the work (csrc/torch/neighbours.c): each process gives from a thread of its own. Here it is
+told the file of each device, in the folder that no other user can enter.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from gmlake import _core
+from gmlake.errors import UnsupportedError
+from gmlake.pytorch import compat, lakes, notices
+from gmlake.watching import folders
+
+if TYPE_CHECKING:
+    from gmlake.pytorch.session_settings import Terms
+
+_is_watched: Final[list[bool]] = []
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How this process shares a device; sizes in bytes.
+
+    neighbours: other processes that share it now. given_bytes, taken_bytes: that this process gave
+    others, and that others gave for it, so far. why: the device is not shared, for this reason; ""
+    where it is.
+    """
+
+    neighbours: int
+    given_bytes: int
+    taken_bytes: int
+    why: str = ""
+
+
+def begin(terms: Terms) -> None:
+    """Share every device, from its first use to the end of the process; again: with other terms."""
+    compat.when_cuda_starts(partial(_begin, terms))
+
+
+def _begin(terms: Terms) -> None:
+    """Tell C the file of each device; CUDA starts meanwhile, so nothing is raised."""
+    if not _is_watched:
+        _is_watched.append(True)
+        atexit.register(_core.torch_unshare)
+    try:
+        folder = folders.make()
+        for number in range(torch.cuda.device_count()):
+            path = folder / f"{torch.cuda.get_device_properties(number).uuid}.device"
+            _core.torch_share(number, str(path), terms.priority, terms.weight)
+    except (OSError, UnsupportedError, AttributeError) as error:
+        notices.say(f"this process does not share its devices: {error}")
+
+
+def sharing(device: int | None = None) -> Sharing:
+    """Return how a device is shared with other processes; None: the current one."""
+    number = lakes.current_device() if device is None else device
+    found = _core.torch_sharing(number)
+    why = found["why"] or 'share="device" was not asked for, or nothing was allocated there yet'
+    return Sharing(
+        found["neighbours"],
+        found["given_bytes"],
+        found["taken_bytes"],
+        "" if found["is_shared"] else why,
+    )
