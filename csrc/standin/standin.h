@@ -147,7 +147,7 @@ typedef struct standin_device {
 void standin_enter(void);
 void standin_leave(void);
 
-/* ---- shared.c: devices that other processes use, too ------------------------------------------ */
+/* ---- shared.c: devices that other processes use, too ----------------------------------------- */
 
 /* At the beginning and the end of a call, with the lock: what others hold is counted, and what this
  * process holds is told. Do nothing where GMLAKE_STANDIN_SHARED names no file. */
