@@ -127,6 +127,10 @@ GML_API void gml_torch_unshare(void);
  * where a limit of this process refuses the request. pre: no lake's lock is held. */
 GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes);
 
+/* Has the others give `wanted_bytes`, for what no lake asks for: the context and the kernels of a
+ * process that begins. Whether they gave any; also before a lake is open. */
+GML_API bool gml_torch_make_room(int device, uint64_t wanted_bytes);
+
 typedef struct gml_torch_shared {
     bool is_shared;
     size_t neighbours;                 /* other processes that share it now */

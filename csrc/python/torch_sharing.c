@@ -52,6 +52,21 @@ torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyObject *
+torch_make_room(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int device;
+    number_argument size = {"size", 0};
+    bool is_given;
+    if (!PyArg_ParseTuple(args, "iO&:torch_make_room", &device, convert_number, &size)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_given = gml_torch_make_room(device, size.value);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_given);
+}
+
+static PyObject *
 torch_sharing(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int device;
@@ -80,12 +95,17 @@ PyDoc_STRVAR(ask_neighbours_doc,
              "torch_ask_neighbours(device, size, /)\n--\n\n"
              "Ask the processes that share a device for what it lacks for `size` bytes, and\n"
              "return whether they gave any.");
+PyDoc_STRVAR(make_room_doc,
+             "torch_make_room(device, size, /)\n--\n\n"
+             "Have the processes that share a device give `size` bytes, and return whether they\n"
+             "gave any.");
 PyDoc_STRVAR(sharing_doc, "torch_sharing(device, /)\n--\n\n"
                           "Return how a device is shared, see gml_torch_shared.");
 PyMethodDef torch_sharing_methods[] = {
     {"torch_share", torch_share, METH_VARARGS, share_doc},
     {"torch_unshare", torch_unshare, METH_NOARGS, unshare_doc},
     {"torch_ask_neighbours", torch_ask_neighbours, METH_VARARGS, ask_neighbours_doc},
+    {"torch_make_room", torch_make_room, METH_VARARGS, make_room_doc},
     {"torch_sharing", torch_sharing, METH_VARARGS, sharing_doc},
     {NULL, NULL, 0, NULL},
 };

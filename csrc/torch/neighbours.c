@@ -21,7 +21,7 @@
 #define SPARE_BYTES (UINT64_C(32) << 20)
 
 enum {
-    TELL_MS = 200,   /* for a process to say what it has; a stopped one never does */
+    HEAR_MS = 200,   /* for a process to hear a question; a stopped one never does */
     GIVE_MS = 10000, /* to give: the longest wait for work that is queued */
     PAUSE_US = 200,  /* between looks at that work */
 };
@@ -283,18 +283,25 @@ by_order_of_giving(const void *left, const void *right)
     return mine > theirs ? -1 : mine < theirs;
 }
 
+static bool
+wait_for(gml_share_page *page, uint32_t question, uint64_t asked_ns, gml_share_other *other)
+{
+    return gml_share_page_wait(page, question, asked_ns + HEAR_MS * MILLISECOND_NS,
+                               asked_ns + GIVE_MS * MILLISECOND_NS, other);
+}
+
 /* Fills `out` with those that have idle memory, who gives first at the beginning. */
 static size_t
 find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
 {
     uint32_t questions[GML_SHARE_SLOTS];
     size_t count = gml_share_page_others(page, out), left = 0;
-    uint64_t deadline_ns = gml_clock_ns() + TELL_MS * MILLISECOND_NS;
+    uint64_t asked_ns = gml_clock_ns();
     for (size_t i = 0; i < count; i++) {
         questions[i] = gml_share_page_ask(page, out[i].slot, 0);
     }
     for (size_t i = 0; i < count; i++) {
-        if (gml_share_page_wait(page, questions[i], deadline_ns, &out[i]) && out[i].idle_bytes) {
+        if (wait_for(page, questions[i], asked_ns, &out[i]) && out[i].idle_bytes) {
             out[left] = out[i];
             left++;
         }
@@ -307,24 +314,22 @@ static uint64_t
 take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes)
 {
     uint64_t before_bytes = other->given_bytes;
-    uint64_t deadline_ns = gml_clock_ns() + GIVE_MS * MILLISECOND_NS;
+    uint64_t asked_ns = gml_clock_ns();
     uint32_t question = gml_share_page_ask(page, other->slot, wanted_bytes);
-    return gml_share_page_wait(page, question, deadline_ns, other)
-               ? other->given_bytes - before_bytes
-               : 0;
+    return wait_for(page, question, asked_ns, other) ? other->given_bytes - before_bytes : 0;
 }
 
-/* pre: the lock is held, and there is a page. */
+/* pre: the lock is held. */
 static uint64_t
-ask_locked(shared_device *self, uint64_t wanted_bytes)
+ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes)
 {
     gml_share_other others[GML_SHARE_SLOTS];
-    size_t count = find_givers(self->page, others);
+    size_t count = find_givers(page, others);
     uint64_t taken_bytes = 0;
     for (size_t i = 0; i < count && taken_bytes < wanted_bytes; i++) {
         uint64_t left_bytes = wanted_bytes - taken_bytes;
         uint64_t part_bytes = others[i].idle_bytes < left_bytes ? others[i].idle_bytes : left_bytes;
-        taken_bytes += take_from(self->page, &others[i], part_bytes);
+        taken_bytes += take_from(page, &others[i], part_bytes);
     }
     self->taken_bytes += taken_bytes;
     return taken_bytes;
@@ -341,7 +346,30 @@ gml_torch_ask_neighbours(int device, uint64_t size_bytes)
     pthread_mutex_lock(&self->lock);
     if (self->page) {
         uint64_t wanted_bytes = missing_bytes(device, size_bytes);
-        taken_bytes = wanted_bytes ? ask_locked(self, wanted_bytes) : 0;
+        taken_bytes = wanted_bytes ? ask_locked(self, self->page, wanted_bytes) : 0;
+    }
+    pthread_mutex_unlock(&self->lock);
+    return taken_bytes > 0;
+}
+
+bool
+gml_torch_make_room(int device, uint64_t wanted_bytes)
+{
+    shared_device *self = device_at(device);
+    if (!self) {
+        return false;
+    }
+    uint64_t taken_bytes = 0;
+    pthread_mutex_lock(&self->lock);
+    gml_share_page *page = self->page;
+    if (!page && self->path) {
+        (void)gml_share_page_open(self->path, self->terms, &page, NULL, 0);
+    }
+    if (page) {
+        taken_bytes = ask_locked(self, page, wanted_bytes);
+    }
+    if (page && page != self->page) {
+        gml_share_page_close(page); /* nothing answers there yet */
     }
     pthread_mutex_unlock(&self->lock);
     return taken_bytes > 0;

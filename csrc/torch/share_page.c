@@ -33,6 +33,7 @@ enum {
 /* Zeroed: nobody ever had it. */
 typedef struct slot {
     alignas(LINE_BYTES) _Atomic uint32_t bell;
+    _Atomic uint32_t heard; /* the last question that is worked on */
     _Atomic uint32_t answer;
     _Atomic int32_t priority;
     _Atomic uint32_t weight;
@@ -48,8 +49,7 @@ typedef struct shared {
 struct gml_share_page {
     shared *shared;
     int file;
-    int slot;       /* its own */
-    uint32_t heard; /* the question that gml_share_page_next() returned for */
+    int slot; /* its own */
     _Atomic bool is_stopped;
     char path[]; /* terminated */
 };
@@ -223,8 +223,8 @@ begin_slot(gml_share_page *page, gml_share_terms terms)
     atomic_store(&own->weight, terms.weight);
     atomic_store(&own->wanted_bytes, 0);
     atomic_store(&own->idle_bytes, 0);
-    page->heard = atomic_load(&own->bell);
-    atomic_store(&own->answer, page->heard);
+    atomic_store(&own->heard, atomic_load(&own->bell));
+    atomic_store(&own->answer, atomic_load(&own->heard));
     wake_all(&own->answer);
 }
 
@@ -295,7 +295,7 @@ gml_share_page_next(gml_share_page *page, uint64_t *wanted_bytes)
            !atomic_load(&page->is_stopped)) {
         sleep_on(&own->bell, bell, REST_MS * MILLISECOND_NS);
     }
-    page->heard = bell;
+    atomic_store(&own->heard, bell);
     *wanted_bytes = atomic_exchange(&own->wanted_bytes, 0);
     return !atomic_load(&page->is_stopped);
 }
@@ -306,7 +306,7 @@ gml_share_page_answer(gml_share_page *page, uint64_t given_bytes, uint64_t idle_
     slot *own = own_slot(page);
     atomic_fetch_add(&own->given_bytes, given_bytes);
     atomic_store(&own->idle_bytes, idle_bytes);
-    atomic_store(&own->answer, page->heard);
+    atomic_store(&own->answer, atomic_load(&own->heard));
     wake_all(&own->answer);
 }
 
@@ -356,18 +356,28 @@ gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes)
     return question;
 }
 
+/* Whether a number that rises, and may wrap, has come so far. */
+static bool
+has_reached(uint32_t number, uint32_t wanted)
+{
+    return (int32_t)(number - wanted) >= 0;
+}
+
 bool
-gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t deadline_ns,
-                    gml_share_other *other)
+gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t heard_by_ns,
+                    uint64_t deadline_ns, gml_share_other *other)
 {
     slot *asked = &page->shared->slots[other->slot];
     for (;;) {
         uint32_t answer = atomic_load(&asked->answer);
-        if ((int32_t)(answer - question) >= 0) {
+        if (has_reached(answer, question)) {
             read_slot(page, other->slot, other);
             return true;
         }
-        if (gml_clock_ns() >= deadline_ns || !is_held_by_other(page->file, other->slot)) {
+        uint64_t now_ns = gml_clock_ns();
+        uint32_t heard = atomic_load(&asked->heard);
+        bool is_late = now_ns >= heard_by_ns && heard == answer && !has_reached(heard, question);
+        if (is_late || now_ns >= deadline_ns || !is_held_by_other(page->file, other->slot)) {
             return false;
         }
         sleep_on(&asked->answer, answer, LOOK_MS * MILLISECOND_NS);

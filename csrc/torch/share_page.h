@@ -65,9 +65,10 @@ size_t gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE
  * question. */
 uint32_t gml_share_page_ask(gml_share_page *page, int slot, uint64_t wanted_bytes);
 
-/* Waits for the answer until `deadline_ns`, by gml_clock_ns(), and reads it into `other`. False if
- * there is none: the process is late, or gone. */
-bool gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t deadline_ns,
-                         gml_share_other *other);
+/* Waits for the answer and reads it into `other`. False if there is none: the process is gone, or
+ * by `heard_by_ns` has neither heard the question nor is at work on another, or has not answered
+ * by `deadline_ns`; both by gml_clock_ns(). */
+bool gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t heard_by_ns,
+                         uint64_t deadline_ns, gml_share_other *other);
 
 #endif

@@ -19,9 +19,13 @@ from gmlake import _core
 from gmlake.errors import UnsupportedError
 from gmlake.pytorch import compat, lakes, notices
 from gmlake.watching import folders
+from gmlake.watching.devices import Nvml
 
 if TYPE_CHECKING:
     from gmlake.pytorch.session_settings import Terms
+
+_ROOM_BYTES: Final = 1 << 30
+"""For a context and the first kernels, whose memory CUDA takes itself."""
 
 _is_watched: Final[list[bool]] = []
 
@@ -53,11 +57,22 @@ def _begin(terms: Terms) -> None:
         atexit.register(_core.torch_unshare)
     try:
         folder = folders.make()
+        free = _free_bytes()
         for number in range(torch.cuda.device_count()):
-            path = folder / f"{torch.cuda.get_device_properties(number).uuid}.device"
-            _core.torch_share(number, str(path), terms.priority, terms.weight)
+            uuid = str(torch.cuda.get_device_properties(number).uuid)
+            _core.torch_share(number, str(folder / f"{uuid}.device"), terms.priority, terms.weight)
+            if (short := _ROOM_BYTES - free.get(uuid, _ROOM_BYTES)) > 0:
+                _core.torch_make_room(number, short)
     except (OSError, UnsupportedError, AttributeError) as error:
         notices.say(f"this process does not share its devices: {error}")
+
+
+def _free_bytes() -> dict[str, int]:
+    """Return what each device has left, by its UUID as PyTorch writes it; no context is made."""
+    return {
+        each.uuid.removeprefix("GPU-"): each.total_bytes - each.used_bytes
+        for each in Nvml().devices()
+    }
 
 
 def sharing(device: int | None = None) -> Sharing:

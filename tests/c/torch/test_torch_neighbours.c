@@ -198,6 +198,22 @@ TEST(idle_memory_goes_to_who_asks)
     end();
 }
 
+/* So that CUDA can begin in a process that has no lake yet. */
+TEST(room_is_made_before_there_is_a_lake)
+{
+    add_neighbour(64, 0, 1);
+    CHECK(!gml_torch_make_room(0, 8 * MIB));
+    share(0, 1);
+    CHECK(gml_torch_make_room(0, 8 * MIB));
+    CHECK(ask_neighbour(0, 'g') >= 8);
+    CHECK(!sharing().is_shared);
+    CHECK_EQ(ask_neighbour(0, 'n'), 0);
+    CHECK(gml_torch_make_room(0, 56 * MIB));
+    CHECK(!gml_torch_make_room(0, 56 * MIB));
+    CHECK(!gml_torch_make_room(-1, MIB));
+    end();
+}
+
 TEST(most_idle_for_its_weight_gives_first)
 {
     add_neighbour(40, 0, 1);
