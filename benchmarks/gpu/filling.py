@@ -1,6 +1,6 @@
 """A server whose cache takes what is left of the device, beside one with a static cache.
 
-    PYTHONPATH=benchmarks python -m gpu.filling [--memory 24GiB] [--write]
+    PYTHONPATH=benchmarks python -m gpu.filling [--memory 4GiB] [--write]
 
 A transformer serves requests of random length. Keys and values lie in pages of 16 tokens, and a
 captured graph takes one step of all running requests. A request first computes its prompt, whose
@@ -74,7 +74,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        layers=16, heads=32, width=4096, words=32000, slots=128, longest=4096, leave_bytes=256 << 20
+        layers=8, heads=16, width=2048, words=32000, slots=96, longest=1024, leave_bytes=256 << 20
     ),
     "tiny": Sizes(
         layers=2, heads=4, width=256, words=1000, slots=8, longest=256, leave_bytes=8 << 20
@@ -383,7 +383,7 @@ def show(figures: dict[str, Any]) -> None:
 def main() -> int:
     """Measure, print, and keep it where asked; 1 where a server failed, or answers differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--memory", default="24GiB", help="of the device, for each server (24GiB)")
+    parser.add_argument("--memory", default="4GiB", help="of the device, for each server (4GiB)")
     parser.add_argument("--part", type=float, default=0.5, help="of it, for the static cache (0.5)")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--size", choices=SIZES, default="full")

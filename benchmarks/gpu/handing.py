@@ -56,8 +56,6 @@ class Turns:
 
     def __init__(self, way: str, block_bytes: int) -> None:
         """Have a tensor that stays."""
-        import torch
-
         import gmlake
 
         self.is_shared = way == "shared"
@@ -68,7 +66,7 @@ class Turns:
         self.kept = self._made(1)
         self.known = self._bits(0)
         self._fill(self.kept, self.known)
-        torch.cuda.synchronize()
+        self._has(self.kept, self.known)  # CUDA takes memory for the kernels itself
 
     def _made(self, count: int) -> list[Tensor]:
         import torch

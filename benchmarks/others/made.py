@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,26 @@ LLAMA: dict[str, Any] = {
     "num_hidden_layers": 8,
     "num_attention_heads": 16,
 }
+
+
+losses: list[Tensor] = []
+"""Of each step, kept on the device; peaks.py prints them."""
+
+
+_COMPUTES = os.environ.get("OTHERS_COMPUTE") == "1"  # on a GPU: see gpu/others.py
+
+
+def backend() -> str:
+    """Return what communicates: NCCL where it can."""
+    return "nccl" if _COMPUTES else "gloo"
+
+
+def begin() -> None:
+    """Make a run repeatable, to the bit where kernels compute."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(_COMPUTES, warn_only=True)
 
 
 def drawn_lengths() -> list[int]:

@@ -1,4 +1,4 @@
-"""Run a program as `python` would, and print PyTorch's peaks as the last line, as JSON.
+"""Run a program as `python` would; print PyTorch's peaks and its losses last, as JSON.
 
 python peaks.py SCRIPT | -m MODULE [ARGUMENT ...]
 """
@@ -26,8 +26,19 @@ def main() -> None:
     import torch
 
     torch.cuda.synchronize()
+    from others.made import losses
+
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    print(json.dumps(dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True))))
+    told = dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True))
+    print(
+        json.dumps(
+            {
+                **told,
+                "device": torch.cuda.get_device_name(),
+                "losses": [float(loss).hex() for loss in losses],
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
