@@ -87,9 +87,8 @@ class Turns:
 
     @staticmethod
     def _has(blocks: list[Tensor], bits: Tensor) -> bool:
-        import torch
-
-        return all(torch.equal(piece, bits) for block in blocks for piece in block)
+        found = [(block == bits).all() for block in blocks]
+        return all(each.item() for each in found)
 
     def about(self, _: int = 0) -> dict[str, Any]:
         """Return the device, and what of it is free."""
@@ -115,6 +114,15 @@ class Turns:
             return {"refused": str(error).splitlines()[0]}
         seconds = time.perf_counter() - began
         return {"seconds": seconds, "taken_bytes": self._taken_bytes() - before_bytes}
+
+    def told(self, _: int) -> dict[str, Any]:
+        """Return what the driver was asked so far, and how long that took."""
+        import gmlake
+
+        if not self.is_shared:
+            return {}
+        stats = gmlake.enable().stats()
+        return {name: stats[name] for name in ("driver_calls", "driver_time_ns")}
 
     def _taken_bytes(self) -> int:
         import gmlake
@@ -207,6 +215,7 @@ class Seen:
             self.refused.append(told["refused"])
             return 0.0
         self.seconds.append(dropped_seconds + told["seconds"])
+        print(f"{self.seconds[-1] * 1e3:.1f}", end=" ", flush=True)
         self.handed.append(told["taken_bytes"])
         self.is_equal &= one.tell("use", seed)["equal"]
         return float(one.tell("drop")["seconds"])
@@ -233,6 +242,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
                 dropped = 0.0
             dropped = seen.turn(first, count, 2 * number + 1, dropped)
             dropped = seen.turn(other, count, 2 * number + 2, dropped)
+        calls = other.tell("told")
+    print("ms")
     if "refused" in all_of_it:
         seen.refused.append(all_of_it["refused"])
     # The first turn, and the one after the kill, find the device free or hold it all.
@@ -246,6 +257,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "most_seconds": round(seconds[-1], 5),
         "turns": len(seconds),
         "refused": seen.refused,
+        **calls,
         "has_same_bits": seen.is_equal,
         "used_after_the_kill": round(used_bytes / other.about["total_bytes"], 4),
     }

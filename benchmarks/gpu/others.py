@@ -46,6 +46,7 @@ def ask(program: str, way: str, libraries: Path) -> dict[str, Any]:
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     if ALLOCATORS[allocator]:
         variables["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]
+    print(f"{program}, {way}", flush=True)
     return machine.told_by(
         [sys.executable, *started, str(OTHERS / "peaks.py"), str(OTHERS / f"{program}.py")],
         env=os.environ | _ALONE | variables,

@@ -550,11 +550,12 @@ check_room(gml_base_range *range, uint64_t size_bytes)
     uint64_t there_bytes =
         range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
     uint64_t new_bytes = size_bytes > there_bytes ? size_bytes - there_bytes : 0;
+    uint64_t spare_bytes = new_bytes ? gml_device_spare(range->driver->device) : 0;
     gml_status status = check_limit(range, new_bytes);
-    if (status == GML_OK && size_bytes >= ASK_FIRST_BYTES) {
+    if (status == GML_OK && (size_bytes >= ASK_FIRST_BYTES || spare_bytes)) {
         status = gml_driver_memory_info(range->driver, &free_bytes, &total_bytes);
     }
-    if (status == GML_OK && new_bytes > free_bytes) {
+    if (status == GML_OK && new_bytes + spare_bytes > free_bytes) {
         status = gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                  "%s more asked for, and the device has %s free",
                                  gml_size_of(size_bytes).text, gml_size_of(free_bytes).text);

@@ -17,12 +17,21 @@
 
 #define MILLISECOND_NS UINT64_C(1000000)
 
+/* Left to what CUDA takes itself, as for kernels when they are first used: nobody is asked for that
+ * memory. */
+#define SPARE_BYTES (UINT64_C(256) << 20)
+
 /* Native takes more than it is asked for, a lake whole chunks: this is above both. */
-#define SPARE_BYTES (UINT64_C(32) << 20)
+#define ROUNDING_BYTES (UINT64_C(64) << 20)
+
+/* Requests that follow each other need one question after the other; each asks for twice as much,
+ * up to this part of the device. */
+#define MOST_AT_ONCE 16
 
 enum {
     HEAR_MS = 200,   /* for a process to hear a question; a stopped one never does */
     GIVE_MS = 10000, /* to give: the longest wait for work that is queued */
+    SOON_MS = 100,   /* between questions that belong together */
     PAUSE_US = 200,  /* between looks at that work */
 };
 
@@ -30,9 +39,10 @@ typedef struct shared_device {
     pthread_mutex_t lock; /* guards the fields; held while others are asked */
     char *path;           /* NULL: not to be shared */
     gml_share_terms terms;
-    gml_share_page *page; /* NULL: not shared yet, or no more */
-    pthread_t giver;      /* runs while there is a page */
-    uint64_t taken_bytes; /* that others gave */
+    gml_share_page *page;           /* NULL: not shared yet, or no more */
+    pthread_t giver;                /* runs while there is a page */
+    uint64_t taken_bytes;           /* that others gave */
+    uint64_t asked_bytes, asked_ns; /* the last question, and when it was answered */
     _Atomic uint64_t given_bytes;
     char why[GML_REASON_BYTES]; /* it could not be shared; "" */
 } shared_device;
@@ -153,6 +163,13 @@ start_giver(shared_device *self)
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
+static void
+set_spare(const shared_device *self)
+{
+    gml_device *device = gml_registry_device((int)(self - devices));
+    __atomic_store_n(&device->spare_bytes, self->page ? SPARE_BYTES : 0, __ATOMIC_RELAXED);
+}
+
 /* pre: the lock is held. */
 static void
 join_locked(shared_device *self)
@@ -168,6 +185,7 @@ join_locked(shared_device *self)
         gml_share_page_close(self->page);
         self->page = NULL;
     }
+    set_spare(self);
 }
 
 /* pre: the lock is held. */
@@ -180,6 +198,7 @@ leave_locked(shared_device *self)
         gml_share_page_close(self->page);
         self->page = NULL;
     }
+    set_spare(self);
     free(self->path);
     self->path = NULL;
 }
@@ -254,9 +273,9 @@ gml_torch_unshare(void)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* What the device lacks for a request; 0: others cannot help, since this process's own limit stands
- * against it, or enough is free. */
+ * against it, or enough is free. *most_bytes: the most to ask for beyond. */
 static uint64_t
-missing_bytes(int device, uint64_t size_bytes)
+missing_bytes(int device, uint64_t size_bytes, uint64_t *most_bytes)
 {
     int number = next_lake(device, -1);
     gml_situation now = {0};
@@ -267,8 +286,20 @@ missing_bytes(int device, uint64_t size_bytes)
         (now.total_bytes && size_bytes > now.total_bytes)) {
         return 0;
     }
-    uint64_t wanted_bytes = size_bytes + SPARE_BYTES;
-    return wanted_bytes > now.free_bytes ? wanted_bytes - now.free_bytes : 0;
+    uint64_t wanted_bytes = size_bytes + SPARE_BYTES + ROUNDING_BYTES;
+    uint64_t missing = wanted_bytes > now.free_bytes ? wanted_bytes - now.free_bytes : 0;
+    *most_bytes = now.total_bytes / MOST_AT_ONCE;
+    return missing;
+}
+
+/* What is asked for where so much is missing. pre: the lock is held. */
+static uint64_t
+raise_question(const shared_device *self, uint64_t missing, uint64_t most_bytes)
+{
+    bool is_next = gml_clock_ns() - self->asked_ns < SOON_MS * MILLISECOND_NS;
+    uint64_t twice_bytes = is_next ? 2 * self->asked_bytes : 0;
+    twice_bytes = twice_bytes < most_bytes ? twice_bytes : most_bytes;
+    return missing > twice_bytes ? missing : twice_bytes;
 }
 
 static int
@@ -345,8 +376,12 @@ gml_torch_ask_neighbours(int device, uint64_t size_bytes)
     uint64_t taken_bytes = 0;
     pthread_mutex_lock(&self->lock);
     if (self->page) {
-        uint64_t wanted_bytes = missing_bytes(device, size_bytes);
-        taken_bytes = wanted_bytes ? ask_locked(self, self->page, wanted_bytes) : 0;
+        uint64_t most_bytes = 0, missing = missing_bytes(device, size_bytes, &most_bytes);
+        if (missing) {
+            self->asked_bytes = raise_question(self, missing, most_bytes);
+            taken_bytes = ask_locked(self, self->page, self->asked_bytes);
+            self->asked_ns = gml_clock_ns();
+        }
     }
     pthread_mutex_unlock(&self->lock);
     return taken_bytes > 0;

@@ -295,6 +295,7 @@ forget_lakes(void)
         (void)pthread_mutex_init(&devices[device].lock, NULL);
         devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
+        devices[device].spare_bytes = devices[device].spending = 0;
         /* A thread of the parent may have been changing it: do not read it. */
         registry.devices[device].external = (gml_map){0};
     }

@@ -90,6 +90,8 @@ typedef struct gml_native_core {
     uint64_t (*capacity)(void);
     /* Whether other processes gave up memory for a request of that size, see gml_torch_share(). */
     bool (*ask_neighbours)(int device, uint64_t size_bytes);
+    /* What those leave free may be taken from now on (1), or no more (-1). */
+    void (*spend)(gml_device *device, int change);
     /* Whether these or somebody in this process did, see gml_torch_set_relief(). pre: the device is
      * not frozen. */
     bool (*relieve)(int device, uint64_t size_bytes);

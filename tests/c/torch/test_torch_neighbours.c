@@ -20,7 +20,7 @@ enum {
     REASON_BYTES = 320,
     MOST_NEIGHBOURS = 3,
     USED_MIB = 128,
-    SPARE_MIB = 32,
+    SPARE_MIB = 320,
     WORKED_MIB = 48,
     WORK_US = 50000
 };
