@@ -74,7 +74,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        layers=8, heads=16, width=2048, words=32000, slots=64, longest=1024, leave_bytes=32 << 20
+        layers=8, heads=16, width=2048, words=32000, slots=64, longest=1024, leave_bytes=128 << 20
     ),
     "tiny": Sizes(
         layers=2, heads=4, width=256, words=1000, slots=8, longest=256, leave_bytes=8 << 20

@@ -161,7 +161,7 @@ class Process:
     """One of the two."""
 
     def __init__(self, way: str, block_bytes: int) -> None:
-        """Start it, and wait until it holds what it keeps."""
+        """Start it; wait() says when it holds what it keeps."""
         setting = ALLOCATORS[WAYS[way]]
         chosen = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
         self.process = subprocess.Popen(  # noqa: S603 (this program)
@@ -171,7 +171,11 @@ class Process:
             text=True,
             env=os.environ | chosen,
         )
-        self.about = self._answer()
+
+    def wait(self) -> Self:
+        """Wait until it can be told something."""
+        self._answer()
+        return self
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None  # noqa: S101 (it is a pipe)
@@ -224,42 +228,48 @@ class Seen:
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Take turns; return what was seen."""
     block_bytes = parse_size(options.block)
+    rounds = options.rounds if way == "shared" else max(2, options.rounds // 4)
     seen = Seen([], [], [])
     with ExitStack() as stack:
-        first, other = (stack.enter_context(Process(way, block_bytes)) for _ in range(2))
-        free_bytes = other.about["free_bytes"]
-        count = (free_bytes + parse_size(options.handed)) // 2 // block_bytes
-        dropped = 0.0
-        for number in range(options.rounds):
-            if number == options.rounds // 2:
+        first, other = [stack.enter_context(Process(way, block_bytes)) for _ in range(2)]
+        first.wait()
+        about = other.wait().tell("about")
+        count = (about["free_bytes"] + parse_size(options.handed)) // 2 // block_bytes
+        dropped, alone = 0.0, []
+        for number in range(rounds):
+            if number == rounds // 2:
                 first.kill()
                 idle = count if way == "shared" else 0
                 left_bytes = other.tell("about")["free_bytes"]
                 all_of_it = other.tell("take", left_bytes // block_bytes - 1 + idle)
-                used_bytes = other.about["total_bytes"] - other.tell("about")["free_bytes"]
+                used_bytes = about["total_bytes"] - other.tell("about")["free_bytes"]
                 other.tell("drop")
-                first = stack.enter_context(Process(way, block_bytes))
+                first = stack.enter_context(Process(way, block_bytes)).wait()
                 dropped = 0.0
             dropped = seen.turn(first, count, 2 * number + 1, dropped)
+            if number in {0, rounds // 2} and not seen.refused:
+                alone.append(seen.seconds.pop())  # all of it is free, or all is idle elsewhere
+                seen.handed.pop()
             dropped = seen.turn(other, count, 2 * number + 2, dropped)
         calls = other.tell("told")
     print("ms")
     if "refused" in all_of_it:
         seen.refused.append(all_of_it["refused"])
-    # The first turn, and the one after the kill, find the device free or hold it all.
-    seconds = sorted(seen.seconds[1:]) or [0.0]
+    seconds = sorted(seen.seconds) or [0.0]
     return {
-        **{name: other.about[name] for name in ("device", "torch", "total_bytes")},
+        **{name: about[name] for name in ("device", "torch", "total_bytes")},
+        "rounds": rounds,
         "taken_bytes": count * block_bytes,
         "handed_bytes": round(statistics.median(seen.handed)),
         "median_seconds": round(statistics.median(seconds), 5),
         "p99_seconds": round(seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))], 5),
         "most_seconds": round(seconds[-1], 5),
         "turns": len(seconds),
+        "seconds_alone_and_after_the_kill": [round(each, 5) for each in alone],
         "refused": seen.refused,
         **calls,
         "has_same_bits": seen.is_equal,
-        "used_after_the_kill": round(used_bytes / other.about["total_bytes"], 4),
+        "used_after_the_kill": round(used_bytes / about["total_bytes"], 4),
     }
 
 
@@ -279,7 +289,9 @@ def show(figures: dict[str, Any]) -> None:
 def main() -> int:
     """Measure, print, and keep it where asked; 1 where gmlake refused memory, or bits differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=100, help="turns of each process (100)")
+    parser.add_argument(
+        "--rounds", type=int, default=100, help="turns of each process; a quarter where not shared"
+    )
     parser.add_argument("--handed", default="20GiB", help="that each turn needs of the other's")
     parser.add_argument("--block", default="512MiB", help="size of an allocation")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
@@ -290,12 +302,13 @@ def main() -> int:
     if options.one:
         Turns(options.one, parse_size(options.block)).obey()
         return 0
-    figures: dict[str, Any] = {"rounds": options.rounds, "block_bytes": parse_size(options.block)}
-    figures["ways"] = {way: measure(way, options) for way in options.ways}
+    figures: dict[str, Any] = {"block_bytes": parse_size(options.block), "ways": {}}
+    for way in options.ways:
+        figures["ways"][way] = measure(way, options)
+        if options.write or options.output:
+            gpu = machine.devices_of(figures["ways"])
+            machine.write("gpu_handing", figures, path=options.output, gpu=gpu)
     show(figures)
-    if options.write or options.output:
-        gpu = machine.devices_of(figures["ways"])
-        print(machine.write("gpu_handing", figures, path=options.output, gpu=gpu))
     ways = figures["ways"].values()
     is_refused = figures["ways"].get("shared", {}).get("refused")
     return int(bool(is_refused) or not all(told["has_same_bits"] for told in ways))

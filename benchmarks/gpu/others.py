@@ -4,7 +4,7 @@
 
 FOLDER has deepspeed and megatron-core with what they need; the programs are those of
 others/measure.py that run as one rank on one device. gmlake comes by `gmlake run`. Every loss has
-to be equal to the bit, also from one run under PyTorch's allocator to the next.
+to be equal to the bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpu.settings import ALLOCATORS
 
 OTHERS = machine.ROOT / "benchmarks" / "others"
 PACKAGES = {"deepspeed_zero3": "deepspeed", "megatron_gpt": "megatron-core"}
-_WAYS = ("default", "expandable", "gmlake", "default again")
+_WAYS = ("default", "expandable", "gmlake")
 _LONGEST_SECONDS = 240
 _ALONE = {
     "RANK": "0",
@@ -40,12 +40,11 @@ _ALONE = {
 
 def ask(program: str, way: str, libraries: Path) -> dict[str, Any]:
     """Return the peaks and losses of a run, or `failed`."""
-    allocator = way.partition(" ")[0]
-    started = ["-m", "gmlake", "run"] if allocator == "gmlake" else []
+    started = ["-m", "gmlake", "run"] if way == "gmlake" else []
     paths = (os.environ.get("PYTHONPATH", ""), str(OTHERS.parent), str(libraries))
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    if ALLOCATORS[allocator]:
-        variables["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]
+    if ALLOCATORS[way]:
+        variables["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[way]
     print(f"{program}, {way}", flush=True)
     return machine.told_by(
         [sys.executable, *started, str(OTHERS / "peaks.py"), str(OTHERS / f"{program}.py")],
@@ -60,6 +59,14 @@ def versions(libraries: Path) -> dict[str, str]:
     return {program: found.get(package, "none") for program, package in PACKAGES.items()}
 
 
+def keep(found: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace) -> None:
+    """Write what there is so far."""
+    every = (told for ways in found.values() for told in ways.values())
+    gpu = ", ".join(sorted({told["device"] for told in every if "failed" not in told})) or "none"
+    figures = {"versions": versions(options.libraries), "programs": found}
+    machine.write("gpu_others", figures, path=options.output, gpu=gpu)
+
+
 def main() -> int:
     """Run, print, and keep it where asked; 1 where a run failed or losses differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -67,10 +74,13 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_others.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     options = parser.parse_args()
-    found = {
-        program: {way: ask(program, way, options.libraries) for way in _WAYS}
-        for program in PACKAGES
-    }
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for program in PACKAGES:
+        ways = found[program] = {}
+        for way in _WAYS:
+            ways[way] = ask(program, way, options.libraries)
+            if options.write or options.output:
+                keep(found, options)
     table = Table("program", *_WAYS, title="reserved GiB, and how much of it was live")
     for program, ways in found.items():
         cells = [
@@ -87,11 +97,6 @@ def main() -> int:
         losses = {str(told.get("losses")) for told in ways.values()}
         print(f"{program}: losses {'are the same' if len(losses) == 1 else 'differ'}")
         is_good &= len(losses) == 1
-    if options.write or options.output:
-        devices = {told["device"] for told in every if "failed" not in told}
-        figures = {"versions": versions(options.libraries), "programs": found}
-        gpu = ", ".join(sorted(devices)) or "none"
-        print(machine.write("gpu_others", figures, path=options.output, gpu=gpu))
     return int(not is_good)
 
 

@@ -18,6 +18,10 @@ static const struct {
     [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
+/* Of chunks that processes hand to each other: each costs two calls on either side, so they may be
+ * twice as large as for `time`. */
+#define LARGEST_HANDED (128 * MIB)
+
 /* One block more than those of a small program may be spent: blocks that are replaced by ones a
  * little larger slide along then, instead of being stitched each time. */
 #define LEAST_SPENT (64 * MIB)
@@ -43,6 +47,19 @@ static bool
 is_shared(const gml_base_range *range)
 {
     return GML_DEVICE_READ(range->driver->device, spare_bytes) > 0;
+}
+
+/* Whether other processes are handed chunks, and their size is not the user's choice. */
+static bool
+is_handed(const gml_cost_model *costs, const gml_base_range *range)
+{
+    return costs->kind == GML_OPTIMIZE_FOR_BALANCED && is_shared(range);
+}
+
+bool
+gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range)
+{
+    return costs->chunks == GML_OPTIMIZE_FOR_TIME || is_handed(costs, range);
 }
 
 static uint64_t
@@ -76,12 +93,13 @@ gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range
 uint64_t
 gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
 {
-    bool is_handed = costs->kind == GML_OPTIMIZE_FOR_BALANCED && is_shared(range);
-    gml_optimize_for kind = is_handed ? GML_OPTIMIZE_FOR_TIME : costs->chunks;
+    bool goes_out = is_handed(costs, range);
+    gml_optimize_for kind = goes_out ? GML_OPTIMIZE_FOR_TIME : costs->chunks;
     uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
     uint64_t wanted_bytes =
         least(range->held_bytes / prices[kind].of_held, gml_cost_model_room(range) / of_room);
-    uint64_t largest_bytes = least(costs->largest_bytes, prices[kind].largest_bytes);
+    uint64_t largest_bytes = goes_out ? LARGEST_HANDED : prices[kind].largest_bytes;
+    largest_bytes = least(costs->largest_bytes, largest_bytes);
     uint64_t chunk_bytes = range->granule_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= largest_bytes) {
         chunk_bytes *= 2;

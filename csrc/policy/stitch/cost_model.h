@@ -43,6 +43,10 @@ uint64_t gml_cost_model_room(const gml_base_range *range);
 
 bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range);
 
+/* Whether growth goes on to where a chunk ends, so that the next begins with a whole one: chunks
+ * are large so that they are mapped again with few calls. */
+bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range);
+
 /* The chunk size for growing the base range now. */
 uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range);
 
