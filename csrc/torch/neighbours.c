@@ -317,7 +317,7 @@ by_order_of_giving(const void *left, const void *right)
 static bool
 wait_for(gml_share_page *page, uint32_t question, uint64_t asked_ns, gml_share_other *other)
 {
-    return gml_share_page_wait(page, question, asked_ns + HEAR_MS * MILLISECOND_NS,
+    return gml_share_page_wait(page, question, HEAR_MS * MILLISECOND_NS,
                                asked_ns + GIVE_MS * MILLISECOND_NS, other);
 }
 

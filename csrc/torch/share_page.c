@@ -364,22 +364,21 @@ has_reached(uint32_t number, uint32_t wanted)
 }
 
 bool
-gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t heard_by_ns,
+gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t patience_ns,
                     uint64_t deadline_ns, gml_share_other *other)
 {
     slot *asked = &page->shared->slots[other->slot];
-    for (;;) {
-        uint32_t answer = atomic_load(&asked->answer);
-        if (has_reached(answer, question)) {
-            read_slot(page, other->slot, other);
-            return true;
-        }
+    uint64_t busy_ns = gml_clock_ns(); /* when it was last seen at work, or asked */
+    uint32_t answer;
+    while (!has_reached(answer = atomic_load(&asked->answer), question)) {
         uint64_t now_ns = gml_clock_ns();
-        uint32_t heard = atomic_load(&asked->heard);
-        bool is_late = now_ns >= heard_by_ns && heard == answer && !has_reached(heard, question);
-        if (is_late || now_ns >= deadline_ns || !is_held_by_other(page->file, other->slot)) {
+        busy_ns = atomic_load(&asked->heard) == answer ? busy_ns : now_ns;
+        if (now_ns - busy_ns >= patience_ns || now_ns >= deadline_ns ||
+            !is_held_by_other(page->file, other->slot)) {
             return false;
         }
         sleep_on(&asked->answer, answer, LOOK_MS * MILLISECOND_NS);
     }
+    read_slot(page, other->slot, other);
+    return true;
 }

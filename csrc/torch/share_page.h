@@ -66,9 +66,9 @@ size_t gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE
 uint32_t gml_share_page_ask(gml_share_page *page, int slot, uint64_t wanted_bytes);
 
 /* Waits for the answer and reads it into `other`. False if there is none: the process is gone, or
- * by `heard_by_ns` has neither heard the question nor is at work on another, or has not answered
- * by `deadline_ns`; both by gml_clock_ns(). */
-bool gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t heard_by_ns,
+ * for `patience_ns` has neither heard the question nor been at work on another, or has not answered
+ * by `deadline_ns`, by gml_clock_ns(). */
+bool gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t patience_ns,
                          uint64_t deadline_ns, gml_share_other *other);
 
 #endif

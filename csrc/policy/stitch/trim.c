@@ -240,19 +240,6 @@ find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending)
     return excess_bytes ? gml_base_range_chunk_begin(range, floor + excess_bytes) : floor;
 }
 
-/* Whether work may still use an idle view that loses a chunk from `floor` on. */
-static bool
-is_any_loser_used(const gml_stitch *stitch, uint64_t floor)
-{
-    bool is_used = false;
-    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views && !is_used;
-         link = link->next) {
-        const gml_placement *placement = gml_view_of_idle(link);
-        is_used = !gml_view_is_unused(placement) && loses_chunk(stitch, placement, floor);
-    }
-    return is_used;
-}
-
 static gml_status
 release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes)
 {
@@ -280,10 +267,7 @@ gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_byte
     }
     look_at_streams(stitch);
     uint64_t floor = find_floor(stitch, wanted_bytes, is_pending);
-    if (is_any_loser_used(stitch, floor)) {
-        *is_pending = true;
-        return GML_OK;
-    }
+    /* A view was freed no later than its runs: no work uses it where none uses these. */
     gml_status status = forget_losers(stitch, floor);
     if (status == GML_OK) {
         status = release_from(stitch, floor, released_bytes);

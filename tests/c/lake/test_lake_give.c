@@ -2,6 +2,7 @@
  */
 #include "driver/device.h"
 #include "driver/streams.h"
+#include "gmlake_sleep.h"
 #include "lake/lake.h"
 #include "support/contract.h"
 
@@ -132,11 +133,71 @@ TEST(nothing_is_given_during_a_capture)
     gml_lake *lake = lake_open(64 * MIB);
     bool is_pending = true;
     lake_give(lake, lake_take(lake, 16 * MIB, 1));
+    (void)give(lake, 1, &is_pending); /* all of its work is known to be done */
     gml_device_freeze(lake->driver->device, 1);
     CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
     CHECK(!is_pending);
     gml_device_freeze(lake->driver->device, -1);
-    CHECK(contract_is_arena || give(lake, UINT64_MAX, &is_pending) > 0);
+    CHECK(!gives_parts() || give(lake, UINT64_MAX, &is_pending) > 0);
+    lake_finish(lake);
+}
+
+TEST(an_arena_keeps_what_it_has)
+{
+    if (!contract_is_arena) {
+        return;
+    }
+    gml_lake *lake = lake_open(64 * MIB);
+    gml_address first = lake_take(lake, 16 * MIB, 1), last = lake_take(lake, 16 * MIB, 1);
+    bool is_pending = true;
+    lake_give(lake, first);
+    lake_give(lake, last);
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    CHECK(!is_pending);
+    lake_finish(lake);
+}
+
+/* A block that another stream used is idle as soon as that is known to be done: nobody else looks.
+ */
+TEST(freed_blocks_whose_uses_are_over_are_given)
+{
+    if (!gives_parts()) {
+        return;
+    }
+    gml_lake *lake = lake_open(64 * MIB);
+    gml_streams *streams = gml_driver_streams(lake->driver);
+    bool is_pending = false;
+    gml_address block = lake_take(lake, 16 * MIB, 1);
+    CHECK_OK(gml_streams_set_manual(streams, true));
+    lake_queue_work(lake, 2);
+    CHECK_OK(gml_lake_record_stream(lake, block, 2));
+    lake_give(lake, block);
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    CHECK_OK(gml_streams_set_manual(streams, false));
+    CHECK(give(lake, UINT64_MAX, &is_pending) >= 16 * MIB);
+    lake_finish(lake);
+}
+
+TEST(a_lake_that_sleeps_gives_nothing)
+{
+    if (!gives_parts() || contract_is_window) {
+        return;
+    }
+    gml_lake_config config = lake_config_of(64 * MIB);
+    config.can_sleep = true;
+    gml_lake *lake = lake_open_by(&config);
+    gml_address kept = lake_take(lake, 4 * MIB, 1), freed = lake_take(lake, 16 * MIB, 1);
+    gml_sleep_report report;
+    bool is_pending = true;
+    lake_give(lake, lake_take(lake, 16 * MIB, 1));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
+    lake_give(lake, freed);
+    uint64_t calls = lake_calls(lake);
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    CHECK_EQ(lake_calls(lake), calls);
+    CHECK_EQ(gml_lake_idle_bytes(lake), 0);
+    CHECK_OK(gml_lake_wake(lake, &report));
+    lake_give(lake, kept);
     lake_finish(lake);
 }
 

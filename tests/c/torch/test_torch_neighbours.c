@@ -1,16 +1,22 @@
 /* Processes that share a device: who is asked, who gives, and what is left of one that ends. Each
  * neighbour is a child that obeys commands of one letter. */
+#include "base/clock.h"
 #include "driver/streams.h"
+#include "gmlake_elastic.h"
+#include "gmlake_interop.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "support/check.h"
 #include "support/torch_calls.h"
+#include "torch/registry.h"
+#include "torch/relief.h"
 #include "torch/share_page.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,8 +92,28 @@ hold_used(gml_streams *streams, uint64_t idle_mib)
     CHECK(torch_free(address));
 }
 
-/* g: how many MiB it has given, as one byte. n: how many neighbours it sees. w: all that it holds
- * is in use for a moment longer. q: ends. */
+/* Holds idle memory of a stream on which no call is made, so that nobody knows when it is done. */
+static void
+hold_external(uint64_t idle_mib)
+{
+    void *stream = (void *)(uintptr_t)7; /* NOLINT(performance-no-int-to-ptr): a stream */
+    CHECK_OK(gml_torch_mark_external_stream(0, 7));
+    CHECK(torch_free(torch_allocate(idle_mib * MIB, 0, stream)));
+}
+
+static uint64_t
+count_waits(void)
+{
+    gml_stats stats;
+    CHECK_OK(gml_lake_stats(gml_torch_lake(0), &stats));
+    return stats.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE] +
+           stats.driver_calls[GML_CALL_EVENT_SYNCHRONIZE] +
+           stats.driver_calls[GML_CALL_STREAM_SYNCHRONIZE];
+}
+
+/* g: how many MiB it has given, as one byte. n: how many neighbours it sees. s: how often it waited
+ * for its device. w: all that it holds is in use for a moment longer. x: nobody knows until when.
+ * q: ends. */
 static void
 obey(int from, int to)
 {
@@ -95,10 +121,14 @@ obey(int from, int to)
     char command = 0;
     while (read(from, &command, 1) == 1 && command != 'q') {
         gml_torch_shared now = sharing();
-        unsigned char answer =
-            (unsigned char)(command == 'g' ? now.given_bytes / MIB : now.neighbours);
+        unsigned char answer = (unsigned char)(command == 'g'   ? now.given_bytes / MIB
+                                               : command == 's' ? count_waits()
+                                                                : now.neighbours);
         if (command == 'w') {
             hold_used(streams, WORKED_MIB);
+        }
+        if (command == 'x') {
+            hold_external(WORKED_MIB);
         }
         CHECK(write(to, &answer, 1) == 1);
         if (command == 'w') {
@@ -117,6 +147,7 @@ add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight)
     (void)fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
+        int before = check_failures();
         (void)close(down[1]);
         (void)close(up[0]);
         share(priority, weight);
@@ -124,7 +155,7 @@ add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight)
         CHECK(write(up[1], &is_ready, 1) == 1);
         obey(down[0], up[1]);
         gml_torch_unshare();
-        _exit(check_failures() != 0);
+        _exit(check_failures() != before);
     }
     (void)close(down[0]);
     (void)close(up[1]);
@@ -247,6 +278,99 @@ TEST(memory_in_use_is_given_when_its_work_is_done)
     (void)ask_neighbour(0, 'w');
     CHECK(ask_for(WORKED_MIB));
     CHECK_EQ(ask_neighbour(0, 'g'), WORKED_MIB);
+    CHECK_EQ(ask_neighbour(0, 's'), 0);
+    end();
+}
+
+TEST(what_cannot_be_told_to_be_unused_is_waited_for)
+{
+    add_neighbour(2, 0, 1);
+    begin();
+    (void)ask_neighbour(0, 'x');
+    CHECK(ask_for(WORKED_MIB));
+    CHECK(ask_neighbour(0, 'g') >= WORKED_MIB);
+    CHECK(ask_neighbour(0, 's') > 0);
+    end();
+}
+
+/* A device of 1 GiB: no more than a 32nd part is asked for beyond. */
+TEST(requests_that_follow_each_other_ask_for_twice_as_much)
+{
+    add_neighbour(200, 0, 1);
+    begin();
+    CHECK(ask_for(4));
+    unsigned first = ask_neighbour(0, 'g');
+    CHECK(ask_for(4));
+    unsigned second = ask_neighbour(0, 'g') - first;
+    CHECK(ask_for(4));
+    CHECK(ask_for(4));
+    unsigned before = ask_neighbour(0, 'g');
+    CHECK(ask_for(4));
+    CHECK(first >= 4 && first < 8);
+    CHECK(second >= 8);
+    CHECK(ask_neighbour(0, 'g') - before < 40);
+    end();
+}
+
+TEST(all_that_need_memory_ask)
+{
+    add_neighbour(40, 0, 1);
+    begin();
+    uint64_t free_bytes = 0, total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(gml_torch_lake(0)->driver, &free_bytes, &total_bytes));
+    CHECK(gml_relief_ask(0, free_bytes - SPARE_MIB * MIB + MIB));
+    unsigned given = ask_neighbour(0, 'g');
+    CHECK(given > 0);
+    CHECK(gml_interop_alloc(NULL, total_bytes - MIB, 0) == NULL);
+    CHECK_EQ(ask_neighbour(0, 'g'), 40);
+    end();
+}
+
+/* What CUDA takes itself needs memory, too, as long as it can be had elsewhere. */
+TEST(some_memory_is_left_free_until_there_is_no_other)
+{
+    begin();
+    gml_lake *lake = gml_torch_lake(0);
+    gml_address address = 0;
+    uint64_t free_bytes = 0, total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(lake->driver, &free_bytes, &total_bytes));
+    uint64_t wanted_bytes = free_bytes - 200 * MIB;
+    CHECK_STATUS(gml_lake_try(lake, wanted_bytes, 0, &address), GML_OUT_OF_MEMORY);
+    CHECK_OK(gml_lake_try(lake, wanted_bytes - 80 * MIB, 0, &address));
+    CHECK_OK(gml_lake_free(lake, address));
+    CHECK_OK(gml_lake_allocate(lake, wanted_bytes, 0, &address));
+    CHECK_OK(gml_lake_free(lake, address));
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    uint64_t held_bytes = 0;
+    CHECK_OK(gml_lake_open_elastic(lake, total_bytes, 0, &address));
+    CHECK_STATUS(gml_lake_try_elastic(lake, address, wanted_bytes, 0, &held_bytes),
+                 GML_OUT_OF_MEMORY);
+    CHECK_OK(gml_lake_resize_elastic(lake, address, wanted_bytes, 0, &held_bytes));
+    CHECK_OK(gml_lake_close_elastic(lake, address));
+    end();
+}
+
+TEST(a_limit_of_its_own_refuses_without_asking)
+{
+    add_neighbour(64, 0, 1);
+    begin();
+    gml_registry_limit(0, 0.2);
+    CHECK(!ask_for(8));
+    gml_registry_limit(0, 1);
+    CHECK(ask_for(8));
+    end();
+}
+
+/* A signal that the program has blocked waits, whatever thread could take it. */
+TEST(signals_are_not_for_who_gives)
+{
+    sigset_t one;
+    (void)sigemptyset(&one);
+    (void)sigaddset(&one, SIGUSR1);
+    begin();
+    CHECK(pthread_sigmask(SIG_BLOCK, &one, NULL) == 0);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(usleep(1000) == 0);
     end();
 }
 
@@ -302,6 +426,7 @@ TEST(a_child_is_no_neighbour_until_it_has_a_lake)
     pid_t pid = fork();
     if (pid == 0) {
         bool is_good = CHECK(!sharing().is_shared);
+        is_good &= CHECK_EQ(gml_registry_device(0)->spare_bytes, 0);
         hold_idle(2);
         is_good &= CHECK_EQ(sharing().neighbours, 1);
         gml_torch_unshare();
@@ -353,12 +478,136 @@ TEST(what_cannot_be_shared_says_why)
     CHECK_STATUS(gml_torch_share(0, path, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
     CHECK(strstr(reason, "version"));
     CHECK(unlink(path) == 0);
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK_STATUS(gml_torch_share(0, path, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
+    CHECK(strstr(reason, "not a file of this user's"));
+    CHECK(unlink(path) == 0);
     share(0, 1);
     CHECK_EQ(sharing().why[0], 0);
     gml_torch_unshare();
 }
 
 /* ---- the page alone -------------------------------------------------------------------------- */
+
+#define SECOND_NS UINT64_C(1000000000)
+
+static gml_share_page *
+open_page(void)
+{
+    gml_share_page *page = NULL;
+    CHECK_OK(gml_share_page_open(path, (gml_share_terms){0, 1}, &page, NULL, 0));
+    return page;
+}
+
+/* A child with a slot, which does as `live` says, or nothing until it is killed. */
+static pid_t
+start_owner(void (*live)(gml_share_page *page, int ready))
+{
+    int ready[2];
+    char letter = 0;
+    CHECK(pipe(ready) == 0);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        gml_share_page *page = open_page();
+        if (live) {
+            live(page, ready[1]);
+            _exit(0);
+        }
+        (void)!write(ready[1], &letter, 1);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    CHECK(read(ready[0], &letter, 1) == 1);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    return pid;
+}
+
+static void
+end_owner(pid_t pid)
+{
+    CHECK(kill(pid, SIGKILL) == 0);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+static gml_share_other
+only_other(gml_share_page *page)
+{
+    gml_share_other others[GML_SHARE_SLOTS];
+    CHECK_EQ(gml_share_page_others(page, others), 1);
+    return others[0];
+}
+
+TEST(who_does_not_hear_is_not_waited_for)
+{
+    pid_t pid = start_owner(NULL);
+    gml_share_page *page = open_page();
+    gml_share_other other = only_other(page);
+    uint32_t question = gml_share_page_ask(page, other.slot, 1);
+    CHECK(!gml_share_page_wait(page, question, 1, UINT64_MAX, &other));
+    CHECK(!gml_share_page_wait(page, question, UINT64_MAX, 0, &other));
+    end_owner(pid);
+    CHECK(!gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
+    gml_share_page_close(page);
+}
+
+/* Its own questions are new ones, and what was asked of the other is answered: nothing was given.
+ */
+TEST(who_comes_into_a_slot_owes_nothing)
+{
+    pid_t pid = start_owner(NULL);
+    gml_share_page *page = open_page();
+    gml_share_other other = only_other(page);
+    uint32_t question = gml_share_page_ask(page, other.slot, 5);
+    end_owner(pid);
+    pid = fork();
+    if (pid == 0) {
+        gml_share_page *own = open_page();
+        uint64_t wanted_bytes = 1;
+        (void)gml_share_page_next(own, &wanted_bytes);
+        gml_share_page_answer(own, 0, 3 + wanted_bytes);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    while (!gml_share_page_wait(page, question, SECOND_NS, UINT64_MAX, &other)) {
+    }
+    CHECK_EQ(other.given_bytes, 0);
+    question = gml_share_page_ask(page, other.slot, 0);
+    CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
+    CHECK_EQ(other.idle_bytes, 3);
+    end_owner(pid);
+    gml_share_page_close(page);
+}
+
+static void
+be_busy(gml_share_page *page, int ready)
+{
+    uint64_t wanted_bytes = 0;
+    (void)!write(ready, "", 1);
+    (void)gml_share_page_next(page, &wanted_bytes);
+    (void)usleep(4 * 1000 * 1000);
+    gml_share_page_answer(page, 1, 0);
+    (void)gml_share_page_next(page, &wanted_bytes);
+    gml_share_page_answer(page, 2, 0);
+    (void)pause();
+}
+
+TEST(who_is_at_work_on_another_question_is_waited_for)
+{
+    pid_t pid = start_owner(be_busy);
+    gml_share_page *page = open_page();
+    gml_share_other other = only_other(page), same = other;
+    uint32_t first = gml_share_page_ask(page, other.slot, 1);
+    CHECK(!gml_share_page_wait(page, first, UINT64_MAX, gml_clock_ns() + SECOND_NS, &other));
+    uint32_t second = gml_share_page_ask(page, other.slot, 1);
+    CHECK(gml_share_page_wait(page, second, 2 * SECOND_NS, UINT64_MAX, &same));
+    CHECK_EQ(same.given_bytes, 3);
+    end_owner(pid);
+    gml_share_page_close(page);
+}
 
 TEST(there_is_room_for_as_many_as_it_has_slots)
 {

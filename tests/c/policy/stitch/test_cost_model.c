@@ -1,5 +1,6 @@
 /* What the setting `optimize_for` promises: how large chunks are, and how much more is reserved
  * than the program needs. */
+#include "lake/lake.h"
 #include "support/check.h"
 #include "support/contract.h"
 
@@ -74,6 +75,30 @@ TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left)
     CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, &memory), 8192);
     /* Where all of it will be needed, they stay small. */
     CHECK_EQ(chunks_for(8 * GIB, 8 * GIB, NULL), 4096);
+}
+
+/* Whatever other processes hold of it: they may give it. */
+TEST(chunks_are_large_on_a_device_that_is_shared)
+{
+    const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
+    const struct {
+        const gml_setting *setting;
+        uint64_t chunks; /* of the last GiB */
+    } cases[] = {{NULL, 8}, {&fixed, 512}, {&memory, 512}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gml_device device = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare_bytes = 256 * MIB};
+        const gml_lake_config config = {.driver = "sim",
+                                        .policy = "stitch",
+                                        .capacity_bytes = 192 * GIB,
+                                        .settings = cases[i].setting,
+                                        .setting_count = cases[i].setting != NULL,
+                                        .shared = &device};
+        gml_lake *lake = lake_open_by(&config);
+        (void)chunks_of(lake, 8 * GIB);
+        lake->driver->info.free_bytes = lake->driver->held_when_told = 0;
+        CHECK_EQ(chunks_of(lake, GIB), cases[i].chunks);
+        close_lake(lake);
+    }
 }
 
 /* With less than a third left they are made for what is left, and then some. */
