@@ -59,6 +59,7 @@ SAME = {
     "cuMemGetInfo": "cudaMemGetInfo",
     "cuMemFreeHost": "cudaFreeHost",
     "cuMemHostAlloc": "cudaHostAlloc",
+    "cuMemHostGetDevicePointer": "cudaHostGetDevicePointer((void **){0}, {1}, {2})",
     "cuMemHostRegister": "cudaHostRegister",
     "cuMemHostUnregister": "cudaHostUnregister",
     "cuMemcpyDtoHAsync": "cudaMemcpyAsync({0}, (void *){1}, {2}, cudaMemcpyDefault, {3})",
