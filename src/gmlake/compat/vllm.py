@@ -8,6 +8,7 @@ stitched. Otherwise vLLM is left as it is.
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,10 @@ class SleepAllocator:
             yield self._graphs
 
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
-        """Put all to sleep: save memory with one of these tags on the host, discard the rest."""
+        """Put all to sleep: save memory with one of these tags on the host, discard the rest.
+
+        Idle memory elsewhere is given back, too, as vLLM's allocator does.
+        """
         saved = (offload_tags,) if isinstance(offload_tags, str) else offload_tags or (_DEFAULT,)
         awake = self._names(is_asleep=False)
         kept = [name for name in awake if name.removeprefix(_PREFIX) in saved]
@@ -60,6 +64,8 @@ class SleepAllocator:
             if kept:
                 sleeping.wake(*kept)
             raise
+        gc.collect()
+        torch.cuda.empty_cache()
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
         """Put the memory with these tags to sleep; its contents are lost."""
