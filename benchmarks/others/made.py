@@ -1,4 +1,4 @@
-"""Sizes, sequences and a tokenizer that the trainings of this folder share."""
+"""Sizes, sequences and a tokenizer that the programs of this folder share."""
 
 # mypy: allow-untyped-calls, disable-error-code="import-not-found, unused-ignore"
 
@@ -23,6 +23,9 @@ LLAMA: dict[str, Any] = {
     "num_hidden_layers": 8,
     "num_attention_heads": 16,
 }
+
+told: dict[str, Any] = {}
+"""What a program says of itself beside its peaks, or in place of them; peaks.py prints it."""
 
 
 def drawn_lengths() -> list[int]:
