@@ -30,8 +30,10 @@ from others.made import STEPS, write_texts, write_tokenizer  # noqa: E402
 
 PACKAGES = {
     "deepspeed_zero3": "deepspeed",
+    "diffusers_offloaded": "diffusers",
     "megatron_gpt": "megatron-core",
     "torchtitan": "torchtitan",
+    "sglang_releases": "sglang",
     "trl_sft": "trl",
     "vllm_sleeps": "vllm",
 }

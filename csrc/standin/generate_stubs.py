@@ -181,9 +181,12 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, body in (
         (r"cudnnCreateTensorDescriptor", "*{0} = calloc(1, sizeof **{0});"),
         # Handles. cuBLAS forgets the workspace that it was given when the stream changes.
-        (r"(cublas|cudnn|cusolverDn|cusparse)Create(_v2)?", "*{0} = standin_new_handle();"),
         (
-            r"(cu(blas|dnn)Destroy(_v2)?|(cusolverDn|cusparse)Destroy\w*|cublasLt\w+Destroy)",
+            r"(cublas|cublasLt|cudnn|cusolverDn|cusparse)Create(_v2)?",
+            "*{0} = (__typeof__(*{0}))standin_new_handle();",
+        ),
+        (
+            r"(cu(blas|blasLt|dnn)Destroy(_v2)?|(cusolverDn|cusparse)Destroy\w*|cublasLt\w+Destroy)",
             "free((void *){0});",
         ),
         (
@@ -240,7 +243,7 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "*{1} = (int[]){{CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL}}[{0}];",
         ),
         (
-            r"(cudnn|cusparse)GetErrorString",
+            r"(cudnn|cusparse)GetErrorString|cublasGetStatusString",
             'return {0} ? "the stand-in GPU does not do this" : "success";',
         ),
         (r"cudnnGetLastErrorString", '(void)snprintf({0}, {1}, "the stand-in keeps no message");'),

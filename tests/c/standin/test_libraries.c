@@ -194,6 +194,18 @@ CASE(light_products_have_algorithms_and_ranges)
     OK(cublasLtMatrixLayoutDestroy(layout_d));
 }
 
+CASE(handles_of_light_products_are_made_and_given_back)
+{
+    cublasLtHandle_t handle = NULL, other = NULL;
+    OK(cublasLtCreate(&handle));
+    OK(cublasLtCreate(&other));
+    CHECK(handle != NULL && other != NULL && handle != other);
+    OK(cublasLtDestroy(handle));
+    OK(cublasLtDestroy(other));
+    CHECK(strcmp(cublasGetStatusString(CUBLAS_STATUS_SUCCESS), "success") == 0);
+    CHECK(strcmp(cublasGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED), "success") != 0);
+}
+
 CASE(what_is_missing_says_so)
 {
     ncclUniqueId id;
