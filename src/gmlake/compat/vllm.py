@@ -1,4 +1,6 @@
-"""vLLM's sleep mode over gmlake's regions: `gmlake run vllm serve ... --enable-sleep-mode`.
+"""vLLM's sleep mode over gmlake's regions.
+
+    gmlake run -m vllm.entrypoints.cli.main serve ... --enable-sleep-mode
 
 vLLM finds register() by itself, as a plugin (the entry point vllm.general_plugins). Where gmlake
 serves the process, the allocator of vLLM's sleep mode is the one below, with the interface that
