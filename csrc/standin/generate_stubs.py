@@ -148,9 +148,8 @@ KNOWN = tuple(
 ANSWERS: tuple[tuple[re.Pattern[str], str], ...] = (
     # The profiler then says that it cannot see the device, and goes on.
     (re.compile(r"cupti"), "CUPTI_ERROR_NOT_SUPPORTED"),
-    # Processes that talk to each other do so over gloo; see ncclGetLastError. What a program calls
-    # while it gives up must work, or PyTorch ends the process.
-    (re.compile(r"nccl(?!Group|Comm(Abort|Destroy|Finalize))"), "ncclInvalidUsage"),
+    # Processes that talk to each other do so over gloo; see ncclGetLastError and nccl.c.
+    (re.compile(r"nccl(?!Group)"), "ncclInvalidUsage"),
     # Memory, copies and objects that nobody makes. What PyTorch calls of these has behaviour.
     (
         re.compile(
@@ -248,7 +247,10 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"cudnnGetLastErrorString", '(void)snprintf({0}, {1}, "the stand-in keeps no message");'),
         (r"ncclGetVersion", "*{0} = NCCL_VERSION_CODE;"),
-        (r"ncclGet(LastError|ErrorString)", 'return "the stand-in GPU has no NCCL: use gloo";'),
+        (
+            r"ncclGet(LastError|ErrorString)",
+            'return "the stand-in GPU has no NCCL between ranks: use gloo";',
+        ),
         (r"cuptiGetVersion", "*{0} = CUPTI_API_VERSION;"),
         (r"cuptiGetResultString", '*{1} = "the stand-in GPU cannot be profiled";'),
     )
