@@ -11,7 +11,7 @@ stitched. Otherwise vLLM is left as it is.
 from __future__ import annotations
 
 import gc
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ _PREFIX: Final = "vllm "
 _DEFAULT: Final = "default"
 _DEFERRABLE: Final = ("weights", "kv_cache")  # a wake that names tags restores all others, too
 _BACKEND: Final = "gmlake"
+_MARK: Final = "is_of_gmlake"
 
 
 class SleepAllocator:
@@ -111,17 +112,21 @@ _allocator = SleepAllocator()
 
 
 def register() -> None:
-    """Register the backend "gmlake", and this allocator if gmlake serves the process."""
-    backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
-    factory = backends.SleepModeBackendFactory
-    try:
+    """Register the backend "gmlake", and this allocator if gmlake serves the process.
+
+    vLLM before 0.26 has no backends to choose among, only the allocator.
+    """
+    with suppress(ModuleNotFoundError, ValueError):  # ValueError: plugins may be loaded again
+        backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
+        factory = backends.SleepModeBackendFactory
         factory.register_backend(_BACKEND, "gmlake.compat.vllm_backend", "GmlakeBackend")
-    except ValueError:  # plugins may be loaded several times
-        return
     cumem: Any = import_module("vllm.device_allocator.cumem")
     given = cumem.CuMemAllocator.get_instance
+    if hasattr(given, _MARK):
+        return
 
     def get_instance() -> Any:  # noqa: ANN401 (theirs or ours)
         return _allocator if is_enabled() else given()
 
+    setattr(get_instance, _MARK, True)
     cumem.CuMemAllocator.get_instance = staticmethod(get_instance)

@@ -348,7 +348,18 @@ def vllm() -> Result:
     found["graph"] = torch.equal(target[:2000].cpu(), numbers(2000, 4))
     allocator.release_pools()
     allocator.close()
-    return found
+    return found | {"older": serves_older_vllm()}
+
+
+def serves_older_vllm() -> bool:
+    """Return whether vLLM without backends to choose among gets the allocator."""
+    from gmlake.compat.vllm import SleepAllocator, register
+
+    _, kind = put_vllm_in_place()
+    backends = "vllm.device_allocator.sleep_mode_backend"
+    sys.modules[backends] = None  # type: ignore[assignment]  # as where it is not installed
+    register()
+    return isinstance(kind.get_instance(), SleepAllocator)
 
 
 def main() -> int:
