@@ -1,6 +1,6 @@
 """A server whose cache takes what is left of the device, beside one with a static cache.
 
-    PYTHONPATH=benchmarks python -m gpu.filling [--memory 24GiB] [--write]
+    PYTHONPATH=benchmarks python -m gpu.filling [--memory 6GiB] [--write]
 
 A transformer serves requests of random length. Keys and values lie in pages of 16 tokens, and a
 captured graph takes one step of all running requests. A request first computes its prompt, whose
@@ -74,7 +74,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        layers=16, heads=32, width=4096, words=32000, slots=128, longest=4096, leave_bytes=256 << 20
+        layers=8, heads=16, width=2048, words=32000, slots=64, longest=1024, leave_bytes=128 << 20
     ),
     "tiny": Sizes(
         layers=2, heads=4, width=256, words=1000, slots=8, longest=256, leave_bytes=8 << 20
@@ -168,6 +168,12 @@ class Model:
             )
             hidden = self._mix(hidden, layer, seen[0].transpose(0, 1))
         return int((hidden[-1] @ self.words.T).argmax())
+
+    def warm_up(self) -> None:
+        """Compute prompts up to the longest: CUDA takes memory for their kernels itself."""
+        longest = self.sizes.longest * 3 // 4
+        for length in range(_PAGE_TOKENS, longest + 1, longest // 16):
+            self.prefill(Request([0] * length, 1, pages=[0] * (length // _PAGE_TOKENS + 1)))
 
     def capture(self) -> None:
         """Capture one step of all slots."""
@@ -334,6 +340,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
             server.may_use(cache.fill(server.give, leave=sizes.leave_bytes).shape[0])
 
     with torch.no_grad():
+        model.warm_up()
         model.capture()
         if cache is None:
             server.may_use(len(pages))
@@ -383,8 +390,8 @@ def show(figures: dict[str, Any]) -> None:
 def main() -> int:
     """Measure, print, and keep it where asked; 1 where a server failed, or answers differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--memory", default="24GiB", help="of the device, for each server (24GiB)")
-    parser.add_argument("--part", type=float, default=0.5, help="of it, for the static cache (0.5)")
+    parser.add_argument("--memory", default="6GiB", help="of the device, for each server (6GiB)")
+    parser.add_argument("--part", type=float, default=0.3, help="of it, for the static cache (0.3)")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_filling.json")

@@ -9,9 +9,9 @@
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py, runs
-# only where it is named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it where
-# only the files were taken to another machine.
+# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py, and
+# others, which wants LIBRARIES, a folder, run only where they are named. The tree has to be clean, for a result
+# names its commit; GMLAKE_COMMIT names it where only the files were taken to another machine.
 #
 # With GPUS, so many parts run side by side, each with a GPU and an equal share of the cores of its own; those
 # that want two GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
@@ -22,9 +22,9 @@ set -u
 cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic filling peers streams overhead costs tests"
+SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic filling handing peers streams overhead costs tests"
 PAIRED="frontier forecast_ranks report transports"
-NAMED="forecast_largest"
+NAMED="forecast_largest others"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -65,8 +65,9 @@ measure() {
     forecasts) "$PYTHON" -m gpu.forecasts --write && "$PYTHON" -m gpu.overheads --write ;;
     frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;
     forecast_ranks | report) "$1" ;;
+    others) "$PYTHON" -m gpu.others --libraries "${LIBRARIES:?names a folder}" --write ;;
     forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
-    planned | streams | features | howtos | sleeping | loop | elastic | filling | peers | graphs | turns | transports)
+    planned | streams | features | howtos | sleeping | loop | elastic | filling | handing | peers | graphs | turns | transports)
         "$PYTHON" -m "gpu.$1" --write
         ;;
     esac

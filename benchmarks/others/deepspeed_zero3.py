@@ -9,13 +9,13 @@ import deepspeed
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from others.made import LLAMA, drawn_lengths, tokens
+from others.made import LLAMA, backend, begin, drawn_lengths, losses, tokens
 
 
 def main() -> None:
     """Train."""
-    torch.manual_seed(0)
-    deepspeed.init_distributed(dist_backend="gloo")
+    begin()
+    deepspeed.init_distributed(dist_backend=backend())
     model = LlamaForCausalLM(LlamaConfig(**LLAMA))
     engine, *_ = deepspeed.initialize(
         model=model,
@@ -30,7 +30,9 @@ def main() -> None:
     )
     for length in drawn_lengths():
         ids = tokens(length)
-        engine.backward(engine(input_ids=ids, labels=ids).loss)
+        loss = engine(input_ids=ids, labels=ids).loss
+        engine.backward(loss)
+        losses.append(loss.detach())
         engine.step()
 
 

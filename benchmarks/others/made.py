@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,26 @@ PROMPTS, NEW_TOKENS = 64, 32
 
 told: dict[str, Any] = {}
 """What a program says of itself beside its peaks, or in place of them; peaks.py prints it."""
+
+
+losses: list[Tensor] = []
+"""Of each step, kept on the device; peaks.py prints them."""
+
+
+_COMPUTES = os.environ.get("OTHERS_COMPUTE") == "1"  # on a GPU: see gpu/others.py
+
+
+def backend() -> str:
+    """Return what communicates: NCCL where it can."""
+    return "nccl" if _COMPUTES else "gloo"
+
+
+def begin() -> None:
+    """Make a run repeatable, to the bit where kernels compute."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(_COMPUTES, warn_only=True)
 
 
 def drawn_lengths() -> list[int]:

@@ -13,12 +13,21 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from others.made import LLAMA, LONGEST, drawn_lengths, tokens
+from others.made import (
+    LLAMA,
+    LONGEST,
+    backend,
+    begin,
+    drawn_lengths,
+    losses,
+    tokens,
+)
 
 
 def main() -> None:
     """Train."""
-    dist.init_process_group("gloo")
+    begin()
+    dist.init_process_group(backend())
     parallel_state.initialize_model_parallel()
     model_parallel_cuda_manual_seed(0)
     config = TransformerConfig(
@@ -39,7 +48,9 @@ def main() -> None:
         ids = tokens(length)
         places = torch.arange(length, device="cuda").repeat(2, 1)
         later = torch.ones(1, 1, length, length, dtype=torch.bool, device="cuda").triu(1)
-        model(ids, places, later, labels=ids).mean().backward()
+        loss = model(ids, places, later, labels=ids).mean()
+        loss.backward()
+        losses.append(loss.detach())
         optimizer.step()
         optimizer.zero_grad()
 

@@ -1,4 +1,4 @@
-"""Run a program as `python` would, and print PyTorch's peaks as the last line, as JSON.
+"""Run a program as `python` would; print peaks, losses and what it told last, as JSON.
 
 python peaks.py SCRIPT | -m MODULE [ARGUMENT ...]
 """
@@ -25,11 +25,21 @@ def main() -> None:
             raise
     import torch
 
-    from others.made import told
-
     torch.cuda.synchronize()
+    from others.made import losses, told
+
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    print(json.dumps(dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True)) | told))
+    seen = dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True))
+    print(
+        json.dumps(
+            {
+                **seen,
+                "device": torch.cuda.get_device_name(),
+                "losses": [float(loss).hex() for loss in losses],
+                **told,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

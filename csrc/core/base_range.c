@@ -255,9 +255,9 @@ is_free_in(const gml_extent *extent, const gml_freeset *set)
 }
 
 static uint64_t
-later(uint64_t instant, uint64_t other)
+later(uint64_t one, uint64_t other)
 {
-    return instant > other ? instant : other;
+    return one > other ? one : other;
 }
 
 /* Makes an extent that is in no tree free in `set`, merged with its neighbours there. */
@@ -550,11 +550,12 @@ check_room(gml_base_range *range, uint64_t size_bytes)
     uint64_t there_bytes =
         range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
     uint64_t new_bytes = size_bytes > there_bytes ? size_bytes - there_bytes : 0;
+    uint64_t spare_bytes = new_bytes ? gml_device_spare(range->driver->device) : 0;
     gml_status status = check_limit(range, new_bytes);
-    if (status == GML_OK && size_bytes >= ASK_FIRST_BYTES) {
+    if (status == GML_OK && (size_bytes >= ASK_FIRST_BYTES || spare_bytes)) {
         status = gml_driver_memory_info(range->driver, &free_bytes, &total_bytes);
     }
-    if (status == GML_OK && new_bytes > free_bytes) {
+    if (status == GML_OK && new_bytes + spare_bytes > free_bytes) {
         status = gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                  "%s more asked for, and the device has %s free",
                                  gml_size_of(size_bytes).text, gml_size_of(free_bytes).text);
@@ -602,10 +603,12 @@ gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_b
 }
 
 gml_status
-gml_base_range_shrink(gml_base_range *range, gml_extent *extent, uint64_t *released_bytes)
+gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t offset,
+                      uint64_t *released_bytes)
 {
-    uint64_t offset = extent->whole.address;
-    uint64_t size_bytes = extent->whole.size_bytes;
+    uint64_t end = extent->whole.address + extent->whole.size_bytes;
+    offset = later(offset, extent->whole.address);
+    uint64_t size_bytes = end - offset;
     gml_status status = gml_base_range_prepare(range, 2);
     if (status == GML_OK) {
         status = gml_driver_unmap(range->driver, range->base + offset, size_bytes);

@@ -75,3 +75,9 @@ gml_device_give(gml_device *device, uint64_t size_bytes)
 {
     (void)__atomic_sub_fetch(&device->held_bytes, size_bytes, __ATOMIC_RELAXED);
 }
+
+void
+gml_device_spend(gml_device *device, int change)
+{
+    (void)__atomic_add_fetch(&device->spending, (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
+}

@@ -46,6 +46,16 @@ gml_device_end_failed_captures(const gml_device *device)
 /* The bytes that may still be taken; UINT64_MAX without a limit. */
 uint64_t gml_device_room(const gml_device *device);
 
+/* The bytes that are to be left to what CUDA takes itself, as for kernels when they are loaded. */
+static inline uint64_t
+gml_device_spare(const gml_device *device)
+{
+    return GML_DEVICE_READ(device, spending) ? 0 : GML_DEVICE_READ(device, spare_bytes);
+}
+
+/* A request that may take these, too, begins (1) or ends (-1). */
+void gml_device_spend(gml_device *device, int change);
+
 /* Counts `size_bytes` more as held; false, with nothing changed, if that exceeds the limit. */
 bool gml_device_take(gml_device *device, uint64_t size_bytes);
 

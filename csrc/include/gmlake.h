@@ -161,7 +161,10 @@ typedef struct gml_device {
     void (*end_failed_captures)(void); /* ends captures that failed silently; NULL: none can */
     uint64_t held_bytes;               /* by all lakes, without sleeping memory */
     uint64_t limit_bytes;              /* for all lakes together; 0: no limit */
-    const uint64_t *divisions;         /* PyTorch's roundup_power2_divisions, 16; NULL: none */
+    uint64_t spare_bytes; /* that lakes leave free while memory can be had elsewhere: of processes
+                             that share the device; 0: none does */
+    uint64_t spending;    /* requests that have looked everywhere, and may take that, too */
+    const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
 } gml_device;
 
 typedef struct gml_lake_config {

@@ -107,7 +107,42 @@ GML_API gml_status gml_torch_release_stream(int device, gml_stream stream);
 /* gml_lake_set_margin() for the lake of every region, open now or later. */
 GML_API void gml_torch_set_margin(uint64_t margin_bytes);
 
-/* Names of the last release, which the next one will not have. */
+/* ---- one device, several processes ----------------------------------------------------------- */
+
+/* Shares the device with the processes of this user that name the same file: before one of them is
+ * refused memory, the others give what they hold idle, each from a thread of its own, without
+ * stopping a stream. Begins with the first lake of the device, and ends with the process or
+ * gml_torch_unshare(); a child of fork() begins anew. `path`: absolute; one for each device.
+ * Who gives first: those of the lowest `priority`, of these the one with most idle memory for its
+ * `weight`, above 0. Another call changes the terms. GML_INVALID_ARGUMENT; GML_UNSUPPORTED where it
+ * cannot begin, as without futexes; GML_NO_HOST_MEMORY. A reason of one line. */
+GML_API gml_status gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight,
+                                   char *reason, size_t reason_bytes);
+
+/* Ends it on every device. */
+GML_API void gml_torch_unshare(void);
+
+/* Asks the others for what the device lacks for a request of that size; whether they gave any,
+ * which somebody else may have taken meanwhile. False at once where the device is not shared, or
+ * where a limit of this process refuses the request. pre: no lake's lock is held. */
+GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes);
+
+/* Has the others give `wanted_bytes`, for what no lake asks for: the context and the kernels of a
+ * process that begins. Whether they gave any; also before a lake is open. */
+GML_API bool gml_torch_make_room(int device, uint64_t wanted_bytes);
+
+typedef struct gml_torch_shared {
+    bool is_shared;
+    size_t neighbours;                 /* other processes that share it now */
+    uint64_t given_bytes, taken_bytes; /* by this process to others and from them, so far */
+    char why[320];                     /* it could not be shared; "" */
+} gml_torch_shared;
+
+/* How a device is shared now. */
+GML_API void gml_torch_sharing(int device, gml_torch_shared *out);
+
+/* ---- names of the last release, which the next one will not have ----------------------------- */
+
 #define gml_torch_forget_stream gml_torch_release_stream
 #define gml_torch_distrust_stream gml_torch_mark_external_stream
 

@@ -403,6 +403,11 @@ grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final)
     if (status == GML_OUT_OF_MEMORY && wished > end) {
         status = grow_to(lake, of, end, true);
     }
+    if (status == GML_OUT_OF_MEMORY && is_final && gml_device_spare(lake->driver->device)) {
+        gml_device_spend(lake->driver->device, 1);
+        status = grow_to(lake, of, end, true);
+        gml_device_spend(lake->driver->device, -1);
+    }
     if (status == GML_OUT_OF_MEMORY && is_final) {
         uint64_t asked_bytes = (end - of->count) * of->chunk_bytes;
         gml_lake_explain_refusal(lake, asked_bytes);

@@ -414,6 +414,11 @@ request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream
     gml_status status = admit(lake, size_bytes, stream);
     if (status == GML_OK) {
         status = serve(lake, pool, size_bytes, stream, &block);
+        if (status == GML_OUT_OF_MEMORY && is_final && gml_device_spare(lake->driver->device)) {
+            gml_device_spend(lake->driver->device, 1);
+            status = serve(lake, pool, size_bytes, stream, &block);
+            gml_device_spend(lake->driver->device, -1);
+        }
         gml_lake_note_reserved(lake);
         if (status == GML_OK) {
             enter(lake, block);

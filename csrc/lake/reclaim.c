@@ -48,6 +48,49 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     return first;
 }
 
+/* A part of it where the policy can say which, else all of it. */
+static gml_status
+give_locked(gml_lake *lake, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+{
+    gml_policy *policy = lake->policy;
+    if (!policy->ops->give) {
+        return gml_lake_trim_locked(lake, released_bytes);
+    }
+    gml_uses_poll(&lake->uses);
+    gml_status status = policy->ops->give(policy, wanted_bytes, released_bytes, is_pending);
+    gml_lake_note_reserved(lake);
+    return status;
+}
+
+gml_status
+gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+{
+    gml_status status = GML_OK;
+    *released_bytes = 0;
+    *is_pending = false;
+    gml_device_end_failed_captures(lake->driver->device);
+    pthread_mutex_lock(&lake->lock);
+    if (!gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake)) {
+        status = give_locked(lake, wanted_bytes, released_bytes, is_pending);
+    }
+    if (*released_bytes) {
+        gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, *released_bytes, 0);
+        gml_lake_show_all(lake);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return status;
+}
+
+uint64_t
+gml_lake_idle_bytes(gml_lake *lake)
+{
+    pthread_mutex_lock(&lake->lock);
+    uint64_t reserved_bytes = gml_lake_sleeps(lake) ? 0 : gml_lake_reserved(lake);
+    uint64_t live_bytes = lake->stats.live_bytes;
+    pthread_mutex_unlock(&lake->lock);
+    return reserved_bytes > live_bytes ? reserved_bytes - live_bytes : 0;
+}
+
 /* Releases the idle memory of the policies other than `policy`. */
 static gml_status
 trim_others(gml_lake *lake, const gml_policy *policy)

@@ -110,6 +110,11 @@ typedef struct gml_policy_ops {
 
     /* Optional, NULL where the policy has no such thing. */
 
+    /* Gives idle memory back to the driver until that is `wanted_bytes`, rounded up to a chunk, but
+     * only what no work uses any more: it waits for none. *is_pending: more can be given once work
+     * is done that is queued now. pre: the driver is not frozen. */
+    gml_status (*give)(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                       bool *is_pending);
     /* Fills all but allocation, allocated_bytes, requested_bytes, oversize_allocations and
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);

@@ -205,6 +205,9 @@ extern PyMethodDef site_methods[];
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
 
+/* Those by which processes share a device; ended by an empty one. */
+extern PyMethodDef torch_sharing_methods[];
+
 /* The functions interop_*: those lakes, for other libraries; ended by an empty one. */
 extern PyMethodDef interop_methods[];
 

@@ -81,6 +81,7 @@ core_exec(PyObject *module)
     }
     if (PyModule_AddFunctions(module, site_methods) < 0 ||
         PyModule_AddFunctions(module, torch_methods) < 0 ||
+        PyModule_AddFunctions(module, torch_sharing_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
         PyModule_AddFunctions(module, interop_methods) < 0) {
         return -1;

@@ -119,6 +119,7 @@ typedef struct standin_settings {
     uint64_t lag;
     bool aborts_on_misuse;
     const char *report_folder; /* NULL: none */
+    const char *shared_file;   /* by which processes share the devices; NULL: none does */
 } standin_settings;
 
 /* Read once, on first use; a value that cannot be understood ends the process with one line. Needs
@@ -138,13 +139,24 @@ typedef struct standin_device {
     gml_driver *driver;             /* `host`: memory, with bytes or as address space only */
     standin_stream *default_stream; /* for the handles 0, 1 and 2 */
     bool is_active; /* the runtime API has used its primary context, and never lets go of it */
-    unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
+    uint64_t others_bytes; /* held by other processes, during a call */
+    unsigned peers;        /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
 } standin_device;
 
 /* Opens the devices on first use and takes the lock. Never fails: no memory left ends the process.
  */
 void standin_enter(void);
 void standin_leave(void);
+
+/* ---- shared.c: devices that other processes use, too ----------------------------------------- */
+
+/* At the beginning and the end of a call, with the lock: what others hold is counted, and what this
+ * process holds is told. Do nothing where GMLAKE_STANDIN_SHARED names no file. */
+void standin_begin_sharing(standin_device *devices, int count);
+void standin_end_sharing(const standin_device *devices, int count);
+
+/* In a child of fork(). */
+void standin_forget_sharing(void);
 
 /* Counts the call and enters: the first line of what generate_stubs.py writes. */
 void standin_begin(standin_call *call);

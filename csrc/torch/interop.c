@@ -37,6 +37,17 @@ gml_interop_open_serving(int device, gml_lake **out, char *reason, size_t reason
                      reason_bytes);
 }
 
+/* Before it is refused, the processes that share the device are asked. */
+static gml_status
+allocate(gml_lake *lake, int device, uint64_t size_bytes, gml_stream stream, gml_address *out)
+{
+    gml_status status = gml_lake_try(lake, size_bytes, stream, out);
+    while (status == GML_OUT_OF_MEMORY && gml_torch_ask_neighbours(device, size_bytes)) {
+        status = gml_lake_try(lake, size_bytes, stream, out);
+    }
+    return status == GML_OUT_OF_MEMORY ? gml_lake_allocate(lake, size_bytes, stream, out) : status;
+}
+
 void *
 gml_interop_alloc(void *stream, size_t size_bytes, int device)
 {
@@ -44,7 +55,7 @@ gml_interop_alloc(void *stream, size_t size_bytes, int device)
     gml_lake *lake = NULL;
     gml_address address = 0;
     if (gml_interop_open(device, &lake, reason, sizeof reason) != GML_OK ||
-        gml_lake_allocate(lake, size_bytes, (gml_stream)(uintptr_t)stream, &address) != GML_OK) {
+        allocate(lake, device, size_bytes, (gml_stream)(uintptr_t)stream, &address) != GML_OK) {
         return NULL;
     }
     return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */

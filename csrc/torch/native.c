@@ -101,6 +101,8 @@ gml_torch_native_core(void)
         .freeze = gml_device_freeze,
         .limit = gml_registry_limit,
         .capacity = gml_registry_capacity,
+        .ask_neighbours = gml_torch_ask_neighbours,
+        .spend = gml_device_spend,
         .relieve = gml_relief_ask,
         .refuse = gml_lake_refuse,
         .refusal = gml_refusal_status,

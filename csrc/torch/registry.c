@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "lake/lake.h"
+#include "torch/neighbours.h"
 #include "torch/refusal.h"
 #include "torch/settings.h"
 
@@ -287,12 +288,14 @@ forget_lakes(void)
 {
     (void)pthread_mutex_init(&registry_lock, NULL);
     gml_refusal_renew();
+    gml_neighbours_forget();
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         atomic_store_explicit(&lakes[device], NULL, memory_order_release);
         registry.devices[device].fallback[0] = '\0';
         (void)pthread_mutex_init(&devices[device].lock, NULL);
         devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
+        devices[device].spare_bytes = devices[device].spending = 0;
         /* A thread of the parent may have been changing it: do not read it. */
         registry.devices[device].external = (gml_map){0};
     }
@@ -392,6 +395,7 @@ open_lake(int device, gml_region region, gml_lake **out, char *reason, size_t re
     if (status != GML_OK) {
         return explain(reason, reason_bytes, status, text);
     }
+    gml_neighbours_join(device);
     *out = lake;
     return GML_OK;
 }

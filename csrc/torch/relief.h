@@ -4,7 +4,7 @@
 
 #include "gmlake_torch.h"
 
-/* Whether the relief that was set gave up memory; false where there is none. */
+/* Whether other processes gave up memory, or else the relief that was set. */
 bool gml_relief_ask(int device, uint64_t size_bytes);
 
 #endif

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch.exporting import exportable, is_exportable
     from gmlake.pytorch.phases import phase
     from gmlake.pytorch.recording import Recording, record, stop_recording
+    from gmlake.pytorch.sharing import Sharing, sharing
     from gmlake.pytorch.sleeping import (
         MemoryRegion,
         SleepReport,
@@ -89,6 +90,7 @@ __all__ = [
     "ReplayReport",
     "ReplayResult",
     "Session",
+    "Sharing",
     "SleepReport",
     "Snapshot",
     "Trace",
@@ -125,6 +127,7 @@ __all__ = [
     "release_stream",
     "replay",
     "report_of",
+    "sharing",
     "sleep",
     "snapshot",
     "stop_recording",
@@ -144,6 +147,7 @@ _NAMES = {
     "gmlake.pytorch.exporting": "exportable is_exportable",
     "gmlake.pytorch.phases": "phase",
     "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.sharing": "Sharing sharing",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "release_stream order_streams stream_pairs",
     "gmlake.pytorch.turns": "graphs_take_turns",

@@ -254,9 +254,7 @@ gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes
     uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);
     size_bytes = gml_round_up(size_bytes, range->granule_bytes);
     gml_tree_node *lowest = gml_tree_first(&range->absent);
-    if (lowest && stitch->costs.chunks == GML_OPTIMIZE_FOR_TIME) {
-        /* To where a chunk ends, so that the next growth begins with a whole one: large chunks
-         * are what `time` and memory that can sleep are for. */
+    if (lowest && gml_cost_model_makes_whole(&stitch->costs, range)) {
         uint64_t begin = gml_extent_of_fit(lowest)->offset;
         uint64_t even_bytes = gml_round_up(begin + size_bytes, chunk_bytes) - begin;
         step_bytes = step_bytes < even_bytes ? even_bytes : step_bytes;

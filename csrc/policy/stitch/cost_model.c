@@ -18,6 +18,10 @@ static const struct {
     [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
 };
 
+/* Of chunks that processes hand to each other: each costs two calls on either side, so they may be
+ * twice as large as for `time`. */
+#define LARGEST_HANDED (128 * MIB)
+
 /* One block more than those of a small program may be spent: blocks that are replaced by ones a
  * little larger slide along then, instead of being stitched each time. */
 #define LEAST_SPENT (64 * MIB)
@@ -34,10 +38,28 @@ gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep
     *costs = (gml_cost_model){.kind = kind,
                               .chunks = is_balanced && can_sleep ? GML_OPTIMIZE_FOR_TIME : kind,
                               .largest_bytes = granule_bytes};
-    while (!chunk_bytes && costs->largest_bytes * 2 <= prices[costs->chunks].largest_bytes &&
-           costs->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
+    while (!chunk_bytes && costs->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
         costs->largest_bytes *= 2;
     }
+}
+
+static bool
+is_shared(const gml_base_range *range)
+{
+    return GML_DEVICE_READ(range->driver->device, spare_bytes) > 0;
+}
+
+/* Whether other processes are handed chunks, and their size is not the user's choice. */
+static bool
+is_handed(const gml_cost_model *costs, const gml_base_range *range)
+{
+    return costs->kind == GML_OPTIMIZE_FOR_BALANCED && is_shared(range);
+}
+
+bool
+gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range)
+{
+    return costs->chunks == GML_OPTIMIZE_FOR_TIME || is_handed(costs, range);
 }
 
 static uint64_t
@@ -50,8 +72,8 @@ uint64_t
 gml_cost_model_room(const gml_base_range *range)
 {
     uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
-    if (range->driver->window_bytes) {
-        return space_bytes; /* the same whatever other processes hold */
+    if (range->driver->window_bytes || is_shared(range)) {
+        return space_bytes; /* the same whatever other processes hold; or these may give it */
     }
     uint64_t device_bytes =
         least(gml_device_room(range->driver->device), gml_driver_left(range->driver));
@@ -71,12 +93,15 @@ gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range
 uint64_t
 gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
 {
-    uint64_t of_room = prices[costs->chunks].of_room;
-    of_room *= gml_cost_model_is_tight(costs, range) ? 4 : 1;
-    uint64_t wanted_bytes = least(range->held_bytes / prices[costs->chunks].of_held,
-                                  gml_cost_model_room(range) / of_room);
+    bool goes_out = is_handed(costs, range);
+    gml_optimize_for kind = goes_out ? GML_OPTIMIZE_FOR_TIME : costs->chunks;
+    uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
+    uint64_t wanted_bytes =
+        least(range->held_bytes / prices[kind].of_held, gml_cost_model_room(range) / of_room);
+    uint64_t largest_bytes = goes_out ? LARGEST_HANDED : prices[kind].largest_bytes;
+    largest_bytes = least(costs->largest_bytes, largest_bytes);
     uint64_t chunk_bytes = range->granule_bytes;
-    while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= costs->largest_bytes) {
+    while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= largest_bytes) {
         chunk_bytes *= 2;
     }
     return chunk_bytes;

@@ -7,8 +7,9 @@
  *             large as the memory held pays for, so that calls are few
  *   pressure  little is left: free memory is stitched before any is taken, and chunks are small
  *
- * Every sleep releases and remaps every chunk, so in memory that can sleep chunks are as large as
- * for `time`, unless `memory` is configured.
+ * Every sleep releases and remaps every chunk, and so do processes that hand memory to each other:
+ * in memory that can sleep, and on a device that is shared, chunks are as large as for `time`,
+ * unless `memory` is configured.
  *
  * The remaining memory follows from the capacity, the memory fraction and the device, which other
  * processes use too. The setting `optimize_for` overrides the choice.
@@ -27,7 +28,7 @@ typedef enum gml_optimize_for {
 /* Fixed when the policy opens. Sizes of chunks are a granule times a power of two. */
 typedef struct gml_cost_model {
     gml_optimize_for kind;
-    gml_optimize_for chunks; /* by whose prices chunks are made */
+    gml_optimize_for chunks; /* by whose prices chunks are made where the device is not shared */
     uint64_t largest_bytes;  /* chunk */
 } gml_cost_model;
 
@@ -41,6 +42,10 @@ void gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_
 uint64_t gml_cost_model_room(const gml_base_range *range);
 
 bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range);
+
+/* Whether growth goes on to where a chunk ends, so that the next begins with a whole one: chunks
+ * are large so that they are mapped again with few calls. */
+bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range);
 
 /* The chunk size for growing the base range now. */
 uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range);

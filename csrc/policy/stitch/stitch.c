@@ -236,6 +236,7 @@ const gml_policy_ops gml_stitch_policy = {
     .allocate = allocate,
     .free = free_block,
     .trim = gml_stitch_trim,
+    .give = gml_stitch_give,
     .usage = gml_stitch_usage,
     .check = gml_stitch_check,
     .visit = gml_stitch_visit,

@@ -420,6 +420,8 @@ bool gml_slab_is_valid(const gml_slab *slab);
 /* ---- trim.c ---------------------------------------------------------------------------------- */
 
 gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
+gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                           bool *is_pending);
 
 /* ---- checkpoint.c: see gml_policy_ops -------------------------------------------------------- */
 

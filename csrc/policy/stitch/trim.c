@@ -1,20 +1,34 @@
 /* Giving memory back to the driver. */
 #include "policy/stitch/stitch.h"
 
-/* Whether a chunk that the idle view maps is wholly free, and so about to go. */
+/* Whether the work before a free extent's last free is known to be complete. */
 static bool
-loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
+is_over(const gml_extent *extent)
+{
+    return gml_stream_cache_of_set(extent->set)->timeline.completed >= extent->instant;
+}
+
+/* Whether an extent has chunks that may go from `floor` on: wholly free, and used by no work. */
+static bool
+has_chunks_to_give(const gml_extent *extent, uint64_t floor)
+{
+    return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes && is_over(extent) &&
+           extent->whole.address + extent->whole.size_bytes > floor;
+}
+
+/* Whether a chunk from `floor` on that the idle view maps is about to go. */
+static bool
+loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t floor)
 {
     const gml_base_range *range = &stitch->range;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
         uint64_t end = gml_base_range_boundary(range, run->offset + run->size_bytes);
         uint64_t begin = gml_base_range_chunk_begin(range, run->offset);
-        const gml_extent *extent = gml_base_range_find(range, begin);
+        begin = begin > floor ? begin : floor;
+        const gml_extent *extent = begin < end ? gml_base_range_find(range, begin) : NULL;
         for (; extent && extent->offset < end; extent = extent->next) {
-            if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
-                extent->whole.address < end &&
-                extent->whole.address + extent->whole.size_bytes > begin) {
+            if (has_chunks_to_give(extent, begin) && extent->whole.address < end) {
                 return true;
             }
         }
@@ -22,16 +36,16 @@ loses_chunk(const gml_stitch *stitch, const gml_placement *placement)
     return false;
 }
 
-/* Forgets the idle views that lose a chunk. */
+/* Forgets the idle views that lose a chunk from `floor` on. */
 static gml_status
-forget_losers(gml_stitch *stitch)
+forget_losers(gml_stitch *stitch, uint64_t floor)
 {
     gml_status status = GML_OK;
     for (gml_link *link = stitch->idle_views.next;
          link != &stitch->idle_views && status == GML_OK;) {
         gml_placement *placement = gml_view_of_idle(link);
         link = link->next;
-        if (loses_chunk(stitch, placement)) {
+        if (loses_chunk(stitch, placement, floor)) {
             status = gml_view_destroy(stitch, placement);
         }
     }
@@ -46,7 +60,7 @@ release_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *released_b
     while (status == GML_OK && cache->set.whole_bytes) {
         gml_freeset_index(&cache->set);
         gml_extent *extent = gml_extent_of_whole(gml_tree_last(&cache->set.wholes));
-        status = gml_base_range_shrink(&stitch->range, extent, released_bytes);
+        status = gml_base_range_shrink(&stitch->range, extent, 0, released_bytes);
     }
     return status;
 }
@@ -82,7 +96,7 @@ release_end(gml_stitch *stitch, uint64_t *released_bytes)
     while (status == GML_OK && ends_idle(&stitch->range)) {
         gml_extent *last = last_present(&stitch->range);
         gml_freeset_index(last->set);
-        status = gml_base_range_shrink(&stitch->range, last, released_bytes);
+        status = gml_base_range_shrink(&stitch->range, last, 0, released_bytes);
     }
     return status;
 }
@@ -135,7 +149,7 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
     status = gml_view_unmap_pending(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
-        status = forget_losers(stitch);
+        status = forget_losers(stitch, 0);
     }
     if (status == GML_OK && !gml_stitch_has_views(stitch)) {
         status = release_end(stitch, released_bytes);
@@ -183,6 +197,96 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
     gml_status status = give_back(stitch, released_bytes);
     if (stitch->gone_count) {
         gml_stream_cache_sweep(stitch);
+    }
+    self->reserved_bytes = stitch->range.held_bytes;
+    return status;
+}
+
+/* ---- a part of it, without waiting ----------------------------------------------------------- */
+
+/* Has every stream say how far it has come, as far as calls are allowed on it. */
+static void
+look_at_streams(gml_stitch *stitch)
+{
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache *cache = gml_stream_cache_of_link(link);
+        bool is_marked;
+        gml_stream_cache_flush(stitch, cache);
+        gml_freeset_index(&cache->set);
+        /* One that cannot be marked has its memory given back another time. */
+        (void)gml_fence_mark(&stitch->fences, &cache->timeline, &is_marked);
+        gml_fence_poll(&stitch->fences, &cache->timeline);
+    }
+}
+
+/* Where the chunks begin that add up to `wanted_bytes`, from the end of the base range downwards:
+ * the lowest places serve first, so that memory is missed least. *is_pending: chunks on the way are
+ * idle, but for work that will have run. */
+static uint64_t
+find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending)
+{
+    const gml_base_range *range = &stitch->range;
+    uint64_t floor = range->slots * range->granule_bytes, found_bytes = 0;
+    const gml_extent *extent = last_present(range);
+    for (; extent && found_bytes < wanted_bytes; extent = extent->previous) {
+        if (has_chunks_to_give(extent, 0)) {
+            found_bytes += extent->whole.size_bytes;
+            floor = extent->whole.address;
+        } else if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes) {
+            *is_pending |= gml_stream_cache_of_set(extent->set)->timeline.marked >= extent->instant;
+        }
+    }
+    uint64_t excess_bytes = found_bytes > wanted_bytes ? found_bytes - wanted_bytes : 0;
+    return excess_bytes ? gml_base_range_chunk_begin(range, floor + excess_bytes) : floor;
+}
+
+/* Whether work may still use an idle view that loses a chunk from `floor` on. */
+static bool
+is_any_loser_used(const gml_stitch *stitch, uint64_t floor)
+{
+    bool is_used = false;
+    for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views && !is_used;
+         link = link->next) {
+        const gml_placement *placement = gml_view_of_idle(link);
+        is_used = !gml_view_is_unused(placement) && loses_chunk(stitch, placement, floor);
+    }
+    return is_used;
+}
+
+static gml_status
+release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes)
+{
+    gml_base_range *range = &stitch->range;
+    gml_status status = GML_OK;
+    gml_extent *extent = last_present(range);
+    while (extent && extent->offset + extent->size_bytes > floor && status == GML_OK) {
+        gml_extent *before = extent->previous;
+        if (has_chunks_to_give(extent, floor)) {
+            status = gml_base_range_shrink(range, extent, floor, released_bytes);
+        }
+        extent = before;
+    }
+    return status;
+}
+
+gml_status
+gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    *released_bytes = 0;
+    *is_pending = false;
+    if (gml_stitch_has_graphs(stitch) || !gml_stitch_has_views(stitch)) {
+        return GML_OK;
+    }
+    look_at_streams(stitch);
+    uint64_t floor = find_floor(stitch, wanted_bytes, is_pending);
+    if (is_any_loser_used(stitch, floor)) {
+        *is_pending = true;
+        return GML_OK;
+    }
+    gml_status status = forget_losers(stitch, floor);
+    if (status == GML_OK) {
+        status = release_from(stitch, floor, released_bytes);
     }
     self->reserved_bytes = stitch->range.held_bytes;
     return status;

@@ -93,7 +93,8 @@ standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *to
     uint64_t left = 0, served = 0;
     (void)gml_driver_memory_info(device->driver, &left, &served);
     *total_bytes = standin_settings_get()->capacity_bytes;
-    *free_bytes = served - left < *total_bytes ? *total_bytes - (served - left) : 0;
+    uint64_t held_bytes = served - left + device->others_bytes;
+    *free_bytes = held_bytes < *total_bytes ? *total_bytes - held_bytes : 0;
 }
 
 /* A child of fork() goes on from a state that no other thread of its parent was changing. */
@@ -113,6 +114,7 @@ static void
 unlock_in_child(void)
 {
     (void)pthread_mutex_unlock(&lock);
+    standin_forget_sharing();
     standin_forget_counts();
     standin_forget_host_functions();
 }
@@ -127,14 +129,14 @@ void
 standin_enter(void)
 {
     (void)pthread_mutex_lock(&lock);
-    if (device_count > 0) {
-        return;
+    if (device_count == 0) {
+        device_count = standin_settings_get()->devices;
+        device_count = device_count ? device_count : 1; /* for who asks nobody and goes on */
+        for (int i = 0; i < device_count; i++) {
+            open_device(&devices[i], i);
+        }
     }
-    device_count = standin_settings_get()->devices;
-    device_count = device_count ? device_count : 1; /* for who asks nobody and goes on */
-    for (int i = 0; i < device_count; i++) {
-        open_device(&devices[i], i);
-    }
+    standin_begin_sharing(devices, device_count);
 }
 
 void
@@ -147,6 +149,7 @@ standin_begin(standin_call *call)
 void
 standin_leave(void)
 {
+    standin_end_sharing(devices, device_count);
     (void)pthread_mutex_unlock(&lock);
     standin_run_host_functions();
 }

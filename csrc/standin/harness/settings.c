@@ -156,6 +156,7 @@ read_settings(void)
     settings.multiprocessors = (int)whole_number("GMLAKE_STANDIN_MULTIPROCESSORS", 132, 1, 1024);
     settings.aborts_on_misuse = yes_or_no("GMLAKE_STANDIN_ABORT", false);
     settings.report_folder = value_of("GMLAKE_STANDIN_REPORT");
+    settings.shared_file = value_of("GMLAKE_STANDIN_SHARED");
     (void)snprintf(settings.name, sizeof settings.name, "%s", name ? name : "gmlake stand-in GPU");
     read_pace();
     read_capability();

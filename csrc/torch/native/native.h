@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 13,
+    GML_NATIVE_VERSION = 14,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -88,8 +88,12 @@ typedef struct gml_native_core {
     void (*limit)(int device, double fraction);
     /* The most that any device's memory may be, as configured; 0: all of it. */
     uint64_t (*capacity)(void);
-    /* Whether somebody gave up memory for a request of that size, see gml_torch_set_relief(). pre:
-     * the device is not frozen. */
+    /* Whether other processes gave up memory for a request of that size, see gml_torch_share(). */
+    bool (*ask_neighbours)(int device, uint64_t size_bytes);
+    /* What those leave free may be taken from now on (1), or no more (-1). */
+    void (*spend)(gml_device *device, int change);
+    /* Whether these or somebody in this process did, see gml_torch_set_relief(). pre: the device is
+     * not frozen. */
     bool (*relieve)(int device, uint64_t size_bytes);
     /* Counts a request for which nobody has memory. */
     void (*refuse)(gml_lake *lake, uint64_t size_bytes, gml_stream stream);

@@ -240,6 +240,24 @@ struct Request {
     }
 };
 
+/* Other processes that share the device are asked first: they give what they do not use, and this
+ * one keeps what it may need again. */
+gml_status
+ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out)
+{
+    gml_status status = GML_OUT_OF_MEMORY;
+    while (status == GML_OUT_OF_MEMORY &&
+           core->ask_neighbours(request.device, request.size_bytes)) {
+        status = request.ask(lake, out);
+    }
+    if (status == GML_OUT_OF_MEMORY) {
+        core->spend(core->device(request.device), 1);
+        status = request.ask(lake, out);
+        core->spend(core->device(request.device), -1);
+    }
+    return status;
+}
+
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
  * if there is no memory; throws c10::Error for any other failure. */
 C10_NOINLINE gml_address
@@ -251,6 +269,9 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
     if (!lake) {
         lake = open_to_all(core->open, device, reason, sizeof reason);
         status = lake ? request.ask(lake, &address) : GML_DRIVER_FAILED;
+    }
+    if (status == GML_OUT_OF_MEMORY && core->device(device)->spare_bytes > 0) {
+        status = ask_elsewhere(lake, request, &address);
     }
     if (status == GML_OUT_OF_MEMORY) {
         if (!is_frozen(device)) {
@@ -426,9 +447,15 @@ class IdleLakes final : public c10::FreeMemoryCallback
     {
         c10::DeviceIndex device = c10::cuda::current_device();
         size_t free_bytes = 0, total_bytes = 0;
-        if (core && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
-            asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes) {
+        auto is_short = [&] {
+            return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+                   asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes;
+        };
+        if (core && is_short()) {
             trim_idle(device);
+            if (is_short()) {
+                (void)core->ask_neighbours(device, asked_of_native);
+            }
         }
         return false; /* native's free blocks are unchanged */
     }

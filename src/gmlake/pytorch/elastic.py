@@ -267,7 +267,7 @@ class Elastic:
             try:
                 self._memory.resize(wanted, is_final=False)
             except OutOfMemoryError:
-                is_given = relief.ask(self.device.index, more, besides=self)
+                is_given = relief.ask_everywhere(self.device.index, more, besides=self)
             else:
                 return
         try:

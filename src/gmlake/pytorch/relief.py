@@ -47,3 +47,8 @@ def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
         giver is not None and giver is not besides and giver.give_way(device, size_bytes)
         for giver in givers
     )
+
+
+def ask_everywhere(device: int, size_bytes: int, besides: Giver) -> bool:
+    """Ask the other processes that share the device, and then those of this one."""
+    return _core.torch_ask_neighbours(device, size_bytes) or ask(device, size_bytes, besides)

@@ -75,3 +75,5 @@ def tell_of_fallbacks() -> None:
                 f"fallback {number}",
                 f"device {number} is served as PyTorch's own allocator would: {why}",
             )
+        if why := _core.torch_sharing(number)["why"]:
+            notices.once(f"sharing {number}", f"device {number} is not shared: {why}")

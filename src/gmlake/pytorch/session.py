@@ -150,6 +150,20 @@ class Session(ContextDecorator):
         self.mode, self.why = mode.name, mode.why
         if mode.name != "off":
             publish_if_asked()
+            self._share()
+
+    def _share(self) -> None:
+        """Share the devices from now on, if the settings say so."""
+        if self.settings.share:
+            from gmlake.pytorch import sharing
+
+            sharing.begin(self.settings.share)
+
+    def share_as(self, given: Given) -> None:
+        """Take over how devices are to be shared, which may change at any time."""
+        before, self.settings = self.settings, with_changes(self.settings, given)
+        if self.settings != before and self.mode == "native":
+            self._share()
 
     def may_stay(self, given: Given) -> bool:
         """Whether this session has the given settings; False: no, and it has served nothing yet.
@@ -239,13 +253,14 @@ def _update_serving() -> None:
     _process.open = left
 
 
-def enabled(
+def enabled(  # noqa: PLR0913 (each is a setting of its own)
     policy: str | None = None,
     *,
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
+    share: str | None = None,
     **knobs: int | str,
 ) -> Session:
     """Return a session: inside `with gmlake.enabled():` gmlake serves PyTorch.
@@ -262,6 +277,10 @@ def enabled(
         process; the exception names the file, and until then it costs nothing. GMLAKE_ON_OOM;
         with GMLAKE_ON_OOM_LINES=1 PyTorch keeps the last events and their source lines, which
         costs some microseconds per request.
+    share: "device": before PyTorch is refused memory in one process, the other processes of this
+        user that share the device give what they hold idle, until they end. Those of the lowest
+        priority give first, and of these the one with most idle memory for its weight:
+        "device,priority=0,weight=1" is the same as "device". GMLAKE_SHARE.
     knobs: settings of the policy by name, see gmlake.knobs(), as in optimize_for="memory";
         GMLAKE_SET="name=value,name=value".
 
@@ -275,16 +294,17 @@ def enabled(
     RuntimeError while a graph is captured.
     """
     check_mode(mode)
-    return Session(Given(policy, capacity, handle_types, knobs, on_oom))
+    return Session(Given(policy, capacity, handle_types, knobs, on_oom, share))
 
 
-def enable(
+def enable(  # noqa: PLR0913 (each is a setting of its own)
     policy: str | None = None,
     *,
     mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
+    share: str | None = None,
     **knobs: int | str,
 ) -> Session:
     """Begin a session that lasts until disable() or the end of the process; see enabled().
@@ -293,10 +313,11 @@ def enable(
     yet; after that they raise ValueError and change nothing.
     """
     check_mode(mode)
-    given = Given(policy, capacity, handle_types, knobs, on_oom)
+    given = Given(policy, capacity, handle_types, knobs, on_oom, share)
     with needing_torch("gmlake.enable()"), lock:
         known = _process.lasting
         if known is not None and known.may_stay(given):
+            known.share_as(given)
             return known
         _process.lasting = Session(given).__enter__()
         if known is not None:

@@ -26,6 +26,8 @@ POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
     *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
 )
 ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
+SHARE: Final = "GMLAKE_SHARE"
+_TERMS: Final = {"priority": (-1000, 1000), "weight": (1, 1000)}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,18 @@ class Given:
     handle_types: str | None = None
     knobs: Mapping[str, int | str] = field(default_factory=dict)
     on_oom: str | Path | None = None
+    share: str | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Which of the processes that share a device gives first: see session.enabled()."""
+
+    priority: int = 0
+    weight: int = 1
+
+    def __str__(self) -> str:
+        return f"device,priority={self.priority},weight={self.weight}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,7 @@ class Settings:
     names of gmlake.knobs().
     on_oom: the absolute path of the file to write when memory runs out; "": none.
     on_oom_lines: whether that file has source lines; set by the environment only.
+    share: how devices are shared with other processes; None: not at all.
     """
 
     policy: str = DEFAULT_POLICY
@@ -57,6 +72,7 @@ class Settings:
     knobs: Mapping[str, int] = field(default_factory=dict)
     on_oom: str = ""
     on_oom_lines: bool = False
+    share: Terms | None = None
 
     @classmethod
     def of(cls, given: Given | None = None) -> Settings:
@@ -79,6 +95,7 @@ class Settings:
             },
             on_oom=variables.read(ON_OOM, new_file, ""),
             on_oom_lines=variables.read(ON_OOM_LINES, _switch, fallback=False),
+            share=variables.read(SHARE, _share, None),
         )
         return with_changes(fallback, given)
 
@@ -93,6 +110,8 @@ class Settings:
             variables[ON_OOM] = self.on_oom
         if self.on_oom_lines:
             variables[ON_OOM_LINES] = "1"
+        if self.share:
+            variables[SHARE] = str(self.share)
         if self.knobs:
             parts = (f"{name}={as_typed(name, value)}" for name, value in self.knobs.items())
             variables[KNOBS] = ",".join(parts)
@@ -170,6 +189,29 @@ def _switch(text: str) -> bool:
     return _one_of("switch", text, ("0", "1")) == "1"
 
 
+def _share(text: str) -> Terms | None:
+    """Read "device,priority=0,weight=1", or 0 or 1, which is what users try first."""
+    way, *parts = (part.strip() for part in text.split(","))
+    if way in ("", "0") and not parts:
+        return None
+    _one_of("way to share", "device" if way == "1" else way, ("device",))
+    return Terms(**dict(map(_term, parts)))
+
+
+def _term(text: str) -> tuple[str, int]:
+    name, sign, value = (piece.strip() for piece in text.partition("="))
+    if not sign or name not in _TERMS:
+        raise ValueError(f"{text[:60]!r} is neither priority=NUMBER nor weight=NUMBER")
+    least, most = _TERMS[name]
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        raise ValueError(f"{name}={value[:60]} is no whole number from {least} to {most}")
+    return name, number
+
+
 def new_file(path: str | Path) -> str:
     """Return the absolute path of a file to be written later; ValueError if that is impossible."""
     absolute = Path(path).absolute()
@@ -211,6 +253,7 @@ def with_changes(settings: Settings, given: Given) -> Settings:
         knobs={**settings.knobs, **check_knobs(given.knobs)},
         on_oom=settings.on_oom if given.on_oom is None else new_file(given.on_oom),
         on_oom_lines=settings.on_oom_lines,
+        share=settings.share if given.share is None else _share(given.share),
     )
 
 

@@ -357,10 +357,21 @@ def _wake(chosen: _Chosen) -> dict[str, int]:
     with contextlib.suppress(OutOfMemoryError):
         return _core.wake_lakes(_orders(chosen, are_asleep=True))
     torch.cuda.empty_cache()
-    try:
-        return _core.wake_lakes(_orders(chosen, are_asleep=True))
-    except OutOfMemoryError as error:
-        raise torch.OutOfMemoryError(str(error)) from None
+    while True:
+        try:
+            return _core.wake_lakes(_orders(chosen, are_asleep=True))
+        except OutOfMemoryError as error:
+            if not _is_helped(chosen):
+                raise torch.OutOfMemoryError(str(error)) from None
+
+
+def _is_helped(chosen: _Chosen) -> bool:
+    """Whether other processes gave memory of a device for what sleeps there."""
+    sizes: dict[int, int] = defaultdict(int)
+    for device, lake in (each for held in chosen.values() for each in held):
+        sizes[device] += lake.stats()["reserved_bytes"]
+    given = [_core.torch_ask_neighbours(number, size) for number, size in sizes.items()]
+    return any(given)
 
 
 def regions() -> list[MemoryRegion]:

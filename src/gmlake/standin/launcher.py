@@ -160,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--devices", metavar="N", help="how many devices there are (1)")
     add("--capacity", metavar="SIZE", help="memory of each, as 80GiB (64GiB; backed: 1GiB)")
+    add("--shared", metavar="FILE", help="processes that name the same file share the devices")
     add("--backed", action="store_const", const="1", help="device memory has bytes")
     add(
         "--without-vmm",
@@ -246,7 +247,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("which program? Name a script, or -m MODULE, or -c CODE")
     names = (
         *("devices", "capacity", "backed", "virtual_memory", "name"),
-        *("capability", "pace", "lag", "abort"),
+        *("capability", "pace", "lag", "abort", "shared"),
     )
     given = {name: getattr(options, name) for name in names}
     settings = {name: value for name, value in given.items() if value is not None}

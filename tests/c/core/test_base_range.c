@@ -126,7 +126,7 @@ shrink_or_move(gml_base_range *range, line_model *model, gml_freeset *sets, chec
     } else if (extent->whole.size_bytes) {
         uint64_t released = 0, size_bytes = extent->whole.size_bytes;
         fill_lines(model, extent->whole.address, size_bytes, 0);
-        CHECK_OK(gml_base_range_shrink(range, extent, &released));
+        CHECK_OK(gml_base_range_shrink(range, extent, 0, &released));
         CHECK_EQ(released, size_bytes);
     }
 }
@@ -237,7 +237,7 @@ TEST(a_chunk_left_over_is_used_as_it_is)
     CHECK_OK(gml_base_range_grow(&range, 4 * CHUNK, 4 * CHUNK, &set));
     uint64_t released_bytes = 0;
     gml_extent *extent = gml_base_range_find(&range, 0);
-    CHECK_STATUS(gml_base_range_shrink(&range, extent, &released_bytes), GML_DRIVER_FAILED);
+    CHECK_STATUS(gml_base_range_shrink(&range, extent, 0, &released_bytes), GML_DRIVER_FAILED);
     CHECK_EQ(range.held_bytes, 4 * CHUNK);
     CHECK_EQ(range.present_bytes, 0);
     CHECK_OK(gml_base_range_check(&range));

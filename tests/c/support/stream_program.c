@@ -179,13 +179,30 @@ set_limit(stream_program *self)
     (void)model_accept(self, "set_limit", gml_lake_set_limit(self->lake, limit_bytes));
 }
 
+/* Idle memory goes to somebody else, while streams run. */
+static void
+give_some(stream_program *self)
+{
+    uint64_t wanted_bytes = check_below(&self->noise, self->config.largest_bytes) + 1;
+    uint64_t released_bytes = 0, held_bytes = self->lake->driver->held_bytes;
+    bool is_pending = false;
+    (void)model_accept(self, "give",
+                       gml_lake_give(self->lake, wanted_bytes, &released_bytes, &is_pending));
+    if (self->lake->driver->held_bytes + released_bytes != held_bytes) {
+        model_fault(self, "more or less was given than is said");
+    }
+}
+
 /* What happens seldom, and at another place in each repetition. */
 static void
 disturb(stream_program *self)
 {
-    switch (check_below(&self->noise, 10)) {
+    switch (check_below(&self->noise, 11)) {
     case 0:
         (void)model_accept(self, "trim", gml_lake_trim(self->lake, NULL));
+        break;
+    case 10:
+        give_some(self);
         break;
     case 1:
     case 2:

@@ -163,6 +163,13 @@ def use_lakes_below_pytorch() -> None:
     _core.torch_note_refusals("")
     _core.torch_set_relief(lambda _device, _size: bytes(MIB) == b"")
     _core.torch_set_relief(None)
+    _core.torch_share(0, "/tmp/gmlake-none", 1, 2)  # noqa: S108 (it is gone at once)
+    _ = (_core.torch_sharing(0), _core.torch_ask_neighbours(0, MIB))
+    _core.torch_make_room(0, MIB)
+    _core.torch_unshare()
+    for path, weight in (("page", 1), ("/page", 0), ("/page", 1 << 32)):
+        with contextlib.suppress(ValueError):
+            _core.torch_share(0, path, 0, weight)
     _core.torch_release_stream(0, 8)
     _core.interop_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:

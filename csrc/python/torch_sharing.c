@@ -1,0 +1,111 @@
+/* The functions by which processes share a device below PyTorch. */
+#include "core.h"
+#include "gmlake_torch.h"
+
+static PyObject *
+torch_share(PyObject *module, PyObject *args)
+{
+    int device, priority;
+    const char *path;
+    number_argument weight = {"weight", 0};
+    if (!PyArg_ParseTuple(args, "isiO&:torch_share", &device, &path, &priority, convert_number,
+                          &weight)) {
+        return NULL;
+    }
+    if (weight.value > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "weight must be below 2**32");
+        return NULL;
+    }
+    char reason[REASON_BYTES] = "";
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_torch_share(device, path, priority, (uint32_t)weight.value, reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (status != GML_OK) {
+        return raise_status(PyModule_GetState(module), status, reason);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_unshare();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int device;
+    number_argument size = {"size", 0};
+    bool is_given;
+    if (!PyArg_ParseTuple(args, "iO&:torch_ask_neighbours", &device, convert_number, &size)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_given = gml_torch_ask_neighbours(device, size.value);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_given);
+}
+
+static PyObject *
+torch_make_room(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int device;
+    number_argument size = {"size", 0};
+    bool is_given;
+    if (!PyArg_ParseTuple(args, "iO&:torch_make_room", &device, convert_number, &size)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_given = gml_torch_make_room(device, size.value);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_given);
+}
+
+static PyObject *
+torch_sharing(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int device;
+    gml_torch_shared shared;
+    if (!PyArg_ParseTuple(args, "i:torch_sharing", &device)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_sharing(device, &shared);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue(
+        "{s:O,s:n,s:K,s:K,s:s}", "is_shared", shared.is_shared ? Py_True : Py_False, "neighbours",
+        (Py_ssize_t)shared.neighbours, "given_bytes", (unsigned long long)shared.given_bytes,
+        "taken_bytes", (unsigned long long)shared.taken_bytes, "why", shared.why);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(share_doc,
+             "torch_share(device, path, priority, weight, /)\n--\n\n"
+             "Share a device with the processes that name the same file, which is made.\n\n"
+             "Raises ValueError for bad terms and UnsupportedError where it cannot begin.");
+PyDoc_STRVAR(unshare_doc, "torch_unshare()\n--\n\n"
+                          "Share no device any more.");
+PyDoc_STRVAR(ask_neighbours_doc,
+             "torch_ask_neighbours(device, size, /)\n--\n\n"
+             "Ask the processes that share a device for what it lacks for `size` bytes, and\n"
+             "return whether they gave any.");
+PyDoc_STRVAR(make_room_doc,
+             "torch_make_room(device, size, /)\n--\n\n"
+             "Have the processes that share a device give `size` bytes, and return whether they\n"
+             "gave any.");
+PyDoc_STRVAR(sharing_doc, "torch_sharing(device, /)\n--\n\n"
+                          "Return how a device is shared, see gml_torch_shared.");
+PyMethodDef torch_sharing_methods[] = {
+    {"torch_share", torch_share, METH_VARARGS, share_doc},
+    {"torch_unshare", torch_unshare, METH_NOARGS, unshare_doc},
+    {"torch_ask_neighbours", torch_ask_neighbours, METH_VARARGS, ask_neighbours_doc},
+    {"torch_make_room", torch_make_room, METH_VARARGS, make_room_doc},
+    {"torch_sharing", torch_sharing, METH_VARARGS, sharing_doc},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,88 @@
+"""One device, several processes: idle memory goes to the process that would be refused.
+
+C does the work (csrc/torch/neighbours.c): each process gives from a thread of its own. Here it is
+told the file of each device, in the folder that no other user can enter.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from gmlake import _core
+from gmlake.errors import UnsupportedError
+from gmlake.pytorch import compat, lakes, notices
+from gmlake.watching import folders
+from gmlake.watching.devices import Nvml
+
+if TYPE_CHECKING:
+    from gmlake.pytorch.session_settings import Terms
+
+_ROOM_BYTES: Final = 1 << 30
+"""For a context and the first kernels, whose memory CUDA takes itself."""
+
+_is_watched: Final[list[bool]] = []
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How this process shares a device; sizes in bytes.
+
+    neighbours: other processes that share it now. given_bytes, taken_bytes: that this process gave
+    others, and that others gave for it, so far. why: the device is not shared, for this reason; ""
+    where it is.
+    """
+
+    neighbours: int
+    given_bytes: int
+    taken_bytes: int
+    why: str = ""
+
+
+def begin(terms: Terms) -> None:
+    """Share every device, from its first use to the end of the process; again: with other terms."""
+    compat.when_cuda_starts(partial(_begin, terms))
+
+
+def _begin(terms: Terms) -> None:
+    """Tell C the file of each device; CUDA starts meanwhile, so nothing is raised."""
+    if not _is_watched:
+        _is_watched.append(True)
+        atexit.register(_core.torch_unshare)
+    try:
+        folder = folders.make()
+        free = _free_bytes()
+        for number in range(torch.cuda.device_count()):
+            uuid = str(torch.cuda.get_device_properties(number).uuid)
+            _core.torch_share(number, str(folder / f"{uuid}.device"), terms.priority, terms.weight)
+            if (short := _ROOM_BYTES - free.get(uuid, _ROOM_BYTES)) > 0:
+                _core.torch_make_room(number, short)
+    except (OSError, UnsupportedError, AttributeError) as error:
+        notices.say(f"this process does not share its devices: {error}")
+
+
+def _free_bytes() -> dict[str, int]:
+    """Return what each device has left, by its UUID as PyTorch writes it; no context is made."""
+    return {
+        each.uuid.removeprefix("GPU-"): each.total_bytes - each.used_bytes
+        for each in Nvml().devices()
+    }
+
+
+def sharing(device: int | None = None) -> Sharing:
+    """Return how a device is shared with other processes; None: the current one."""
+    number = lakes.current_device() if device is None else device
+    found = _core.torch_sharing(number)
+    why = found["why"] or 'share="device" was not asked for, or nothing was allocated there yet'
+    return Sharing(
+        found["neighbours"],
+        found["given_bytes"],
+        found["taken_bytes"],
+        "" if found["is_shared"] else why,
+    )

@@ -1,0 +1,147 @@
+/* Idle memory released for somebody else: as much as is wanted, and none that work may still use.
+ */
+#include "driver/device.h"
+#include "driver/streams.h"
+#include "lake/lake.h"
+#include "support/contract.h"
+
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+enum { BLOCKS = 8, BLOCK_MIB = 16 };
+
+static uint64_t
+give(gml_lake *lake, uint64_t wanted_bytes, bool *is_pending)
+{
+    uint64_t released_bytes = 0;
+    CHECK_OK(gml_lake_give(lake, wanted_bytes, &released_bytes, is_pending));
+    CHECK_OK(gml_lake_check(lake));
+    return released_bytes;
+}
+
+/* What a policy that gives parts may give beyond: less than the largest chunk. */
+static bool
+gives_parts(void)
+{
+    return strcmp(contract_policy, "stitch") == 0 && !contract_is_arena;
+}
+
+static void
+take_all(gml_lake *lake, gml_address *blocks, gml_stream stream)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = lake_take(lake, BLOCK_MIB * MIB, stream);
+    }
+}
+
+static void
+give_all(gml_lake *lake, const gml_address *blocks)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        lake_give(lake, blocks[i]);
+    }
+}
+
+TEST(as_much_as_is_wanted_and_no_block_that_lives)
+{
+    gml_lake *lake = lake_open(256 * MIB);
+    gml_address blocks[BLOCKS];
+    live_block kept = {.address = lake_take(lake, 3 * MIB, 1), .size_bytes = 3 * MIB, .seed = 7};
+    lake_fill(lake, &kept);
+    take_all(lake, blocks, 1);
+    uint64_t held_bytes = lake->driver->held_bytes;
+    CHECK_EQ(gml_lake_idle_bytes(lake), held_bytes - lake_stats_of(lake).live_bytes);
+    give_all(lake, blocks);
+    bool is_pending = true;
+    uint64_t released_bytes = give(lake, 4 * MIB, &is_pending);
+    if (gives_parts()) {
+        CHECK(released_bytes >= 4 * MIB);
+        CHECK(released_bytes < 4 * MIB + BLOCK_MIB * MIB);
+    }
+    CHECK(!is_pending);
+    CHECK_EQ(lake->driver->held_bytes, held_bytes - released_bytes);
+    CHECK_EQ(gml_lake_idle_bytes(lake), held_bytes - released_bytes - 3 * MIB);
+    released_bytes += give(lake, UINT64_MAX, &is_pending);
+    if (gives_parts()) {
+        CHECK(released_bytes >= (uint64_t)BLOCKS * BLOCK_MIB * MIB - 32 * MIB);
+        CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    }
+    lake_check_filled(lake, &kept);
+    lake_give(lake, kept.address);
+    lake_finish(lake);
+}
+
+TEST(memory_that_work_may_use_is_not_given_and_not_waited_for)
+{
+    if (!gives_parts()) {
+        return; /* others wait */
+    }
+    gml_lake *lake = lake_open(256 * MIB);
+    gml_streams *streams = gml_driver_streams(lake->driver);
+    gml_address blocks[BLOCKS];
+    bool is_pending = false;
+    CHECK_OK(gml_streams_set_manual(streams, true));
+    take_all(lake, blocks, 1);
+    lake_queue_work(lake, 1);
+    give_all(lake, blocks);
+    CHECK_EQ(give(lake, MIB, &is_pending), 0);
+    CHECK(is_pending);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
+    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_EVENT_SYNCHRONIZE], 0);
+    CHECK_OK(gml_streams_advance(streams, 1, UINT64_MAX, NULL));
+    CHECK(give(lake, MIB, &is_pending) >= MIB);
+    CHECK(!is_pending);
+    CHECK_OK(gml_streams_set_manual(streams, false));
+    lake_finish(lake);
+}
+
+/* Two holes behind one another make one view; what is given takes it away. */
+TEST(views_go_with_their_chunks_once_no_work_uses_them)
+{
+    if (!gives_parts()) {
+        return;
+    }
+    gml_lake *lake = lake_open(BLOCKS * BLOCK_MIB * MIB);
+    gml_streams *streams = gml_driver_streams(lake->driver);
+    gml_address blocks[BLOCKS];
+    bool is_pending = false;
+    take_all(lake, blocks, 1);
+    for (int i = 1; i < BLOCKS; i += 2) {
+        lake_give(lake, blocks[i]);
+    }
+    gml_address stitched = lake_take(lake, 2 * BLOCK_MIB * MIB, 1);
+    CHECK_EQ(lake_stats_of(lake).views, 1);
+    CHECK_OK(gml_streams_set_manual(streams, true));
+    lake_queue_work(lake, 1);
+    lake_give(lake, stitched);
+    (void)give(lake, UINT64_MAX, &is_pending);
+    CHECK(is_pending);
+    CHECK_EQ(lake_stats_of(lake).views, 1);
+    CHECK_OK(gml_streams_set_manual(streams, false));
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), (uint64_t)BLOCKS / 2 * BLOCK_MIB * MIB);
+    CHECK_EQ(lake_stats_of(lake).views, 0);
+    for (int i = 0; i < BLOCKS; i += 2) {
+        lake_give(lake, blocks[i]);
+    }
+    lake_finish(lake);
+}
+
+TEST(nothing_is_given_during_a_capture)
+{
+    gml_lake *lake = lake_open(64 * MIB);
+    bool is_pending = true;
+    lake_give(lake, lake_take(lake, 16 * MIB, 1));
+    gml_device_freeze(lake->driver->device, 1);
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    CHECK(!is_pending);
+    gml_device_freeze(lake->driver->device, -1);
+    CHECK(contract_is_arena || give(lake, UINT64_MAX, &is_pending) > 0);
+    lake_finish(lake);
+}
+
+int
+main(void)
+{
+    return contract_main_everywhere();
+}

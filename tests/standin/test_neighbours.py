@@ -1,0 +1,96 @@
+"""Processes that share a device: idle memory goes to the one that would be refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.standin.gmlake_run import finish, start
+from tests.standin.places import ROOT
+from tests.standin.running import Outcome, run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRUTHS = {
+    "before": ("why",),
+    "terms": ("way", "variable", "priority", "weight", "name", "good"),
+    "serves": ("about_what_is_missing", "known", "counted"),
+    "wakes": ("given", "awake"),
+    "grows": ("given",),
+    "natives": ("given",),
+    "pools": ("given",),
+    "limits": ("refused", "not_asked", "too_much"),
+    "captures": ("refused", "kept", "later"),
+    "lives": ("refused", "kept"),
+    "forks": ("ended", "served"),
+    "ended": ("well",),
+    "killed": ("served", "gone"),
+}
+
+
+def settings_of(folder: Path, capacity: str) -> tuple[str, ...]:
+    return ("--backed", "--capacity", capacity, "--shared", str(folder / "devices"))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Run them all in one program."""
+    folder = tmp_path_factory.mktemp("shared")
+    variables = {"XDG_RUNTIME_DIR": str(folder)}
+    return run_program("neighbours", settings=settings_of(folder, "1GiB"), variables=variables)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [(part, name) for part in TRUTHS for name in TRUTHS[part]]
+)
+def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
+    assert outcome.results[part][name] is True
+
+
+def test_no_rule_was_broken(outcome: Outcome) -> None:
+    assert outcome.code == 0, outcome.errors
+
+
+def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    words = ("-m", "gpu.handing", "--rounds", "10", "--handed", "512MiB", "--block", "16MiB")
+    ended = finish(
+        start(
+            *(*words, "--ways", "shared", "default", "--output", "handing.json"),
+            settings=settings_of(tmp_path, "2GiB"),
+            variables={"PYTHONPATH": paths, "XDG_RUNTIME_DIR": str(tmp_path)},
+            folder=tmp_path,
+        )
+    )
+    output = tmp_path / "handing.json"
+    assert output.exists(), ended.output + ended.errors
+    ways = json.loads(output.read_text(encoding="utf-8"))["ways"]  # bits mean nothing here
+    assert (ways["shared"]["refused"], ways["default"]["refused"]) == ([], [])
+    assert ways["shared"]["handed_bytes"] >= 512 << 20
+    assert ways["default"]["handed_bytes"] == 0
+    assert ways["shared"]["used_after_the_kill"] > 0.97
+
+
+def test_a_page_that_cannot_be_made_is_told_and_the_program_goes_on(tmp_path: Path) -> None:
+    program = tmp_path / "allocates.py"
+    program.write_text(
+        "import pathlib, torch, gmlake\n"
+        f"folder = pathlib.Path({str(tmp_path)!r}) / 'gmlake'\n"
+        "folder.mkdir(0o700)\n"
+        "(folder / f'{torch.cuda.get_device_properties(0).uuid}.device').mkdir()\n"
+        "session = gmlake.enable(share='device')\n"
+        "torch.empty(1, device='cuda')\n"
+        "session.stats()\n"
+        "print(gmlake.is_enabled(), gmlake.sharing().neighbours, gmlake.sharing().why)\n",
+        encoding="utf-8",
+    )
+    ended = finish(
+        start(str(program), variables={"XDG_RUNTIME_DIR": str(tmp_path)}, folder=tmp_path)
+    )
+    assert ended.code == 0, ended.errors
+    assert ended.output.startswith("True 0 "), ended.output
+    assert str(tmp_path / "gmlake") in ended.output
+    assert "device 0 is not shared: " in ended.errors
