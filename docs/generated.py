@@ -34,6 +34,7 @@ PYTHON: Final = {
     "Several streams": "order_streams release_stream stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport CommunicatorMemory",
+    "Sharing a device": "sharing Sharing",
     "Growing and shrinking": "elastic Elastic ElasticMemory",
     "For transports": "exportable is_exportable",
     "Seeing memory": (

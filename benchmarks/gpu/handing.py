@@ -122,7 +122,7 @@ class Turns:
         if not self.is_shared:
             return {}
         stats = gmlake.enable().stats()
-        return {name: stats[name] for name in ("driver_calls", "driver_time_ns")}
+        return {name: stats[name] for name in ("driver_calls", "driver_call_ns")}
 
     def _taken_bytes(self) -> int:
         import gmlake

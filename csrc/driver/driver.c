@@ -90,8 +90,8 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
         return status;
     }
     driver->calls[call]++;
-    driver->time_ns += driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes)
-                                            : gml_clock_ns() - start_ns;
+    driver->call_ns[call] += driver->ops->cost_ns ? driver->ops->cost_ns(driver, call, size_bytes)
+                                                  : gml_clock_ns() - start_ns;
     return status;
 }
 

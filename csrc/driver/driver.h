@@ -155,13 +155,13 @@ struct gml_driver {
     gml_device_info info;           /* fixed after opening, except free_bytes */
     gml_stream per_thread_stream;   /* the handle that is another stream in every thread; 0: none */
     uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
-    uint64_t time_ns;               /* sum of modelled or measured costs */
-    gml_map sizes;                  /* of memory held: handle or address of malloc -> bytes */
-    uint64_t held_bytes;            /* created or malloc'ed and not freed */
-    uint64_t given_count;           /* pieces that were created or malloc'ed so far */
-    uint64_t held_when_told;        /* held_bytes when info.free_bytes was asked last */
-    uint64_t margin_bytes;          /* create and malloc leave this much of the device free */
-    gml_device *device;             /* state shared with other lakes */
+    uint64_t call_ns[GML_CALL_COUNT]; /* their times together, modelled or measured */
+    gml_map sizes;                    /* of memory held: handle or address of malloc -> bytes */
+    uint64_t held_bytes;              /* created or malloc'ed and not freed */
+    uint64_t given_count;             /* pieces that were created or malloc'ed so far */
+    uint64_t held_when_told;          /* held_bytes when info.free_bytes was asked last */
+    uint64_t margin_bytes;            /* create and malloc leave this much of the device free */
+    gml_device *device;               /* state shared with other lakes */
     gml_device own; /* without shared state `device` points here, or to a wrapped driver's */
     bool can_sleep; /* the calls for a chunk come again, see remap.h */
     bool
@@ -244,6 +244,17 @@ gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml
 gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
                                  gml_address *out);
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
+
+/* The time of all calls together. */
+static inline uint64_t
+gml_driver_time_ns(const gml_driver *driver)
+{
+    uint64_t sum_ns = 0;
+    for (int call = 0; call < GML_CALL_COUNT; call++) {
+        sum_ns += driver->call_ns[call];
+    }
+    return sum_ns;
+}
 
 /* See spare_bytes(). */
 static inline uint64_t

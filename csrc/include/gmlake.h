@@ -445,7 +445,8 @@ typedef struct gml_stats {
     uint64_t borrowed_bytes;               /* free memory that streams took from others, in total */
     uint64_t deferred_free_bytes;          /* now: freed, but other streams may still use it */
     uint64_t driver_calls[GML_CALL_COUNT]; /* by gml_driver_call */
-    uint64_t driver_time_ns;               /* modelled by `sim`, measured by the others */
+    uint64_t driver_call_ns[GML_CALL_COUNT]; /* the time of each kind of call, all together */
+    uint64_t driver_time_ns;                 /* of all of them; modelled by `sim`, else measured */
 } gml_stats;
 
 /* A consistent snapshot of all counters. */

@@ -212,7 +212,8 @@ gml_lake_complete_stats(gml_lake *lake)
     stats.borrowed_bytes = usage.borrowed_bytes;
     stats.deferred_free_bytes = lake->uses.pending_bytes;
     memcpy(stats.driver_calls, lake->driver->calls, sizeof stats.driver_calls);
-    stats.driver_time_ns = lake->driver->time_ns;
+    memcpy(stats.driver_call_ns, lake->driver->call_ns, sizeof stats.driver_call_ns);
+    stats.driver_time_ns = gml_driver_time_ns(lake->driver);
     return stats;
 }
 

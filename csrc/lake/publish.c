@@ -101,7 +101,7 @@ write_counts(gml_published *shared, const gml_lake *lake, uint64_t now_ns)
     shared->allocations = stats->allocations;
     shared->frees = stats->frees;
     shared->driver_calls = sum_of_calls(lake->driver);
-    shared->driver_time_ns = lake->driver->time_ns;
+    shared->driver_time_ns = gml_driver_time_ns(lake->driver);
     memcpy(shared->states, stats->states, sizeof shared->states);
 }
 

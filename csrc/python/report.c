@@ -45,13 +45,14 @@ states_dict(const gml_stats *stats)
     return dict;
 }
 
+/* A number for each kind of driver call. */
 static PyObject *
-calls_dict(const gml_stats *stats)
+calls_dict(const uint64_t *numbers)
 {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < GML_CALL_COUNT; i++) {
         const char *name = gml_driver_call_name((gml_driver_call)i);
-        if (put_number(dict, name, stats->driver_calls[i]) < 0) {
+        if (put_number(dict, name, numbers[i]) < 0) {
             Py_CLEAR(dict);
         }
     }
@@ -71,7 +72,8 @@ report_stats(const core_state *state, gml_lake *lake)
     }
     PyObject *dict = fields_dict(&stats, stat_fields);
     if (dict && (put(dict, "states", states_dict(&stats)) < 0 ||
-                 put(dict, "driver_calls", calls_dict(&stats)) < 0)) {
+                 put(dict, "driver_calls", calls_dict(stats.driver_calls)) < 0 ||
+                 put(dict, "driver_call_ns", calls_dict(stats.driver_call_ns)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;

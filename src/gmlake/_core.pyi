@@ -55,6 +55,7 @@ class Stats(TypedDict):
     driver_time_ns: int
     states: dict[str, int]
     driver_calls: dict[str, int]
+    driver_call_ns: dict[str, int]
 
 class StreamPair(TypedDict):
     owner: int

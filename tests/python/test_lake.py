@@ -417,7 +417,9 @@ def test_stats_agree_with_what_was_done(policy: str) -> None:
         assert (stats["allocations"], stats["frees"]) == (3, 1)
         assert sum(stats["states"].values()) == 3
         assert stats["reserved_bytes"] >= 35 * MIB
-        assert stats["driver_time_ns"] > 0
+        assert stats["driver_time_ns"] == sum(stats["driver_call_ns"].values()) > 0
+        times = stats["driver_call_ns"].items()
+        assert all((time_ns > 0) == (stats["driver_calls"][name] > 0) for name, time_ns in times)
         lake.free(blocks[0])
         lake.free(blocks[3])
         lake.reset_peaks()
