@@ -10,7 +10,7 @@
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
 # MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for the parts of forecast
 # LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py), and for
-# the part `others` OTHERS, a folder with other people's trainings (others/measure.py).
+# the part `others` OTHERS, folders with other people's programs between spaces (others/measure.py).
 # TRACES may name more files for the parts `utilization` and `planner`.
 set -u
 cd "$(dirname "$0")/.."
@@ -89,8 +89,10 @@ for wanted in "$@"; do
         rm -r "$recordings"
         ;;
     others)
-        part others "$STANDIN" benchmarks/others/measure.py \
-            --libraries "${OTHERS:?names a folder}" --write
+        folders=""
+        for folder in ${OTHERS:?names folders}; do folders="$folders --libraries $folder"; done
+        # shellcheck disable=SC2086 # options, with blanks between
+        part others "$STANDIN" benchmarks/others/measure.py $folders --write
         ;;
     wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;
     overhead)

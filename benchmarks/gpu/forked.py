@@ -61,7 +61,7 @@ class Watch:
             found = library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(
                 number, ctypes.byref(self._handle)
             )
-        except (OSError, AttributeError):  # the stand-in's library has neither
+        except (OSError, AttributeError):  # no driver, or one that does not say
             return
         if found == 0:
             self._library = library

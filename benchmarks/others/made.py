@@ -1,4 +1,4 @@
-"""Sizes, sequences and a tokenizer that the trainings of this folder share."""
+"""Sizes, sequences and a tokenizer that the programs of this folder share."""
 
 # mypy: allow-untyped-calls, disable-error-code="import-not-found, unused-ignore"
 
@@ -24,6 +24,22 @@ LLAMA: dict[str, Any] = {
     "num_hidden_layers": 8,
     "num_attention_heads": 16,
 }
+
+LLAMA_1B: dict[str, Any] = {
+    "vocab_size": 128256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "architectures": ["LlamaForCausalLM"],
+    "dtype": "bfloat16",
+}
+PROMPTS, NEW_TOKENS = 64, 32
+
+told: dict[str, Any] = {}
+"""What a program says of itself beside its peaks, or in place of them; peaks.py prints it."""
 
 
 losses: list[Tensor] = []
@@ -57,6 +73,33 @@ def tokens(length: int, sequences: int = 2) -> Tensor:
     import torch
 
     return torch.randint(0, WORDS, (sequences, length)).cuda()
+
+
+def prompts() -> list[list[int]]:
+    """Return tokens of several lengths for servers of LLAMA_1B."""
+    lengths = (drawn_lengths() * PROMPTS)[:PROMPTS]
+    return [list(range(1, length // 2 + 1)) for length in lengths]
+
+
+def memory() -> dict[str, int]:
+    """Return this process's bytes: PyTorch's, with their peaks, and what is used of the device."""
+    import torch
+
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "live_bytes": torch.cuda.memory_allocated(),
+        "reserved_bytes": torch.cuda.memory_reserved(),
+        "peak_live_bytes": torch.cuda.max_memory_allocated(),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "used_bytes": total - free,
+    }
+
+
+def note(moment: str, seen: dict[str, int]) -> None:
+    """Keep what memory() said in the process of a server; its peaks are the program's."""
+    told.setdefault("moments", {})[moment] = seen
+    told.update({name: seen[f"peak_{name}"] for name in ("live_bytes", "reserved_bytes")})
 
 
 def write_tokenizer(folder: Path) -> None:

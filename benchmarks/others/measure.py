@@ -1,11 +1,12 @@
-"""Trainings by other people's programs, unmodified, under each allocator on the stand-in GPU.
+"""Other people's programs, unmodified, under each allocator on the stand-in GPU.
 
-python benchmarks/others/measure.py --libraries FOLDER [--write] [PROGRAM ...]
+python benchmarks/others/measure.py --libraries FOLDER [--libraries FOLDER] [--write] [PROGRAM ...]
 
-FOLDER has the programs: deepspeed, megatron-core, torchtitan and trl with what they need, of which
-PyTorch and transformers may lie in the Python of the stand-in. Kernels compute nothing there; what
-is asked of memory is what the programs ask. Each runs as one rank: torchtitan as one of eight,
-whose communication is PyTorch's "fake", the others alone.
+The folders have the programs with what they need, of which PyTorch and transformers may lie in the
+Python of the stand-in; a program sees the first folder that has its package (PACKAGES below), for
+their needs contradict each other. Kernels compute nothing there; what is asked of memory is what
+the programs ask. Each training runs as one rank: torchtitan as one of eight, whose communication is
+PyTorch's "fake", the others alone.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ from others.made import STEPS, write_texts, write_tokenizer  # noqa: E402
 
 PACKAGES = {
     "deepspeed_zero3": "deepspeed",
+    "diffusers_offloaded": "diffusers",
     "megatron_gpt": "megatron-core",
     "torchtitan": "torchtitan",
+    "sglang_releases": "sglang",
     "trl_sft": "trl",
+    "vllm_sleeps": "vllm",
 }
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "gmlake": ""}
 _CAPACITY = "80GiB"
 _LONGEST_SECONDS = 600
+_RANKS = {"deepspeed_zero3": 1, "megatron_gpt": 1, "torchtitan": 8}
 _FIRST_RANK = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -64,22 +69,22 @@ mode = "fake_backend"
 """
 
 
-def words_of(program: str, folder: Path) -> tuple[list[str], int]:
-    """Return what starts a program, and how many ranks it is told of; 0: it is told of none."""
+def words_of(program: str, folder: Path) -> list[str]:
+    """Return what starts a program."""
     if program != "torchtitan":
-        return [str(HERE / f"{program}.py")], int(program != "trl_sft")
+        return [str(HERE / f"{program}.py")]
     write_tokenizer(folder / "tokenizer")
     (folder / "texts").mkdir()
     write_texts(folder / "texts" / "texts.json", 400)
     job = folder / "job.toml"
     job.write_text(_JOB.format(folder=folder, steps=STEPS), encoding="utf-8")
-    return ["-m", "torchtitan.train", "--job.config_file", str(job)], 8
+    return ["-m", "torchtitan.train", "--job.config_file", str(job)]
 
 
 def ask(program: str, allocator: str, libraries: Path) -> dict[str, Any]:
-    """Return the peaks of a run, or `failed`."""
+    """Return the peaks of a run and what it told, or `failed`."""
     with tempfile.TemporaryDirectory() as folder:
-        words, ranks = words_of(program, Path(folder))
+        words = words_of(program, Path(folder))
         started = ["-m", "gmlake", "run"] if allocator == "gmlake" else []
         command = [sys.executable, "-m", "tests.standin", "--capacity", _CAPACITY, *started]
         paths = (str(libraries), str(HERE.parent), os.environ.get("PYTHONPATH", ""))
@@ -88,36 +93,46 @@ def ask(program: str, allocator: str, libraries: Path) -> dict[str, Any]:
             "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator],
             "HF_HUB_OFFLINE": "1",
         }
-        if ranks:
+        if ranks := _RANKS.get(program):
             variables |= _FIRST_RANK | {"WORLD_SIZE": str(ranks), "NGPU": str(ranks)}
-        return machine.told_by(
+        told = machine.told_by(
             [*command, str(HERE / "peaks.py"), *words],
             env=os.environ | variables,
             cwd=machine.ROOT,
             seconds=_LONGEST_SECONDS,
         )
+    # Nothing was computed, by no device.
+    return {name: each for name, each in told.items() if name not in ("losses", "device")}
 
 
-def versions(libraries: Path) -> dict[str, str]:
-    """Return the version of each program."""
-    found = {each.name: each.version for each in distributions(path=[str(libraries)])}
-    return {program: found.get(package, "none") for program, package in PACKAGES.items()}
+def found_in(folders: list[Path], chosen: list[str]) -> dict[str, tuple[Path, str]]:
+    """Return the first folder that has the package of each program, and the version there."""
+    found: dict[str, tuple[Path, str]] = {}
+    for folder in folders:
+        there = {each.name: each.version for each in distributions(path=[str(folder)])}
+        for program in chosen:
+            if PACKAGES[program] in there:
+                found.setdefault(program, (folder, there[PACKAGES[program]]))
+    return found
 
 
 def main() -> int:
     """Run, print, and keep it with --write; 1 where a run failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PACKAGES))
-    parser.add_argument("--libraries", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--libraries", type=Path, required=True, action="append", metavar="FOLDER")
     parser.add_argument("--write", action="store_true", help="keep it as results/others.json")
     options = parser.parse_args()
     chosen = options.programs or list(PACKAGES)
     if unknown := sorted(set(chosen) - set(PACKAGES)):
         parser.error(f"no program is called '{unknown[0]}'; there are {', '.join(PACKAGES)}")
+    places = found_in(options.libraries, chosen)
+    if absent := [PACKAGES[program] for program in chosen if program not in places]:
+        parser.error(f"no folder has {', '.join(absent)}")
     found: dict[str, dict[str, dict[str, Any]]] = {}
     table = Table("program", *ALLOCATORS, title="reserved GiB, and how much of it was live")
     for program in chosen:
-        found[program] = {way: ask(program, way, options.libraries) for way in ALLOCATORS}
+        found[program] = {way: ask(program, way, places[program][0]) for way in ALLOCATORS}
         cells = [
             told.get("failed")
             or f"{told['reserved_bytes'] / 2**30:.2f}, "
@@ -127,7 +142,8 @@ def main() -> int:
         table.add_row(program, *cells)
     Console().print(table)
     if options.write:
-        figures = {"versions": versions(options.libraries), "programs": found}
+        versions = {program: version for program, (_, version) in places.items()}
+        figures = {"versions": versions, "programs": found}
         print(machine.write("others", figures, gpu="none: the stand-in GPU"))
     return int(any("failed" in told for ways in found.values() for told in ways.values()))
 

@@ -1,4 +1,4 @@
-"""Run a program as `python` would; print PyTorch's peaks and its losses last, as JSON.
+"""Run a program as `python` would; print peaks, losses and what it told last, as JSON.
 
 python peaks.py SCRIPT | -m MODULE [ARGUMENT ...]
 """
@@ -26,16 +26,17 @@ def main() -> None:
     import torch
 
     torch.cuda.synchronize()
-    from others.made import losses
+    from others.made import losses, told
 
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    told = dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True))
+    seen = dict(zip(("live_bytes", "reserved_bytes"), peaks, strict=True))
     print(
         json.dumps(
             {
-                **told,
+                **seen,
                 "device": torch.cuda.get_device_name(),
                 "losses": [float(loss).hex() for loss in losses],
+                **told,
             }
         )
     )

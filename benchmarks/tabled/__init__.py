@@ -50,6 +50,8 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_varying", "programs"): varying.programs,
     ("gpu_varying", "spreads"): varying.spreads,
     ("others", "others"): others.others,
+    ("others", "servers"): others.servers,
+    ("others", "vllm"): others.vllm,
     ("overhead", "pairs"): overhead.overhead,
     ("overhead_h100", "pairs"): overhead.overhead_spreads,
     ("recording", "costs"): recording.costs,

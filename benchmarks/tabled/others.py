@@ -1,4 +1,4 @@
-"""Tables of others/measure.py: other people's trainings under each allocator."""
+"""Tables of others/measure.py: other people's programs under each allocator."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from tabled.markdown import GIB, caption, number, table
 
 _PROGRAMS = {
     "deepspeed_zero3": ("DeepSpeed", "ZeRO-3, a Llama of 0.4 billion parameters, varying lengths"),
+    "diffusers_offloaded": (
+        "diffusers",
+        "SDXL, its parts moved to the device and back, pictures of many sizes",
+    ),
     "megatron_gpt": ("Megatron-core", "GPT, every layer computed twice, varying lengths"),
     "torchtitan": ("torchtitan", "Llama 3 8B, rank 0 of 8 under FSDP2, selective checkpoints"),
     "trl_sft": ("TRL", "`SFTTrainer`, texts of any length, padded to the longest of a batch"),
 }
 _ORDER = ("expandable", "default", "gmlake")
+_SERVERS = {"vllm_sleeps": "vLLM", "sglang_releases": "SGLang"}
+_WAYS = {
+    "default": "PyTorch's default",
+    "expandable": "expandable segments",
+    "gmlake": "`gmlake run`",
+}
 
 
 def others(result: dict[str, Any]) -> str:
-    """Return a row for each program: reserved memory, and how much of it was live at most."""
+    """Return a row for each program but servers: reserved memory, and how much was live at most."""
     rows = []
-    for program, ways in result["programs"].items():
-        name, what = _PROGRAMS[program]
+    for program, (name, what) in _PROGRAMS.items():
+        ways = result["programs"][program]
         cells = [
             f"failed: {told['failed']}"
             if "failed" in told
@@ -37,9 +47,46 @@ def others(result: dict[str, Any]) -> str:
             ]
         )
     return table(
-        "program | training | live, GiB : "
+        "program | what it does | live, GiB : "
         "| reserved, GiB, and live / reserved: expandable segments : "
         "| PyTorch's default : | gmlake :",
+        rows,
+        caption(result["run"], "a run comes to the same each time"),
+    )
+
+
+def servers(result: dict[str, Any]) -> str:
+    """Return a row for each server and allocator: what is used of the device at each moment."""
+    served = {program: result["programs"][program] for program in _SERVERS}
+    moments = dict.fromkeys(
+        moment for ways in served.values() for told in ways.values() for moment in told["moments"]
+    )
+    rows = []
+    for program, ways in served.items():
+        for way, title in _WAYS.items():
+            seen = ways[way]["moments"]
+            live = seen[next(iter(moments))]["live_bytes"]
+            sizes = (live, *(seen.get(moment, {}).get("used_bytes") for moment in moments))
+            cells = (number(size, 2, GIB) for size in sizes)
+            rows.append([f"{_SERVERS[program]} {result['versions'][program]}", title, *cells])
+    booted, *later = moments
+    headings = f"server | allocator | live, GiB : | used of the device, GiB: {booted} : | "
+    return table(
+        headings + " | ".join(f"{moment} :" for moment in later),
+        rows,
+        caption(result["run"], "a run comes to the same each time"),
+    )
+
+
+def vllm(result: dict[str, Any]) -> str:
+    """Return a row for each allocator: what vLLM uses of the device, awake and asleep."""
+    moments = ("booted", "asleep", "awake")
+    rows = []
+    for way, title in _WAYS.items():
+        seen = result["programs"]["vllm_sleeps"][way]["moments"]
+        rows.append([title, *(number(seen[each]["used_bytes"], 2, GIB) for each in moments)])
+    return table(
+        "used of the device, GiB | " + " | ".join(f"{moment} :" for moment in moments),
         rows,
         caption(result["run"], "a run comes to the same each time"),
     )

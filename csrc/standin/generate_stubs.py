@@ -59,6 +59,7 @@ SAME = {
     "cuMemGetInfo": "cudaMemGetInfo",
     "cuMemFreeHost": "cudaFreeHost",
     "cuMemHostAlloc": "cudaHostAlloc",
+    "cuMemHostGetDevicePointer": "cudaHostGetDevicePointer((void **){0}, {1}, {2})",
     "cuMemHostRegister": "cudaHostRegister",
     "cuMemHostUnregister": "cudaHostUnregister",
     "cuMemcpyDtoHAsync": "cudaMemcpyAsync({0}, (void *){1}, {2}, cudaMemcpyDefault, {3})",
@@ -147,9 +148,8 @@ KNOWN = tuple(
 ANSWERS: tuple[tuple[re.Pattern[str], str], ...] = (
     # The profiler then says that it cannot see the device, and goes on.
     (re.compile(r"cupti"), "CUPTI_ERROR_NOT_SUPPORTED"),
-    # Processes that talk to each other do so over gloo; see ncclGetLastError. What a program calls
-    # while it gives up must work, or PyTorch ends the process.
-    (re.compile(r"nccl(?!Group|Comm(Abort|Destroy|Finalize))"), "ncclInvalidUsage"),
+    # Processes that talk to each other do so over gloo; see ncclGetLastError and nccl.c.
+    (re.compile(r"nccl(?!Group)"), "ncclInvalidUsage"),
     # Memory, copies and objects that nobody makes. What PyTorch calls of these has behaviour.
     (
         re.compile(
@@ -180,9 +180,12 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, body in (
         (r"cudnnCreateTensorDescriptor", "*{0} = calloc(1, sizeof **{0});"),
         # Handles. cuBLAS forgets the workspace that it was given when the stream changes.
-        (r"(cublas|cudnn|cusolverDn|cusparse)Create(_v2)?", "*{0} = standin_new_handle();"),
         (
-            r"(cu(blas|dnn)Destroy(_v2)?|(cusolverDn|cusparse)Destroy\w*|cublasLt\w+Destroy)",
+            r"(cublas|cublasLt|cudnn|cusolverDn|cusparse)Create(_v2)?",
+            "*{0} = (__typeof__(*{0}))standin_new_handle();",
+        ),
+        (
+            r"(cu(blas|blasLt|dnn)Destroy(_v2)?|(cusolverDn|cusparse)Destroy\w*|cublasLt\w+Destroy)",
             "free((void *){0});",
         ),
         (
@@ -239,12 +242,15 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "*{1} = (int[]){{CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL}}[{0}];",
         ),
         (
-            r"(cudnn|cusparse)GetErrorString",
+            r"(cudnn|cusparse)GetErrorString|cublasGetStatusString",
             'return {0} ? "the stand-in GPU does not do this" : "success";',
         ),
         (r"cudnnGetLastErrorString", '(void)snprintf({0}, {1}, "the stand-in keeps no message");'),
         (r"ncclGetVersion", "*{0} = NCCL_VERSION_CODE;"),
-        (r"ncclGet(LastError|ErrorString)", 'return "the stand-in GPU has no NCCL: use gloo";'),
+        (
+            r"ncclGet(LastError|ErrorString)",
+            'return "the stand-in GPU has no NCCL between ranks: use gloo";',
+        ),
         (r"cuptiGetVersion", "*{0} = CUPTI_API_VERSION;"),
         (r"cuptiGetResultString", '*{1} = "the stand-in GPU cannot be profiled";'),
     )

@@ -96,6 +96,8 @@ cudaError_t standin_check_handle(const void *handle, standin_kind kind);
 
 /* ---- settings.c: the GMLAKE_STANDIN_* variables ---------------------------------------------- */
 
+enum { STANDIN_MOST_DEVICES = 16 };
+
 typedef enum standin_pace {
     STANDIN_EAGER,  /* work is done as soon as it is submitted */
     STANDIN_LAG,    /* the newest `lag` operations of a stream are pending */
@@ -103,12 +105,13 @@ typedef enum standin_pace {
 } standin_pace;
 
 typedef struct standin_settings {
-    int devices;             /* that are visible; one exists in any case */
-    int present;             /* those that CUDA_VISIBLE_DEVICES hides included */
-    uint64_t capacity_bytes; /* of each device, as it says */
-    uint64_t served_bytes;   /* what it really hands out: capacity_bytes or more */
-    bool is_backed;          /* device memory has bytes */
-    bool has_virtual_memory; /* else its calls are refused */
+    int devices;                       /* that are visible; one exists in any case */
+    int present;                       /* those that CUDA_VISIBLE_DEVICES hides included */
+    int numbers[STANDIN_MOST_DEVICES]; /* of the visible ones, among those present */
+    uint64_t capacity_bytes;           /* of each device, as it says */
+    uint64_t served_bytes;             /* what it really hands out: capacity_bytes or more */
+    bool is_backed;                    /* device memory has bytes */
+    bool has_virtual_memory;           /* else its calls are refused */
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;
@@ -127,8 +130,6 @@ standin_settings *standin_settings_get(void);
 bool standin_read_pace(const char *word, standin_pace *out);
 
 /* ---- device.c: devices, contexts, the current device ----------------------------------------- */
-
-enum { STANDIN_MOST_DEVICES = 16 };
 
 typedef struct standin_stream standin_stream;
 
@@ -173,6 +174,10 @@ int standin_current_ordinal(void);
 bool standin_has_current(void);
 void standin_forget_current(void);
 cudaError_t standin_check_device(int ordinal);
+
+/* The bytes that no other device of the machine has, of the one with this number; zeros follow. */
+enum { STANDIN_UUID_BYTES = 16 };
+void standin_uuid(int number, char out[STANDIN_UUID_BYTES]);
 
 /* A cudaDeviceAttr or CUdevice_attribute, whose numbers are the same; 0 for one not known. */
 int standin_attribute(const standin_device *device, int attribute);
@@ -346,6 +351,11 @@ enum {
     STANDIN_REGISTERS = 32, /* of a thread */
     STANDIN_SHARED_BYTES = 48 * 1024,
 };
+
+/* ---- entry_points.c -------------------------------------------------------------------------- */
+
+/* What this library exports under a name; NULL if nothing. Needs no lock. */
+void *standin_entry(const char *name);
 
 /* ---- context.c ------------------------------------------------------------------------------- */
 

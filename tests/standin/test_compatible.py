@@ -19,7 +19,7 @@ TRUTHS = {
     "sglang": ("left_alone", "found", "no_error", "weights"),
     "vllm": (
         *("left_alone", "registered", "supported", "empty", "usage", "freed", "weights"),
-        *("state", "cache_sleeps", "cache", "state_again", "graph"),
+        *("idle_goes", "state", "cache_sleeps", "cache", "state_again", "graph", "older"),
     ),
 }
 ERRORS = {

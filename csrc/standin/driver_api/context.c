@@ -91,8 +91,7 @@ standin_cuDeviceGetName(char *out, int out_bytes, CUdevice ordinal)
 cudaError_t
 standin_cuDeviceGetUuid(CUuuid *out, CUdevice ordinal)
 {
-    *out = (CUuuid){{0}};
-    (void)snprintf(out->bytes, sizeof out->bytes, "standin-%d", ordinal);
+    standin_uuid(standin_settings_get()->numbers[ordinal], out->bytes);
     return cudaSuccess;
 }
 

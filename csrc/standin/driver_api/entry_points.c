@@ -28,6 +28,13 @@ find_library(void)
     }
 }
 
+void *
+standin_entry(const char *name)
+{
+    (void)pthread_once(&once, find_library);
+    return library ? dlsym(library, name) : NULL;
+}
+
 /* Names change with the signature: cuMemAlloc is exported as cuMemAlloc_v2. The stand-in has the
  * newest form of each, which is what the header maps the plain name to. A form that the header maps
  * no name to (cuCtxSynchronize_v2) must not be exported, or it would be found here. The one old
@@ -37,13 +44,12 @@ find_symbol(const char *name, int version)
 {
     static const char *const suffixes[] = {"_v3", "_v2", ""};
     char exported[MOST_NAME_BYTES + 4];
-    (void)pthread_once(&once, find_library);
     if (strcmp(name, "cuGetProcAddress") == 0 && version < 12000) {
-        return library ? dlsym(library, name) : NULL;
+        return standin_entry(name);
     }
-    for (size_t i = 0; library && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         (void)snprintf(exported, sizeof exported, "%s%s", name, suffixes[i]);
-        void *found = dlsym(library, exported);
+        void *found = standin_entry(exported);
         if (found) {
             return found;
         }

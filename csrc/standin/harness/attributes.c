@@ -3,6 +3,7 @@
 #include "standin/standin.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     int attribute, value;
@@ -88,7 +89,7 @@ standin_attribute(const standin_device *device, int attribute)
     case cudaDevAttrComputeCapabilityMinor:
         return settings->minor;
     case cudaDevAttrPciDeviceId:
-        return device->ordinal;
+        return settings->numbers[device->ordinal];
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
@@ -104,6 +105,13 @@ standin_attribute(const standin_device *device, int attribute)
     return of_generation(attribute);
 }
 
+void
+standin_uuid(int number, char out[STANDIN_UUID_BYTES])
+{
+    memset(out, 0, STANDIN_UUID_BYTES);
+    (void)snprintf(out, STANDIN_UUID_BYTES, "standin-%d", number);
+}
+
 cudaError_t
 standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
 {
@@ -112,9 +120,9 @@ standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
     out->field = (__typeof__(out->field))standin_attribute(of, (int)(attribute))
     *out = (struct cudaDeviceProp){0};
     (void)snprintf(out->name, sizeof out->name, "%s", standin_settings_get()->name);
-    (void)snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "standin-%d", of->ordinal);
+    standin_uuid(standin_settings_get()->numbers[ordinal], out->uuid.bytes);
     out->totalGlobalMem = standin_settings_get()->capacity_bytes;
-    out->pciDeviceID = of->ordinal;
+    GIVE(pciDeviceID, cudaDevAttrPciDeviceId);
     GIVE(major, cudaDevAttrComputeCapabilityMajor);
     GIVE(minor, cudaDevAttrComputeCapabilityMinor);
     GIVE(multiProcessorCount, cudaDevAttrMultiProcessorCount);
@@ -153,6 +161,7 @@ standin_cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int ordi
 cudaError_t
 standin_cudaDeviceGetPCIBusId(char *out, int out_bytes, int ordinal)
 {
-    (void)snprintf(out, (size_t)out_bytes, "0000:00:%02X.0", (unsigned)ordinal & 0xff);
+    unsigned number = (unsigned)standin_settings_get()->numbers[ordinal];
+    (void)snprintf(out, (size_t)out_bytes, "0000:00:%02X.0", number & 0xff);
     return cudaSuccess;
 }

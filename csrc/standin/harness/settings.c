@@ -117,11 +117,14 @@ read_capability(void)
 /* CUDA_VISIBLE_DEVICES as CUDA reads it, for devices named by number: what comes after one that is
  * not there, or was named before, is not visible. */
 static int
-count_visible(int devices)
+read_visible(int devices)
 {
     const char *rest = getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe) */
     uint64_t seen = 0;
     int visible = 0;
+    for (int i = 0; !rest && i < devices; i++) {
+        settings.numbers[i] = i;
+    }
     while (rest && *rest) {
         char *end = NULL;
         unsigned long number = strtoul(rest, &end, 10);
@@ -130,7 +133,7 @@ count_visible(int devices)
             return visible;
         }
         seen |= UINT64_C(1) << number;
-        visible++;
+        settings.numbers[visible++] = (int)number;
         rest = *end ? end + 1 : end;
     }
     return rest ? visible : devices;
@@ -141,7 +144,7 @@ read_settings(void)
 {
     const char *name = value_of("GMLAKE_STANDIN_NAME");
     settings.present = (int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES);
-    settings.devices = count_visible(settings.present);
+    settings.devices = read_visible(settings.present);
     settings.is_backed = yes_or_no("GMLAKE_STANDIN_BACKED", false);
     settings.has_virtual_memory = yes_or_no("GMLAKE_STANDIN_VIRTUAL_MEMORY", true);
     settings.capacity_bytes =

@@ -1,11 +1,14 @@
-/* The management library, libnvidia-ml.so.1, as far as PyTorch's allocator and torch.cuda ask it.
+/* The management library, libnvidia-ml.so.1, as far as PyTorch's allocator, torch.cuda and servers
+ * of models ask it.
  *
  * Its header comes with none of PyTorch's packages, so what is needed of it is declared here. What
- * is not here PyTorch does not find: its library for remote calls (TensorPipe) then does without
- * CUDA IPC. */
+ * is not here (nvmlDeviceGetP2PStatus) nobody finds: PyTorch's library for remote calls
+ * (TensorPipe) then does without CUDA IPC. */
 #include "standin/standin.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef enum nvml_result {
@@ -16,7 +19,7 @@ typedef enum nvml_result {
     NVML_INSUFFICIENT_SIZE = 7
 } nvml_result;
 
-/* A device's ordinal, from 1. */
+/* The number of a device in the machine, from 1, whatever CUDA_VISIBLE_DEVICES hides. */
 typedef struct nvml_device *nvml_device;
 
 typedef struct nvml_process {
@@ -33,10 +36,32 @@ typedef struct nvml_fabric {
     unsigned char state;
 } nvml_fabric;
 
+typedef struct nvml_memory {
+    unsigned long long total_bytes, free_bytes, used_bytes;
+} nvml_memory;
+
+typedef struct nvml_place {
+    char old_bus[16];
+    unsigned domain, bus, device, kind, subsystem;
+    char bus_id[32];
+} nvml_place;
+
 STANDIN_API nvml_result nvmlInit(void);
 STANDIN_API nvml_result nvmlInit_v2(void);
+STANDIN_API nvml_result nvmlInitWithFlags(unsigned flags);
+STANDIN_API nvml_result nvmlShutdown(void);
 STANDIN_API nvml_result nvmlSystemGetCudaDriverVersion_v2(int *out);
+STANDIN_API nvml_result nvmlSystemGetDriverVersion(char *out, unsigned out_bytes);
 STANDIN_API nvml_result nvmlDeviceGetCount_v2(unsigned *out);
+STANDIN_API nvml_result nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out);
+STANDIN_API nvml_result nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out);
+STANDIN_API nvml_result nvmlDeviceGetIndex(nvml_device device, unsigned *out);
+STANDIN_API nvml_result nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes);
+STANDIN_API nvml_result nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes);
+STANDIN_API nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out);
+STANDIN_API nvml_result nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major,
+                                                           int *minor);
+STANDIN_API nvml_result nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out);
 STANDIN_API nvml_result nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out);
 STANDIN_API nvml_result nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
                                                              nvml_process *out);
@@ -61,11 +86,47 @@ nvmlInit_v2(void)
 }
 
 nvml_result
+nvmlInitWithFlags(unsigned flags)
+{
+    CALLED();
+    (void)flags;
+    return NVML_SUCCESS;
+}
+
+nvml_result
+nvmlShutdown(void)
+{
+    CALLED();
+    return NVML_SUCCESS;
+}
+
+/* Words of the given room, which must hold all of them. */
+static nvml_result __attribute__((format(printf, 3, 4)))
+write_words(char *out, unsigned out_bytes, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    int written = vsnprintf(out, out_bytes, format, values);
+    va_end(values);
+    return (unsigned)written < out_bytes ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+nvml_result
 nvmlSystemGetCudaDriverVersion_v2(int *out)
 {
     CALLED();
     *out = CUDA_VERSION;
     return NVML_SUCCESS;
+}
+
+/* That of the H200 whose answers attributes.c has. */
+nvml_result
+nvmlSystemGetDriverVersion(char *out, unsigned out_bytes)
+{
+    CALLED();
+    return write_words(out, out_bytes, "580.159.04");
 }
 
 /* Of the machine: CUDA_VISIBLE_DEVICES is for whoever asks. */
@@ -77,18 +138,153 @@ nvmlDeviceGetCount_v2(unsigned *out)
     return NVML_SUCCESS;
 }
 
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static unsigned
+number_of(nvml_device device)
+{
+    return (unsigned)(uintptr_t)device - 1;
+}
+
+static nvml_result
+check_device(nvml_device device)
+{
+    return number_of(device) < (unsigned)standin_settings_get()->present ? NVML_SUCCESS
+                                                                         : NVML_INVALID_ARGUMENT;
+}
+
+/* NULL for one that CUDA_VISIBLE_DEVICES hides from this process. */
+static standin_device *
+find_visible(nvml_device device)
+{
+    const standin_settings *settings = standin_settings_get();
+    for (int i = 0; i < settings->devices; i++) {
+        if ((unsigned)settings->numbers[i] == number_of(device)) {
+            return standin_device_at(i);
+        }
+    }
+    return NULL;
+}
+
+static nvml_device
+device_at(unsigned number)
+{
+    return (nvml_device)(uintptr_t)(number + 1);
+}
+
+nvml_result
+nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out)
+{
+    CALLED();
+    *out = device_at(number);
+    return check_device(*out);
+}
+
 /* As cudaDeviceGetPCIBusId() names them. */
 nvml_result
 nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out)
 {
     CALLED();
-    unsigned ordinal = 0;
+    unsigned number = 0;
     /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
-    if (sscanf(bus, "%*x:%*x:%2x", &ordinal) != 1) {
+    if (sscanf(bus, "%*x:%*x:%2x", &number) != 1) {
         return NVML_INVALID_ARGUMENT;
     }
-    *out = (nvml_device)(uintptr_t)(ordinal + 1);
-    return ordinal < (unsigned)standin_settings_get()->present ? NVML_SUCCESS : NVML_NOT_FOUND;
+    *out = device_at(number);
+    return check_device(*out) == NVML_SUCCESS ? NVML_SUCCESS : NVML_NOT_FOUND;
+}
+
+enum { WORDS_OF_UUID = sizeof "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" };
+
+static nvml_result
+write_uuid(nvml_device device, char *out, unsigned out_bytes)
+{
+    char bytes[STANDIN_UUID_BYTES];
+    char digits[2 * STANDIN_UUID_BYTES + 1];
+    standin_uuid((int)number_of(device), bytes);
+    for (size_t i = 0; i < STANDIN_UUID_BYTES; i++) {
+        (void)snprintf(digits + 2 * i, 3, "%02x", (unsigned char)bytes[i]);
+    }
+    return write_words(out, out_bytes, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8,
+                       digits + 12, digits + 16, digits + 20);
+}
+
+nvml_result
+nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out)
+{
+    CALLED();
+    char found[WORDS_OF_UUID];
+    for (int i = 0; i < standin_settings_get()->present; i++) {
+        *out = device_at((unsigned)i);
+        (void)write_uuid(*out, found, sizeof found);
+        if (strcmp(found, uuid) == 0) {
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_NOT_FOUND;
+}
+
+nvml_result
+nvmlDeviceGetIndex(nvml_device device, unsigned *out)
+{
+    CALLED();
+    *out = number_of(device);
+    return check_device(device);
+}
+
+nvml_result
+nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes)
+{
+    CALLED();
+    nvml_result result = check_device(device);
+    return result == NVML_SUCCESS ? write_words(out, out_bytes, "%s", standin_settings_get()->name)
+                                  : result;
+}
+
+/* As CUDA has it in the properties of a device. */
+nvml_result
+nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes)
+{
+    CALLED();
+    nvml_result result = check_device(device);
+    return result == NVML_SUCCESS ? write_uuid(device, out, out_bytes) : result;
+}
+
+nvml_result
+nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out)
+{
+    CALLED();
+    unsigned number = number_of(device) & 0xff;
+    *out = (nvml_place){.device = number};
+    (void)snprintf(out->old_bus, sizeof out->old_bus, "0000:00:%02X.0", number);
+    (void)snprintf(out->bus_id, sizeof out->bus_id, "00000000:00:%02X.0", number);
+    return check_device(device);
+}
+
+nvml_result
+nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
+{
+    CALLED();
+    *major = standin_settings_get()->major;
+    *minor = standin_settings_get()->minor;
+    return check_device(device);
+}
+
+/* Of a device that this process does not see nothing is used. */
+nvml_result
+nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out)
+{
+    CALLED();
+    size_t total = standin_settings_get()->capacity_bytes;
+    size_t left = total;
+    standin_enter();
+    const standin_device *visible = find_visible(device);
+    if (visible) {
+        standin_memory_info(visible, &left, &total);
+    }
+    standin_leave();
+    *out = (nvml_memory){total, left, total - left};
+    return check_device(device);
 }
 
 /* No other process uses these devices. */
@@ -99,7 +295,7 @@ nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, nvml_p
     unsigned room = *count;
     uint64_t left = 0, served = 0; /* what is held may be more than the device says that it has */
     standin_enter();
-    standin_device *of = standin_device_at((int)(uintptr_t)device - 1);
+    const standin_device *of = find_visible(device);
     *count = of && of->is_active;
     if (*count) {
         (void)gml_driver_memory_info(of->driver, &left, &served);

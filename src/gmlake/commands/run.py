@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -163,7 +164,15 @@ def _advice(name: str) -> str:
         return "; leave python itself out"
     if name == "torchrun":
         return "; for torchrun, -m torch.distributed.run"
-    return ""
+    found = shutil.which(name)
+    return f"; that command is the script {found}" if found and _is_for_python(found) else ""
+
+
+def _is_for_python(path: str) -> bool:
+    """Whether a file begins as pip makes commands: with the Python that runs it."""
+    with Path(path).open("rb") as file:
+        first = file.readline(4096)
+    return first.startswith(b"#!") and b"python" in first
 
 
 def _python_options() -> list[str]:

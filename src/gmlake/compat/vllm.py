@@ -1,4 +1,6 @@
-"""vLLM's sleep mode over gmlake's regions: `gmlake run vllm serve ... --enable-sleep-mode`.
+"""vLLM's sleep mode over gmlake's regions.
+
+    gmlake run -m vllm.entrypoints.cli.main serve ... --enable-sleep-mode
 
 vLLM finds register() by itself, as a plugin (the entry point vllm.general_plugins). Where gmlake
 serves the process, the allocator of vLLM's sleep mode is the one below, with the interface that
@@ -8,7 +10,8 @@ stitched. Otherwise vLLM is left as it is.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import gc
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +27,7 @@ _PREFIX: Final = "vllm "
 _DEFAULT: Final = "default"
 _DEFERRABLE: Final = ("weights", "kv_cache")  # a wake that names tags restores all others, too
 _BACKEND: Final = "gmlake"
+_MARK: Final = "is_of_gmlake"
 
 
 class SleepAllocator:
@@ -46,7 +50,10 @@ class SleepAllocator:
             yield self._graphs
 
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
-        """Put all to sleep: save memory with one of these tags on the host, discard the rest."""
+        """Put all to sleep: save memory with one of these tags on the host, discard the rest.
+
+        Idle memory elsewhere is given back, too, as vLLM's allocator does.
+        """
         saved = (offload_tags,) if isinstance(offload_tags, str) else offload_tags or (_DEFAULT,)
         awake = self._names(is_asleep=False)
         kept = [name for name in awake if name.removeprefix(_PREFIX) in saved]
@@ -60,6 +67,8 @@ class SleepAllocator:
             if kept:
                 sleeping.wake(*kept)
             raise
+        gc.collect()
+        torch.cuda.empty_cache()
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
         """Put the memory with these tags to sleep; its contents are lost."""
@@ -103,17 +112,21 @@ _allocator = SleepAllocator()
 
 
 def register() -> None:
-    """Register the backend "gmlake", and this allocator if gmlake serves the process."""
-    backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
-    factory = backends.SleepModeBackendFactory
-    try:
+    """Register the backend "gmlake", and this allocator if gmlake serves the process.
+
+    vLLM before 0.26 has no backends to choose among, only the allocator.
+    """
+    with suppress(ModuleNotFoundError, ValueError):  # ValueError: plugins may be loaded again
+        backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
+        factory = backends.SleepModeBackendFactory
         factory.register_backend(_BACKEND, "gmlake.compat.vllm_backend", "GmlakeBackend")
-    except ValueError:  # plugins may be loaded several times
-        return
     cumem: Any = import_module("vllm.device_allocator.cumem")
     given = cumem.CuMemAllocator.get_instance
+    if hasattr(given, _MARK):
+        return
 
     def get_instance() -> Any:  # noqa: ANN401 (theirs or ours)
         return _allocator if is_enabled() else given()
 
+    setattr(get_instance, _MARK, True)
     cumem.CuMemAllocator.get_instance = staticmethod(get_instance)

@@ -114,6 +114,29 @@ TEST(a_device_is_an_h100_unless_told_otherwise)
     CHECK_EQ(status_with(none, check_default, NULL), 0);
 }
 
+static void
+check_map(const void *argument)
+{
+    static CUtensorMap out;
+    const cuuint64_t size = 64;
+    const cuuint32_t box = 64, stride = 1;
+    const CUresult *expected = argument;
+    CHECK_EQ(cuTensorMapEncodeTiled(
+                 &out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, (void *)(uintptr_t)0x7000, &size, NULL,
+                 &box, &stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+             *expected);
+}
+
+TEST(tensor_maps_begin_with_capability_9)
+{
+    const setting before[] = {{"GMLAKE_STANDIN_CAPABILITY", "8.9"}, {NULL, NULL}};
+    const setting since[] = {{"GMLAKE_STANDIN_CAPABILITY", "9.0"}, {NULL, NULL}};
+    const CUresult refused = CUDA_ERROR_NOT_SUPPORTED, made = CUDA_SUCCESS;
+    CHECK_EQ(status_with(before, check_map, &refused), 0);
+    CHECK_EQ(status_with(since, check_map, &made), 0);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void

@@ -218,6 +218,77 @@ CASE(a_captured_fill_happens_at_the_launch)
     close_scene(&of);
 }
 
+/* A map of four rows of 64 halves, of which one call changes something. */
+typedef struct tensor_map {
+    CUtensorMap out;
+    cuuint32_t rank;
+    uintptr_t tensor;
+    cuuint64_t sizes[6], strides[5];
+    cuuint32_t box[6], element_strides[6];
+    CUtensorMapInterleave interleave;
+} tensor_map;
+
+static tensor_map
+some_map(void)
+{
+    return (tensor_map){
+        .rank = 2,
+        .tensor = 0x7000,
+        .sizes = {64, 4, 1, 1, 1, 1},
+        .strides = {128, 512, 512, 512, 512},
+        .box = {64, 4, 1, 1, 1, 1},
+        .element_strides = {1, 1, 1, 1, 1, 1},
+    };
+}
+
+static CUresult
+encode(tensor_map *map)
+{
+    return cuTensorMapEncodeTiled(
+        &map->out, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, map->rank, (void *)map->tensor, map->sizes,
+        map->strides, map->box, map->element_strides, map->interleave, CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* The map is refused with these words changed, and taken once they are as they were. */
+#define CHECK_REFUSED(word, value)                                                                 \
+    do {                                                                                           \
+        tensor_map changed = some_map();                                                           \
+        changed.word = (value);                                                                    \
+        CHECK_EQ(encode(&changed), CUDA_ERROR_INVALID_VALUE);                                      \
+    } while (0)
+
+CASE(a_tensor_map_is_made_where_a_gpu_makes_one)
+{
+    tensor_map map = some_map();
+    OK(encode(&map));
+    CHECK_EQ(map.out.opaque[0], 0x7000);
+    map.rank = 5;
+    OK(encode(&map));
+    map.rank = 3;
+    map.interleave = CU_TENSOR_MAP_INTERLEAVE_16B;
+    OK(encode(&map));
+    map.strides[4] = 1; /* beyond the rank */
+    OK(encode(&map));
+}
+
+CASE(a_tensor_map_that_a_gpu_refuses_is_refused)
+{
+    CHECK_REFUSED(rank, 0);
+    CHECK_REFUSED(rank, 6);
+    CHECK_REFUSED(tensor, 0);
+    CHECK_REFUSED(tensor, 0x7008);
+    CHECK_REFUSED(sizes[0], 0);
+    CHECK_REFUSED(sizes[1], (UINT64_C(1) << 32) + 1);
+    CHECK_REFUSED(strides[0], 120);
+    CHECK_REFUSED(strides[0], UINT64_C(1) << 40);
+    CHECK_REFUSED(box[1], 0);
+    CHECK_REFUSED(box[0], 257);
+    CHECK_REFUSED(element_strides[0], 0);
+    CHECK_REFUSED(element_strides[1], 9);
+    CHECK_REFUSED(interleave, CU_TENSOR_MAP_INTERLEAVE_16B); /* wants three dimensions */
+}
+
 int
 main(void)
 {

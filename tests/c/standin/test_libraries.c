@@ -194,12 +194,75 @@ CASE(light_products_have_algorithms_and_ranges)
     OK(cublasLtMatrixLayoutDestroy(layout_d));
 }
 
+CASE(handles_of_light_products_are_made_and_given_back)
+{
+    cublasLtHandle_t handle = NULL, other = NULL;
+    OK(cublasLtCreate(&handle));
+    OK(cublasLtCreate(&other));
+    CHECK(handle != NULL && other != NULL && handle != other);
+    OK(cublasLtDestroy(handle));
+    OK(cublasLtDestroy(other));
+    CHECK(strcmp(cublasGetStatusString(CUBLAS_STATUS_SUCCESS), "success") == 0);
+    CHECK(strcmp(cublasGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED), "success") != 0);
+}
+
+/* Both ends lie at the end of a block, the second beyond it. */
+CASE(collectives_of_one_rank_copy_what_it_has)
+{
+    enum { COUNT = 100, BYTES = 4 * COUNT };
+    ncclUniqueId id;
+    ncclComm_t group = NULL, part = NULL, none = (ncclComm_t)(void *)&id;
+    ncclResult_t error = ncclInternalError;
+    int ranks = 0, rank = -1, device = -1;
+    unsigned char seen[BYTES];
+    char *from = device_memory(BYTES), *to = device_memory(BYTES);
+    OK(cudaSetDevice(1));
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRankConfig(&group, 1, id, 0, NULL));
+    OK(cudaSetDevice(0));
+    OK(ncclCommCount(group, &ranks));
+    OK(ncclCommUserRank(group, &rank));
+    OK(ncclCommCuDevice(group, &device));
+    OK(ncclCommGetAsyncError(group, &error));
+    CHECK_EQ(ranks, 1);
+    CHECK_EQ(rank, 0);
+    CHECK_EQ(device, 1);
+    CHECK_EQ(error, ncclSuccess);
+    OK(ncclCommSplit(group, 3, 0, &part, NULL));
+    OK(ncclCommSplit(group, NCCL_SPLIT_NOCOLOR, 0, &none, NULL));
+    CHECK(part != NULL && part != group && none == NULL);
+    for (int i = 1; i <= 5; i++) {
+        OK(cudaMemset(to, 0, BYTES));
+        OK(cudaMemset(from, i, BYTES));
+        OK(i == 1   ? ncclAllReduce(from, to, COUNT, ncclFloat, ncclSum, part, NULL)
+           : i == 2 ? ncclAllGather(from, to, COUNT, ncclInt32, part, NULL)
+           : i == 3 ? ncclReduceScatter(from, to, COUNT * 2, ncclBfloat16, ncclAvg, part, NULL)
+           : i == 4 ? ncclBroadcast(from, to, COUNT / 2, ncclInt64, 0, part, NULL)
+                    : ncclReduce(from, to, BYTES, ncclUint8, ncclMax, 0, part, NULL));
+        OK(cudaMemcpy(seen, to, BYTES, cudaMemcpyDefault));
+        CHECK(!is_backed() || holds_value(seen, i, BYTES));
+    }
+    OK(ncclBcast(to, COUNT, ncclFloat, 0, part, NULL));
+    CHECK_EQ(ncclBcast(to, COUNT, ncclFloat, 1, part, NULL), ncclInvalidArgument);
+    CHECK_EQ(ncclAllGather(from, to, 1, ncclNumTypes, part, NULL), ncclInvalidArgument);
+    CHECK_MISUSE(ncclAllReduce(from, to, COUNT + 1000000, ncclFloat, ncclSum, part, NULL),
+                 ncclUnhandledCudaError);
+    CHECK_MISUSE(ncclBcast(to, COUNT + 1000000, ncclFloat, 0, part, NULL), ncclUnhandledCudaError);
+    OK(ncclCommFinalize(part));
+    OK(ncclCommDestroy(part));
+    OK(ncclCommAbort(group));
+}
+
 CASE(what_is_missing_says_so)
 {
     ncclUniqueId id;
+    ncclComm_t group = (ncclComm_t)(void *)&id;
     cudnnConvolutionDescriptor_t convolution = NULL;
     struct cudaPitchedPtr cube = {0};
-    CHECK_EQ(ncclGetUniqueId(&id), ncclInvalidUsage);
+    OK(ncclGetUniqueId(&id));
+    CHECK_EQ(ncclCommInitRank(&group, 2, id, 0), ncclInvalidUsage);
+    CHECK(group == NULL);
+    CHECK_EQ(ncclSend(NULL, 1, ncclFloat, 0, NULL, NULL), ncclInvalidUsage);
     CHECK(strstr(ncclGetLastError(NULL), "gloo") != NULL);
     CHECK_EQ(cudnnCreateConvolutionDescriptor(&convolution), CUDNN_STATUS_NOT_SUPPORTED);
     CHECK_EQ(cudaMalloc3D(&cube, (struct cudaExtent){100, 4, 3}), cudaErrorNotSupported);

@@ -155,6 +155,36 @@ CASE(memory_of_the_program_can_be_page_locked)
     CHECK_EQ(cudaHostRegister(device_memory(512), 512, 0), cudaErrorInvalidValue);
 }
 
+/* What a device is given must be page-locked, and flags there are none. */
+static void
+check_no_device_pointer(void *address, unsigned flags)
+{
+    void *found = &found;
+    CHECK_EQ(cudaHostGetDevicePointer(&found, address, flags), cudaErrorInvalidValue);
+    CHECK(found == NULL);
+}
+
+CASE(a_device_sees_page_locked_memory_where_the_host_does)
+{
+    static char memory[4096];
+    void *found = NULL;
+    CUdeviceptr of_driver = 0;
+    char *pinned = pinned_memory(MIB);
+    OK(cudaHostGetDevicePointer(&found, pinned + 100, 0));
+    CHECK(found == pinned + 100);
+    OK(cuMemHostGetDevicePointer(&of_driver, pinned + MIB - 1, 0));
+    CHECK(of_driver == (CUdeviceptr)(uintptr_t)(pinned + MIB - 1));
+    check_no_device_pointer(pinned, 1);
+    check_no_device_pointer(memory, 0);
+    check_no_device_pointer(NULL, 0);
+    check_no_device_pointer(device_memory(512), 0);
+    OK(cudaHostRegister(memory, sizeof memory, cudaHostRegisterMapped));
+    OK(cudaHostGetDevicePointer(&found, memory, 0));
+    CHECK(found == memory);
+    OK(cudaHostUnregister(memory));
+    check_no_device_pointer(memory, 0);
+}
+
 static void
 check_kind(const void *pointer, enum cudaMemoryType type, int device, bool on_device, bool on_host)
 {

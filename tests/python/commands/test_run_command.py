@@ -311,6 +311,20 @@ def test_wrong_arguments(arguments: list[str], reason: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("shebang", "advice"), [("#!/usr/bin/env python3", "the script {}"), ("#!/bin/sh", "")]
+)
+def test_a_command_is_told_its_script(shebang: str, advice: str, tmp_path: Path) -> None:
+    command = tmp_path / "serve"
+    command.write_text(f"{shebang}\n", encoding="utf-8")
+    command.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    said = refused("serve", "x", env=os.environ | {"PATH": path}, cwd=tmp_path.parent)
+    assert "serve: no such file; name a script" in said
+    assert ("that command is" in said) is bool(advice)
+    assert advice.format(command) in said
+
+
+@pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
         ("GMLAKE_POLICY", "magic", "GMLAKE_POLICY: no policy is called 'magic'"),

@@ -297,3 +297,32 @@ def test_a_first_sleep_stands_beside_the_later_ones() -> None:
         ["torch_memory_saver, `retain_cpu_backup`", *figures, "**differ**"],
     ]
     assert text.endswith("Python 3.12.3; three rounds after the first, in one process.</sub>")
+
+
+def test_a_server_has_a_row_for_each_allocator_and_blanks_where_it_cannot_sleep() -> None:
+    from tabled import TABLES
+
+    def seen(gib: int) -> dict[str, int]:
+        return {"live_bytes": 3 << 30, "used_bytes": gib << 30}
+
+    whole = {"moments": {"booted": seen(4), "asleep": seen(1), "awake": seen(5)}}
+    ways = {"default": whole, "expandable": {"moments": {"booted": seen(6)}}, "gmlake": whole}
+    programs = {"vllm_sleeps": ways, "sglang_releases": ways}
+    versions = {"vllm_sleeps": "1.2", "sglang_releases": "3.4"}
+    text = TABLES["others", "servers"]({"run": RUN, "versions": versions, "programs": programs})
+    head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n")]
+    live = "live, GiB"
+    assert head == [
+        "server",
+        "allocator",
+        live,
+        "used of the device, GiB: booted",
+        "asleep",
+        "awake",
+    ]
+    assert rows[0] == ["vLLM 1.2", "PyTorch's default", "3.00", "4.00", "1.00", "5.00"]
+    assert rows[4] == ["SGLang 3.4", "expandable segments", "3.00", "6.00", "", ""]
+    assert [row[0] for row in rows[:6]] == ["vLLM 1.2"] * 3 + ["SGLang 3.4"] * 3
+    programs["vllm_sleeps"]["expandable"] = whole
+    alone = TABLES["others", "vllm"]({"run": RUN, "versions": versions, "programs": programs})
+    assert alone.split("\n")[4] == "| `gmlake run` | 4.00 | 1.00 | 5.00 |"

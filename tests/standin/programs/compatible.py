@@ -318,9 +318,11 @@ def vllm() -> Result:
         state = numbers(2000, 4).cuda()
     found["usage"] = allocator.get_current_usage() >= 16_008_000
     backend = GmlakeBackend()
+    torch.empty(64 << 20, dtype=torch.uint8, device="cuda")  # idle from now on
     before = torch.cuda.mem_get_info()[0]
     backend.suspend(1)
     found["freed"] = torch.cuda.mem_get_info()[0] - before >= 16_000_000
+    found["idle_goes"] = torch.cuda.mem_get_info()[0] - before >= 16_000_000 + (64 << 20)
     backend.resume(["weights"])
     found["weights"] = torch.equal(weights.cpu(), numbers(1_000_000))
     found["state"] = torch.equal(state.cpu(), numbers(2000, 4))
@@ -346,7 +348,18 @@ def vllm() -> Result:
     found["graph"] = torch.equal(target[:2000].cpu(), numbers(2000, 4))
     allocator.release_pools()
     allocator.close()
-    return found
+    return found | {"older": serves_older_vllm()}
+
+
+def serves_older_vllm() -> bool:
+    """Return whether vLLM without backends to choose among gets the allocator."""
+    from gmlake.compat.vllm import SleepAllocator, register
+
+    _, kind = put_vllm_in_place()
+    backends = "vllm.device_allocator.sleep_mode_backend"
+    sys.modules[backends] = None  # type: ignore[assignment]  # as where it is not installed
+    register()
+    return isinstance(kind.get_instance(), SleepAllocator)
 
 
 def main() -> int:
