@@ -26,6 +26,7 @@ TRUTHS = {
     "captures": ("refused", "kept", "later"),
     "lives": ("refused", "kept"),
     "forks": ("ended", "served"),
+    "begins": ("given", "ended"),
     "ended": ("well",),
     "killed": ("served", "gone"),
 }

@@ -231,6 +231,14 @@ def forks(other: Other) -> Result:
     return {"ended": status == 0, "served": is_served and other.tell("drop") > 0}
 
 
+def begins(other: Other) -> Result:
+    """Who begins needs room for what CUDA takes itself: a GiB, or what the others can give."""
+    other.tell("idle", 900)
+    another = Other()
+    given = other.tell("look")
+    return {"given": given >= 890, "ended": another.end() == 0}
+
+
 def killed(other: Other) -> Result:
     """One that is killed leaves nothing: its memory, its place."""
     other.tell("idle", 700)
@@ -277,7 +285,7 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, natives, pools, limits, captures, lives, forks,
+        serves, wakes, grows, natives, pools, limits, captures, lives, forks, begins,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(first)
