@@ -39,6 +39,7 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_graphs", "replays"): graphs.replays,
     ("gpu_handing", "turns"): handing.turns,
+    ("gpu_others", "computed"): others.computed,
     ("gpu_peers", "inference"): peers.inference,
     ("gpu_planned", "planned"): training.planned,
     ("gpu_sleeping", "ways"): peers.ways,
