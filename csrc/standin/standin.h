@@ -135,12 +135,12 @@ typedef struct standin_stream standin_stream;
 
 /* Also what a CUcontext points to: each device has one context, its primary one. */
 typedef struct standin_device {
-    int ordinal;
     gml_driver *driver;             /* `host`: memory, with bytes or as address space only */
     standin_stream *default_stream; /* for the handles 0, 1 and 2 */
+    uint64_t others_bytes;          /* held by other processes, during a call */
+    int ordinal;
+    unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
     bool is_active; /* the runtime API has used its primary context, and never lets go of it */
-    uint64_t others_bytes; /* held by other processes, during a call */
-    unsigned peers;        /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
 } standin_device;
 
 /* Opens the devices on first use and takes the lock. Never fails: no memory left ends the process.

@@ -123,7 +123,7 @@ give_all(int device)
 static uint64_t
 give(int device, uint64_t wanted_bytes)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
+    const struct timespec pause = {.tv_nsec = (long)PAUSE_US * 1000};
     uint64_t deadline_ns = gml_clock_ns() + GIVE_MS / 2 * MILLISECOND_NS;
     bool is_pending = false;
     uint64_t given_bytes = give_unused(device, wanted_bytes, &is_pending);

@@ -141,7 +141,7 @@ obey(int from, int to)
 static void
 add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight)
 {
-    int down[2], up[2];
+    int down[2] = {-1, -1}, up[2] = {-1, -1};
     char is_ready = 0;
     CHECK(pipe(down) == 0 && pipe(up) == 0);
     (void)fflush(NULL);
@@ -503,7 +503,7 @@ open_page(void)
 static pid_t
 start_owner(void (*live)(gml_share_page *page, int ready))
 {
-    int ready[2];
+    int ready[2] = {-1, -1};
     char letter = 0;
     CHECK(pipe(ready) == 0);
     (void)fflush(NULL);
@@ -612,7 +612,7 @@ TEST(who_is_at_work_on_another_question_is_waited_for)
 TEST(there_is_room_for_as_many_as_it_has_slots)
 {
     pid_t children[GML_SHARE_SLOTS];
-    int ready[2], hold[2];
+    int ready[2] = {-1, -1}, hold[2] = {-1, -1};
     char letter = 0;
     gml_share_page *page = NULL;
     char reason[REASON_BYTES] = "";
