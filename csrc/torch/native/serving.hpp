@@ -240,6 +240,13 @@ struct Request {
     }
 };
 
+/* Whether other processes may give memory of it. */
+bool
+is_shared(c10::DeviceIndex device)
+{
+    return __atomic_load_n(&core->device(device)->spare_bytes, __ATOMIC_RELAXED) > 0;
+}
+
 /* Other processes that share the device are asked first: they give what they do not use, and this
  * one keeps what it may need again. */
 gml_status
@@ -270,7 +277,7 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
         lake = open_to_all(core->open, device, reason, sizeof reason);
         status = lake ? request.ask(lake, &address) : GML_DRIVER_FAILED;
     }
-    if (status == GML_OUT_OF_MEMORY && core->device(device)->spare_bytes > 0) {
+    if (status == GML_OUT_OF_MEMORY && is_shared(device)) {
         status = ask_elsewhere(lake, request, &address);
     }
     if (status == GML_OUT_OF_MEMORY) {
