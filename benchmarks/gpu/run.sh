@@ -22,7 +22,7 @@ set -u
 cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic filling handing peers streams overhead costs tests"
+SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic filling handing handing_costs peers streams overhead costs tests"
 PAIRED="frontier forecast_ranks report transports"
 NAMED="forecast_largest others"
 
@@ -67,7 +67,7 @@ measure() {
     forecast_ranks | report) "$1" ;;
     others) "$PYTHON" -m gpu.others --libraries "${LIBRARIES:?names a folder}" --write ;;
     forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
-    planned | streams | features | howtos | sleeping | loop | elastic | filling | handing | peers | graphs | turns | transports)
+    planned | streams | features | howtos | sleeping | loop | elastic | filling | handing | handing_costs | peers | graphs | turns | transports)
         "$PYTHON" -m "gpu.$1" --write
         ;;
     esac

@@ -75,6 +75,25 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
     assert ways["shared"]["used_after_the_kill"] > 0.97
 
 
+def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
+    """Passing chunks on is left out: the stand-in imports no memory of other processes."""
+    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    words = ("-m", "gpu.handing_costs", "--handed", "64MiB", "--left", "16MiB", "--rounds", "1")
+    ended = finish(
+        start(
+            *(*words, "--ways", "released", "malloc", "--chunks", "2MiB", "--output", "costs.json"),
+            settings=settings_of(tmp_path, "1GiB"),
+            variables={"PYTHONPATH": paths},
+            folder=tmp_path,
+        )
+    )
+    output = tmp_path / "costs.json"
+    assert output.exists(), ended.output + ended.errors
+    released, malloc = json.loads(output.read_text(encoding="utf-8"))["ways"]
+    assert list(released["steps_ms"]) == ["unmap", "release", "create", "map", "set_access"]
+    assert list(malloc["steps_ms"]) == ["free", "malloc"]
+
+
 def test_a_page_that_cannot_be_made_is_told_and_the_program_goes_on(tmp_path: Path) -> None:
     program = tmp_path / "allocates.py"
     program.write_text(
