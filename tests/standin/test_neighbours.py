@@ -78,7 +78,7 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
 def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
     """Passing chunks on is left out: the stand-in imports no memory of other processes."""
     paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.handing_costs", "--handed", "64MiB", "--left", "16MiB", "--rounds", "1")
+    words = ("-m", "gpu.handing_costs", "--handed", "64MiB", "--left", "64MiB", "--rounds", "1")
     ended = finish(
         start(
             *(*words, "--ways", "released", "malloc", "--chunks", "2MiB", "--output", "costs.json"),
