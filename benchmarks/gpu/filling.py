@@ -1,11 +1,12 @@
 """A server whose cache takes what is left of the device, beside one with a static cache.
 
-    PYTHONPATH=benchmarks python -m gpu.filling [--memory 6GiB] [--write]
+    PYTHONPATH=benchmarks python -m gpu.filling [--memory 4GiB] [--write]
 
 A transformer serves requests of random length. Keys and values lie in pages of 16 tokens, and a
 captured graph takes one step of all running requests. A request first computes its prompt, whose
 temporary memory depends on its length; where a request has no page for its next token, the one that
-began last is preempted, and begins anew later. Both servers are processes of their own, in so much
+began last is preempted, and begins anew later. Now and then something else needs more memory than
+was left, for a moment. Both servers are processes of their own, in so much
 memory as a ballast leaves.
 
 filled   the cache is a gmlake.elastic(): its addresses come first, then the graph and the longest
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _PAGE_TOKENS = 16
 _REFILLED = 100  # steps from one fill() to the next
+_SCRATCHED = 150  # steps from one use of other memory to the next
 _WAYS = ("filled", "static")
 
 
@@ -56,6 +58,7 @@ class Sizes:
     """Of the model and the server.
 
     longest: tokens of a request, a multiple of a page's. leave_bytes: of the device, for libraries.
+    scratch_bytes: more than these, which something else needs for a moment.
     """
 
     layers: int
@@ -65,6 +68,7 @@ class Sizes:
     slots: int
     longest: int
     leave_bytes: int
+    scratch_bytes: int
 
     @property
     def page_shape(self) -> tuple[int, ...]:
@@ -74,10 +78,24 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        layers=8, heads=16, width=2048, words=32000, slots=64, longest=1024, leave_bytes=128 << 20
+        layers=8,
+        heads=16,
+        width=2048,
+        words=32000,
+        slots=64,
+        longest=512,
+        leave_bytes=128 << 20,
+        scratch_bytes=384 << 20,
     ),
     "tiny": Sizes(
-        layers=2, heads=4, width=256, words=1000, slots=8, longest=256, leave_bytes=8 << 20
+        layers=2,
+        heads=4,
+        width=256,
+        words=1000,
+        slots=8,
+        longest=256,
+        leave_bytes=8 << 20,
+        scratch_bytes=16 << 20,
     ),
 }
 
@@ -336,6 +354,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         nonlocal most_used, most_pages
         most_used = max(most_used, total - torch.cuda.mem_get_info()[0])
         most_pages = max(most_pages, sum(len(each.pages) for each in server.running))
+        if server.steps % _SCRATCHED == 0:
+            torch.empty(sizes.scratch_bytes, dtype=torch.uint8, device="cuda")
         if cache is not None and server.steps % _REFILLED == 0:
             server.may_use(cache.fill(server.give, leave=sizes.leave_bytes).shape[0])
 
@@ -390,8 +410,8 @@ def show(figures: dict[str, Any]) -> None:
 def main() -> int:
     """Measure, print, and keep it where asked; 1 where a server failed, or answers differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--memory", default="6GiB", help="of the device, for each server (6GiB)")
-    parser.add_argument("--part", type=float, default=0.3, help="of it, for the static cache (0.3)")
+    parser.add_argument("--memory", default="4GiB", help="of the device, for each server (4GiB)")
+    parser.add_argument("--part", type=float, default=0.2, help="of it, for the static cache (0.2)")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_filling.json")
