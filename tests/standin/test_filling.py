@@ -69,11 +69,11 @@ def test_what_fails_is_told(outcome: Outcome) -> None:
 
 def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.filling", "--size", "tiny", "--requests", "100", "--memory", "160MiB")
+    words = ("-m", "gpu.filling", "--size", "tiny", "--requests", "100", "--memory", "320MiB")
     ended = finish(
         start(
             *(*words, "--part", "0.2", "--output", "filling.json"),
-            settings=("--capacity", "160MiB"),
+            settings=("--capacity", "320MiB"),
             variables={"PYTHONPATH": paths},
             folder=tmp_path,
         )
