@@ -41,7 +41,7 @@ _MOST = 1 << 17
 
 # Tokens of the shortest sequence, and those from which on steps are small: there the first ends.
 _BOUNDS = {"dense": (12288, 26112), "moe": (6144, 12800), "fsdp2": (8192, 17408)}
-_RATIOS = (1.4, 1.04)
+_RATIOS = (1.5, 1.06)
 _TINY_LENGTHS = (64, 128)
 
 # So that an H100 and an H200 can be compared: an H100 has hardly more.
