@@ -150,3 +150,34 @@ def test_signals_are_passed_on_and_nothing_is_left(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM
     assert "ended by SIGTERM" in errors
     assert list(tmp_path.iterdir()) == [ready]
+
+
+LOOK = (
+    "free, total = ctypes.c_size_t(), ctypes.c_size_t()\n"
+    "cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))\n"
+    "print((total.value - free.value) >> 20, flush=True)\n"
+)
+HOLD = "cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(100 << 20))\n"
+
+
+def test_processes_that_name_a_file_share_the_devices(tmp_path: Path) -> None:
+    """Whatever each calls a device; and what a process held that was killed is free again."""
+    code = (
+        "import subprocess\n"
+        "def other(number, code):\n"
+        "    variables = os.environ | {'CUDA_VISIBLE_DEVICES': number}\n"
+        "    subprocess.run([sys.executable, '-c', code], env=variables)\n"
+        f"cuda.cudaSetDevice(1)\n{HOLD}"
+        f"for number in '01':\n    other(number, {LOAD + LOOK!r})\n"
+        f"other('1', {LOAD + HOLD + LOOK + 'os.kill(os.getpid(), 9)'!r})\n{LOOK}"
+    )
+    shared = str(tmp_path / "devices")
+    done = run(code, "--devices", "2", "--capacity", "1GiB", "--shared", shared)
+    assert done.stdout.split() == ["0", "100", "200", "100"], done.stderr
+    assert done.returncode == 0
+
+
+def test_a_file_that_cannot_be_shared_is_named() -> None:
+    done = run(HOLD, "--shared", "/nowhere/devices")
+    assert done.returncode == 2
+    assert "GMLAKE_STANDIN_SHARED=/nowhere/devices: it cannot be written" in done.stderr

@@ -20,7 +20,8 @@ enum { SLOTS = 64 };
 
 typedef uint64_t used_bytes[STANDIN_MOST_DEVICES];
 
-/* Guarded by the lock of the stand-in. */
+/* Guarded by the lock of the stand-in. Devices by their numbers, whatever CUDA_VISIBLE_DEVICES
+ * makes of them. */
 static struct {
     used_bytes *slots; /* NULL: not open */
     int file, slot;
@@ -69,11 +70,11 @@ open_file(void)
 }
 
 static uint64_t
-held_by_others(int ordinal)
+held_by_others(int number)
 {
     uint64_t sum_bytes = 0;
     for (int slot = 0; slot < SLOTS; slot++) {
-        uint64_t held_bytes = slot == shared.slot ? 0 : shared.slots[slot][ordinal];
+        uint64_t held_bytes = slot == shared.slot ? 0 : shared.slots[slot][number];
         if (held_bytes && lock_byte(slot, F_GETLK, F_WRLCK)) {
             sum_bytes += held_bytes;
         }
@@ -96,7 +97,7 @@ standin_begin_sharing(standin_device *devices, int count)
     }
     for (int i = 0; i < count; i++) {
         gml_model *model = &((gml_modelled *)(void *)devices[i].driver)->model;
-        uint64_t others_bytes = held_by_others(i);
+        uint64_t others_bytes = held_by_others(settings->numbers[i]);
         uint64_t left_bytes =
             settings->served_bytes > others_bytes ? settings->served_bytes - others_bytes : 0;
         devices[i].others_bytes = others_bytes;
@@ -112,7 +113,8 @@ standin_end_sharing(const standin_device *devices, int count)
     }
     for (int i = 0; i < count; i++) {
         const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
-        shared.slots[shared.slot][i] = modelled->model.used_bytes;
+        int number = standin_settings_get()->numbers[i];
+        shared.slots[shared.slot][number] = modelled->model.used_bytes;
     }
     (void)lock_byte(SLOTS, F_SETLK, F_UNLCK);
 }
