@@ -24,6 +24,7 @@ TRUTHS = {
     "pools": ("given",),
     "limits": ("refused", "not_asked", "too_much"),
     "captures": ("refused", "kept", "later"),
+    "graphs": ("given",),
     "lives": ("refused", "kept"),
     "forks": ("ended", "served"),
     "begins": ("given", "ended"),

@@ -213,6 +213,22 @@ def captures(other: Other) -> Result:
     }
 
 
+def graphs(other: Other) -> Result:
+    """A graph that is captured takes what others hold idle."""
+    graph = torch.cuda.CUDAGraph()
+    other.tell("idle", 800)
+    with torch.cuda.graph(graph):
+        mine = taken(600 * MIB).zero_()
+    given = other.tell("look")
+    graph.replay()
+    torch.cuda.synchronize()
+    del mine, graph
+    gc.collect()
+    torch.cuda.empty_cache()
+    other.tell("drop")
+    return {"given": given >= 376}
+
+
 def lives(other: Other) -> Result:
     """What is in use stays, and one who needs more is refused."""
     other.tell("hold", 700)
@@ -285,7 +301,7 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, natives, pools, limits, captures, lives, forks, begins,
+        serves, wakes, grows, natives, pools, limits, captures, graphs, lives, forks, begins,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(first)
