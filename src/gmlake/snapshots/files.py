@@ -47,7 +47,8 @@ _ADDRESS_LIMIT: Final = 1 << 53  # the viewer's numbers are doubles
 _LONGEST_TEXT: Final = 400
 _MOST_COUNTERS: Final = 1000
 _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
-_GROUPS: Final = ("states", "driver_calls")  # the counters that have names of their own
+_GROUPS: Final = ("states", "driver_calls", "driver_call_ns")
+"""The counters that have names of their own."""
 _OTHERS: Final = (Kind.TRIM, Kind.MARK, *writing.SEGMENT_KINDS)  # may be no event of the format
 _OTHER_COLUMNS: Final = ("id", "time_ns", "kind", "size_bytes", "address", "stream")
 _OTHER_ROW: Final = np.dtype([(name, "<u8") for name in ("where", *_OTHER_COLUMNS, "site")])
