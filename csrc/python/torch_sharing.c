@@ -36,34 +36,32 @@ torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
+/* Has other processes asked for memory, as `ask` does; whether they gave any. */
 static PyObject *
-torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
+ask_others(PyObject *args, const char *format, bool (*ask)(int device, uint64_t size_bytes))
 {
     int device;
     number_argument size = {"size", 0};
     bool is_given;
-    if (!PyArg_ParseTuple(args, "iO&:torch_ask_neighbours", &device, convert_number, &size)) {
+    if (!PyArg_ParseTuple(args, format, &device, convert_number, &size)) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    is_given = gml_torch_ask_neighbours(device, size.value);
+    is_given = ask(device, size.value);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(is_given);
 }
 
 static PyObject *
+torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return ask_others(args, "iO&:torch_ask_neighbours", gml_torch_ask_neighbours);
+}
+
+static PyObject *
 torch_make_room(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    int device;
-    number_argument size = {"size", 0};
-    bool is_given;
-    if (!PyArg_ParseTuple(args, "iO&:torch_make_room", &device, convert_number, &size)) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    is_given = gml_torch_make_room(device, size.value);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(is_given);
+    return ask_others(args, "iO&:torch_make_room", gml_torch_make_room);
 }
 
 static PyObject *

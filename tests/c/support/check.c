@@ -2,6 +2,8 @@
 #include "support/check.h"
 
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static atomic_int failed_checks;
 static check_test *first_test, **end_of_tests = &first_test;
@@ -41,6 +43,35 @@ check_run(const char *name, void (*test)(void))
     } else {
         passed_tests++;
     }
+}
+
+static struct {
+    const char *name;
+    void (*test)(void);
+} alone;
+
+/* Runs that test in a child, whose exit status tells how it went. */
+static void
+run_in_child(void)
+{
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures();
+        check_run(alone.name, alone.test);
+        _exit(check_failures() != before);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_EQ(status, 0);
+}
+
+void
+check_run_alone(const char *name, void (*test)(void))
+{
+    alone.name = name;
+    alone.test = test;
+    check_run(name, run_in_child);
 }
 
 int

@@ -68,6 +68,10 @@ int check_all(void);
 /* Runs one test and prints its name if a check in it failed. */
 void check_run(const char *name, void (*test)(void));
 
+/* The same in a process of its own, which begins as this one is now: for what lives as long as its
+ * process does. */
+void check_run_alone(const char *name, void (*test)(void));
+
 /* How many checks have failed so far. */
 int check_failures(void);
 

@@ -648,36 +648,13 @@ TEST(there_is_room_for_as_many_as_it_has_slots)
     CHECK(access(path, F_OK) != 0);
 }
 
-static struct {
-    const char *name;
-    void (*test)(void);
-} current;
-
-/* Lakes live as long as their process. */
-static void
-run_in_child(void)
-{
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        int before = check_failures();
-        check_run(current.name, current.test);
-        _exit(check_failures() != before);
-    }
-    int status = -1;
-    CHECK(waitpid(pid, &status, 0) == pid);
-    CHECK_EQ(status, 0);
-}
-
 int
 main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
     (void)snprintf(path, sizeof path, "%s/device", folder);
     for (const check_test *test = check_tests(); test; test = test->next) {
-        current.name = test->name;
-        current.test = test->run;
-        check_run(test->name, run_in_child);
+        check_run_alone(test->name, test->run); /* lakes live as long as their process */
     }
     CHECK(rmdir(folder) == 0);
     return report();

@@ -24,37 +24,6 @@ enum { REASON_BYTES = 320 };
 
 static void *const SIDE = (void *)(uintptr_t)7; /* NOLINT(performance-no-int-to-ptr): a stream */
 
-/* ---- processes ------------------------------------------------------------------------------- */
-
-static struct {
-    const char *name;
-    void (*test)(void);
-} current;
-
-/* Runs the current test in a child, whose exit status tells how it went. */
-static void
-run_in_child(void)
-{
-    (void)fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        int before = check_failures();
-        check_run(current.name, current.test);
-        _exit(check_failures() != before);
-    }
-    int status = -1;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK_EQ(status, 0);
-}
-
-static void
-run_alone(const char *name, void (*test)(void))
-{
-    current.name = name;
-    current.test = test;
-    check_run(name, run_in_child);
-}
-
 /* ---- helpers --------------------------------------------------------------------------------- */
 
 static void
@@ -722,13 +691,14 @@ TEST(what_pytorch_holds_is_not_told_as_others)
 TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
 {
     configure_host();
+    const int entry = 0;
     void *kept = allocate(20 * MIB, 0);
     gml_registry_limit(0, 0.5);
-    CHECK_OK(gml_torch_enter_region((gml_region){.number = 4}, false, &current));
+    CHECK_OK(gml_torch_enter_region((gml_region){.number = 4}, false, &entry));
     CHECK(torch_allocate(20 * MIB, 0, NULL) == NULL); /* its device's lake holds 20 of 32 */
     void *within = allocate(8 * MIB, 0);
     gml_lake *region = gml_torch_lake(GML_TORCH_DEVICES);
-    CHECK(gml_torch_leave_region(&current));
+    CHECK(gml_torch_leave_region(&entry));
     check_says(refusal(20 * MIB, GML_OUT_OF_MEMORY, 0), "Regions hold 8.00 MiB.");
     CHECK_OK(gml_lake_begin_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
     gml_sleep_report report;
@@ -799,7 +769,7 @@ int
 main(void)
 {
     for (const check_test *test = check_tests(); test; test = test->next) {
-        run_alone(test->name, test->run);
+        check_run_alone(test->name, test->run);
     }
     return report();
 }
