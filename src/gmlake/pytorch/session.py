@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ContextDecorator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gmlake import _core
@@ -161,8 +162,9 @@ class Session(ContextDecorator):
 
     def share_as(self, given: Given) -> None:
         """Take over how devices are to be shared, which may change at any time."""
-        before, self.settings = self.settings, with_changes(self.settings, given)
-        if self.settings != before and self.mode == "native":
+        before, share = self.settings.share, with_changes(self.settings, given).share
+        self.settings = replace(self.settings, share=share)
+        if share != before and self.mode == "native":
             self._share()
 
     def may_stay(self, given: Given) -> bool:
@@ -309,7 +311,8 @@ def enable(  # noqa: PLR0913 (each is a setting of its own)
 ) -> Session:
     """Begin a session that lasts until disable() or the end of the process; see enabled().
 
-    If it is open already, it is returned unchanged. Other settings replace it if no device was used
+    If it is open already, it is returned unchanged but for `share`, which may change at any time.
+    Other settings replace it if no device was used
     yet; after that they raise ValueError and change nothing.
     """
     check_mode(mode)
