@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,14 @@ from rich.table import Table
 
 import machine
 from gpu.settings import ALLOCATORS
+from others.measure import FIRST_RANK, cell_of, found_in
 
 OTHERS = machine.ROOT / "benchmarks" / "others"
-PACKAGES = {"deepspeed_zero3": "deepspeed", "megatron_gpt": "megatron-core"}
+PROGRAMS = ("deepspeed_zero3", "megatron_gpt")
 _WAYS = ("default", "expandable", "gmlake")
 _LONGEST_SECONDS = 240
-_ALONE = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
+_ALONE = FIRST_RANK | {
     "WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "29517",
     "OTHERS_COMPUTE": "1",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "HF_HUB_OFFLINE": "1",
@@ -53,17 +49,15 @@ def ask(program: str, way: str, libraries: Path) -> dict[str, Any]:
     )
 
 
-def versions(libraries: Path) -> dict[str, str]:
-    """Return the version of each program."""
-    found = {each.name: each.version for each in distributions(path=[str(libraries)])}
-    return {program: found.get(package, "none") for program, package in PACKAGES.items()}
-
-
 def keep(found: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace) -> None:
     """Write what there is so far."""
     every = (told for ways in found.values() for told in ways.values())
     gpu = ", ".join(sorted({told["device"] for told in every if "failed" not in told})) or "none"
-    figures = {"versions": versions(options.libraries), "programs": found}
+    places = found_in([options.libraries], list(PROGRAMS))
+    figures = {
+        "versions": {name: version for name, (_, version) in places.items()},
+        "programs": found,
+    }
     machine.write("gpu_others", figures, path=options.output, gpu=gpu)
 
 
@@ -75,7 +69,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     options = parser.parse_args()
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for program in PACKAGES:
+    for program in PROGRAMS:
         ways = found[program] = {}
         for way in _WAYS:
             ways[way] = ask(program, way, options.libraries)
@@ -83,13 +77,7 @@ def main() -> int:
                 keep(found, options)
     table = Table("program", *_WAYS, title="reserved GiB, and how much of it was live")
     for program, ways in found.items():
-        cells = [
-            told.get("failed")
-            or f"{told['reserved_bytes'] / 2**30:.2f}, "
-            f"{told['live_bytes'] / told['reserved_bytes']:.3f}"
-            for told in ways.values()
-        ]
-        table.add_row(program, *cells)
+        table.add_row(program, *map(cell_of, ways.values()))
     Console(width=140).print(table)
     every = [told for ways in found.values() for told in ways.values()]
     is_good = not any("failed" in told for told in every)

@@ -41,7 +41,7 @@ ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "gmlake":
 _CAPACITY = "80GiB"
 _LONGEST_SECONDS = 600
 _RANKS = {"deepspeed_zero3": 1, "megatron_gpt": 1, "torchtitan": 8}
-_FIRST_RANK = {
+FIRST_RANK = {
     "RANK": "0",
     "LOCAL_RANK": "0",
     "MASTER_ADDR": "127.0.0.1",
@@ -94,7 +94,7 @@ def ask(program: str, allocator: str, libraries: Path) -> dict[str, Any]:
             "HF_HUB_OFFLINE": "1",
         }
         if ranks := _RANKS.get(program):
-            variables |= _FIRST_RANK | {"WORLD_SIZE": str(ranks), "NGPU": str(ranks)}
+            variables |= FIRST_RANK | {"WORLD_SIZE": str(ranks), "NGPU": str(ranks)}
         told = machine.told_by(
             [*command, str(HERE / "peaks.py"), *words],
             env=os.environ | variables,
@@ -116,6 +116,15 @@ def found_in(folders: list[Path], chosen: list[str]) -> dict[str, tuple[Path, st
     return found
 
 
+def cell_of(told: dict[str, Any]) -> str:
+    """Return what a run reserved, in GiB, and how much of it was live; or why it failed."""
+    return (
+        told.get("failed")
+        or f"{told['reserved_bytes'] / 2**30:.2f}, "
+        f"{told['live_bytes'] / told['reserved_bytes']:.3f}"
+    )
+
+
 def main() -> int:
     """Run, print, and keep it with --write; 1 where a run failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -133,13 +142,7 @@ def main() -> int:
     table = Table("program", *ALLOCATORS, title="reserved GiB, and how much of it was live")
     for program in chosen:
         found[program] = {way: ask(program, way, places[program][0]) for way in ALLOCATORS}
-        cells = [
-            told.get("failed")
-            or f"{told['reserved_bytes'] / 2**30:.2f}, "
-            f"{told['live_bytes'] / told['reserved_bytes']:.3f}"
-            for told in found[program].values()
-        ]
-        table.add_row(program, *cells)
+        table.add_row(program, *map(cell_of, found[program].values()))
     Console().print(table)
     if options.write:
         versions = {program: version for program, (_, version) in places.items()}

@@ -25,16 +25,19 @@ _WAYS = {
 }
 
 
+def _held(told: dict[str, Any]) -> str:
+    """Return what was reserved, in GiB, and how much of it was live at most."""
+    share = told["live_bytes"] / told["reserved_bytes"]
+    return f"{number(told['reserved_bytes'], 2, GIB)}, {share:.3f}"
+
+
 def others(result: dict[str, Any]) -> str:
     """Return a row for each program but servers: reserved memory, and how much was live at most."""
     rows = []
     for program, (name, what) in _PROGRAMS.items():
         ways = result["programs"][program]
         cells = [
-            f"failed: {told['failed']}"
-            if "failed" in told
-            else f"{number(told['reserved_bytes'], 2, GIB)}, "
-            f"{told['live_bytes'] / told['reserved_bytes']:.3f}"
+            f"failed: {told['failed']}" if "failed" in told else _held(told)
             for told in (ways[way] for way in _ORDER)
         ]
         live = [told["live_bytes"] for told in ways.values() if "failed" not in told]
@@ -74,11 +77,7 @@ def computed(result: dict[str, Any]) -> str:
             [
                 f"{_PROGRAMS[program][0]} {result['versions'][program]}",
                 marked(number(max(told["live_bytes"] for told in every), 2, GIB), 1),
-                *(
-                    f"{number(told['reserved_bytes'], 2, GIB)}, "
-                    f"{told['live_bytes'] / told['reserved_bytes']:.3f}"
-                    for told in every
-                ),
+                *map(_held, every),
                 f"the first {_alike(losses)} of {len(losses[0])}",
                 " / ".join(f"{each:.4f}" for each in last),
             ]
