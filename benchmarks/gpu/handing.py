@@ -122,7 +122,8 @@ class Turns:
         if not self.is_shared:
             return {}
         stats = gmlake.enable().stats()
-        return {name: stats[name] for name in ("driver_calls", "driver_call_ns")}
+        calls = {name: stats[name] for name in ("driver_calls", "driver_call_ns")}
+        return {"files_bytes": gmlake.sharing().handed_bytes, **calls}
 
     def _taken_bytes(self) -> int:
         import gmlake

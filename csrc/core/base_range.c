@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "core/freeset.h"
 #include "core/mapping.h"
+#include "driver/handed.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -445,6 +446,20 @@ order_at(const gml_base_range *range, uint64_t slot, uint64_t granules, unsigned
     return order;
 }
 
+/* That of the largest chunk which another process handed over, if it is at most `most_order`; else
+ * `most_order`. */
+static unsigned
+offered_order(const gml_base_range *range, unsigned most_order)
+{
+    uint64_t granule_bytes = range->granule_bytes;
+    uint64_t offered_bytes = gml_driver_offered(range->driver, granule_bytes << most_order);
+    unsigned order = most_order;
+    while (offered_bytes && order && granule_bytes << order > offered_bytes) {
+        order--;
+    }
+    return granule_bytes << order == offered_bytes ? order : most_order;
+}
+
 /* Creates chunks from `slot` on until they cover `granules`, or slightly more if a leftover handle
  * is reused. *made: the granules that have a chunk, also after a failure. */
 static gml_status
@@ -456,6 +471,7 @@ create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules, unsigned 
         uint64_t at = slot + *made;
         if (!range->handles[at]) {
             unsigned order = order_at(range, at, granules - *made, most_order);
+            order = offered_order(range, order);
             uint64_t chunk_bytes = range->granule_bytes << order;
             gml_status status = gml_driver_create(range->driver, chunk_bytes, &range->handles[at]);
             if (status != GML_OK) {
@@ -550,9 +566,11 @@ check_room(gml_base_range *range, uint64_t size_bytes)
     uint64_t there_bytes =
         range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
     uint64_t new_bytes = size_bytes > there_bytes ? size_bytes - there_bytes : 0;
-    uint64_t spare_bytes = new_bytes ? gml_device_spare(range->driver->device) : 0;
     gml_status status = check_limit(range, new_bytes);
-    if (status == GML_OK && (size_bytes >= ASK_FIRST_BYTES || spare_bytes)) {
+    uint64_t handed_bytes = gml_handed_bytes(gml_handed_to(range->driver->device));
+    new_bytes -= handed_bytes < new_bytes ? handed_bytes : new_bytes;
+    uint64_t spare_bytes = new_bytes ? gml_device_spare(range->driver->device) : 0;
+    if (status == GML_OK && new_bytes && (size_bytes >= ASK_FIRST_BYTES || spare_bytes)) {
         status = gml_driver_memory_info(range->driver, &free_bytes, &total_bytes);
     }
     if (status == GML_OK && new_bytes + spare_bytes > free_bytes) {

@@ -81,14 +81,27 @@ destroy(gml_driver *self)
 /* ---- virtual memory: no context needed, legal during a capture ------------------------------- */
 
 static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
+create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
 {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_handle handle;
     gml_status status = gml_cuda_check(
         cuda, "cuMemCreate", cuda->api.cuMemCreate(&handle, size_bytes, &cuda->allocation, 0));
     if (status == GML_OK) {
         *out = handle;
+    }
+    return status;
+}
+
+static gml_status
+create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    if (gml_cuda_take_handed(cuda, size_bytes, out)) {
+        return GML_OK;
+    }
+    gml_status status = create_new(cuda, size_bytes, out);
+    if (status == GML_OUT_OF_MEMORY && gml_cuda_drop_handed(cuda)) {
+        status = create_new(cuda, size_bytes, out);
     }
     return status;
 }
@@ -197,6 +210,9 @@ cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     gml_status status = gml_cuda_enter(cuda);
     if (status == GML_OK) {
         status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
+        if (status == GML_OUT_OF_MEMORY && gml_cuda_drop_handed(cuda)) {
+            status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
+        }
         (void)gml_cuda_leave(cuda, status);
     }
     if (status == GML_OK) {

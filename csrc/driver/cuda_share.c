@@ -1,5 +1,6 @@
 /* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
 #include "driver/cuda_internal.h"
+#include "driver/handed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -140,15 +141,20 @@ gml_cuda_forget_files(gml_cuda_driver *cuda)
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
+static gml_status
+import_file(gml_cuda_driver *cuda, int file, gml_cu_handle *out)
+{
+    return gml_cuda_check(
+        cuda, "cuMemImportFromShareableHandle",
+        cuda->api.cuMemImportFromShareableHandle(out, (void *)(intptr_t)file, GML_CU_HANDLE_FILE));
+}
+
 /* A mapping keeps memory alive by itself, so the handle is released at once. */
 static gml_status
 map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address address)
 {
     gml_cu_handle handle = 0;
-    gml_status status =
-        gml_cuda_check(cuda, "cuMemImportFromShareableHandle",
-                       cuda->api.cuMemImportFromShareableHandle(
-                           &handle, (void *)(intptr_t)piece->file, GML_CU_HANDLE_FILE));
+    gml_status status = import_file(cuda, piece->file, &handle);
     if (status == GML_OK) {
         status = gml_cuda_check(cuda, "cuMemMap",
                                 cuda->api.cuMemMap(address, piece->size_bytes, 0, handle, 0));
@@ -201,4 +207,33 @@ gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
         (void)ops->unreserve(self, address, size_bytes); /* costs addresses alone */
     }
     return status;
+}
+
+/* ---- what other processes handed over -------------------------------------------------------- */
+
+bool
+gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
+{
+    gml_handed *handed = gml_handed_to(cuda->base.device);
+    if (!gml_handed_bytes(handed) || cuda->allocation.handle_types != GML_CU_HANDLE_FILE) {
+        return false;
+    }
+    int file = gml_handed_take(handed, size_bytes);
+    if (file < 0) {
+        return false;
+    }
+    gml_cu_handle handle = 0;
+    gml_driver_begin_undo(&cuda->base); /* what cannot be imported is created */
+    gml_status status = import_file(cuda, file, &handle);
+    gml_driver_end_undo(&cuda->base);
+    (void)close(file);
+    *out = status == GML_OK ? handle : *out;
+    return status == GML_OK;
+}
+
+bool
+gml_cuda_drop_handed(gml_cuda_driver *cuda)
+{
+    gml_handed *handed = gml_handed_to(cuda->base.device);
+    return gml_handed_bytes(handed) && gml_handed_drop(handed) > 0;
 }

@@ -3,11 +3,13 @@
 
 #include "base/clock.h"
 #include "base/size.h"
+#include "driver/handed.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const call_names[GML_CALL_COUNT] = {
 #define GML_DRIVER_CALL_TEXT(upper, lower) #lower,
@@ -109,6 +111,13 @@ gml_driver_left(const gml_driver *driver)
 }
 
 uint64_t
+gml_driver_offered(const gml_driver *driver, uint64_t most_bytes)
+{
+    gml_handed *handed = gml_handed_to(driver->device);
+    return gml_handed_bytes(handed) ? gml_handed_largest(handed, most_bytes) : 0;
+}
+
+uint64_t
 gml_driver_size(const gml_driver *driver, gml_handle handle)
 {
     return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
@@ -123,6 +132,7 @@ keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
     if (status != GML_OK) {
         return status;
     }
+    free_bytes += gml_handed_bytes(gml_handed_to(driver->device));
     return free_bytes >= size_bytes && free_bytes - size_bytes >= driver->margin_bytes
                ? GML_OK
                : gml_driver_fail(
@@ -264,6 +274,21 @@ gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
     return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
 }
 
+/* A chunk that is about to be released, as a file: another process gets it. */
+static gml_shared_piece
+export_outgoing(gml_driver *driver, gml_handle handle)
+{
+    gml_shared_piece piece = {-1, gml_driver_size(driver, handle)};
+    if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES) {
+        gml_driver_begin_undo(driver); /* what cannot be exported is released alone */
+        if (gml_driver_export_file(driver, handle, false, &piece.file) != GML_OK) {
+            piece.file = -1;
+        }
+        gml_driver_end_undo(driver);
+    }
+    return piece;
+}
+
 gml_status
 gml_driver_release(gml_driver *driver, gml_handle handle)
 {
@@ -272,9 +297,15 @@ gml_driver_release(gml_driver *driver, gml_handle handle)
         return status;
     }
     uint64_t start_ns = clock_of(driver);
+    gml_shared_piece piece = export_outgoing(driver, handle);
     status = driver->ops->release(driver, handle);
     if (status == GML_OK) {
         let_go(driver, handle);
+    }
+    if (piece.file >= 0 && status == GML_OK) {
+        gml_handed_add(driver->outgoing, piece);
+    } else if (piece.file >= 0) {
+        (void)close(piece.file);
     }
     return account(driver, GML_CALL_RELEASE, 0, start_ns, status);
 }

@@ -161,7 +161,8 @@ struct gml_driver {
     uint64_t given_count;             /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;          /* held_bytes when info.free_bytes was asked last */
     uint64_t margin_bytes;            /* create and malloc leave this much of the device free */
-    gml_device *device;               /* state shared with other lakes */
+    struct gml_handed *outgoing; /* where release() puts large chunks, as files; NULL: nowhere */
+    gml_device *device;          /* state shared with other lakes */
     gml_device own; /* without shared state `device` points here, or to a wrapped driver's */
     bool can_sleep; /* the calls for a chunk come again, see remap.h */
     bool
@@ -255,6 +256,10 @@ gml_driver_time_ns(const gml_driver *driver)
     }
     return sum_ns;
 }
+
+/* The size of the largest chunk of at most so many bytes that create() need not take from the
+ * device, since another process handed it over; 0: there is none. */
+uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes);
 
 /* See spare_bytes(). */
 static inline uint64_t

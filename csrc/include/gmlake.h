@@ -164,6 +164,7 @@ typedef struct gml_device {
     uint64_t spare_bytes; /* that lakes leave free while memory can be had elsewhere: of processes
                              that share the device; 0: none does */
     uint64_t spending;    /* requests that have looked everywhere, and may take that, too */
+    struct gml_handed *handed; /* memory that other processes handed over; NULL: none can */
     const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
 } gml_device;
 

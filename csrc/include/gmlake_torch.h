@@ -124,8 +124,9 @@ GML_API void gml_torch_unshare(void);
 
 /* Asks the others for what the device lacks for a request of that size; whether they gave any,
  * which somebody else may have taken meanwhile. False at once where the device is not shared, or
- * where a limit of this process refuses the request. pre: no lake's lock is held. */
-GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes);
+ * where a limit of this process refuses the request. is_for_lake: a lake will take it, so that it
+ * need not be free on the device. pre: no lake's lock is held. */
+GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake);
 
 /* Has the others give `wanted_bytes`, for what no lake asks for: the context and the kernels of a
  * process that begins. Whether they gave any; also before a lake is open. */
@@ -135,6 +136,7 @@ typedef struct gml_torch_shared {
     bool is_shared;
     size_t neighbours;                 /* other processes that share it now */
     uint64_t given_bytes, taken_bytes; /* by this process to others and from them, so far */
+    uint64_t handed_bytes;             /* of taken_bytes: as files, without the driver */
     char why[320];                     /* it could not be shared; "" */
 } gml_torch_shared;
 

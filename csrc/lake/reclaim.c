@@ -1,5 +1,6 @@
 /* Reclaiming idle memory, for the driver or for another policy. */
 #include "base/status.h"
+#include "driver/handed.h"
 #include "lake/backup.h"
 
 /* Waits for the streams that still use freed blocks, if any do. */
@@ -50,20 +51,24 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
 
 /* A part of it where the policy can say which, else all of it. */
 static gml_status
-give_locked(gml_lake *lake, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *released_bytes,
+            bool *is_pending)
 {
     gml_policy *policy = lake->policy;
     if (!policy->ops->give) {
         return gml_lake_trim_locked(lake, released_bytes);
     }
     gml_uses_poll(&lake->uses);
+    lake->driver->outgoing = to;
     gml_status status = policy->ops->give(policy, wanted_bytes, released_bytes, is_pending);
+    lake->driver->outgoing = NULL;
     gml_lake_note_reserved(lake);
     return status;
 }
 
 gml_status
-gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *released_bytes,
+              bool *is_pending)
 {
     gml_status status = GML_OK;
     *released_bytes = 0;
@@ -71,7 +76,7 @@ gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, uint64_t *released_bytes, b
     gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     if (!gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake)) {
-        status = give_locked(lake, wanted_bytes, released_bytes, is_pending);
+        status = give_locked(lake, wanted_bytes, to, released_bytes, is_pending);
     }
     if (*released_bytes) {
         gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, *released_bytes, 0);

@@ -52,10 +52,16 @@ ask_others(PyObject *args, const char *format, bool (*ask)(int device, uint64_t 
     return PyBool_FromLong(is_given);
 }
 
+static bool
+ask_for_lake(int device, uint64_t size_bytes)
+{
+    return gml_torch_ask_neighbours(device, size_bytes, true);
+}
+
 static PyObject *
 torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    return ask_others(args, "iO&:torch_ask_neighbours", gml_torch_ask_neighbours);
+    return ask_others(args, "iO&:torch_ask_neighbours", ask_for_lake);
 }
 
 static PyObject *
@@ -75,10 +81,12 @@ torch_sharing(PyObject *Py_UNUSED(module), PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     gml_torch_sharing(device, &shared);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue(
-        "{s:O,s:n,s:K,s:K,s:s}", "is_shared", shared.is_shared ? Py_True : Py_False, "neighbours",
-        (Py_ssize_t)shared.neighbours, "given_bytes", (unsigned long long)shared.given_bytes,
-        "taken_bytes", (unsigned long long)shared.taken_bytes, "why", shared.why);
+    return Py_BuildValue("{s:O,s:n,s:K,s:K,s:K,s:s}", "is_shared",
+                         shared.is_shared ? Py_True : Py_False, "neighbours",
+                         (Py_ssize_t)shared.neighbours, "given_bytes",
+                         (unsigned long long)shared.given_bytes, "taken_bytes",
+                         (unsigned long long)shared.taken_bytes, "handed_bytes",
+                         (unsigned long long)shared.handed_bytes, "why", shared.why);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -91,8 +99,8 @@ PyDoc_STRVAR(unshare_doc, "torch_unshare()\n--\n\n"
                           "Share no device any more.");
 PyDoc_STRVAR(ask_neighbours_doc,
              "torch_ask_neighbours(device, size, /)\n--\n\n"
-             "Ask the processes that share a device for what it lacks for `size` bytes, and\n"
-             "return whether they gave any.");
+             "Ask the processes that share a device for what it lacks for `size` bytes of a\n"
+             "lake, and return whether they gave any.");
 PyDoc_STRVAR(make_room_doc,
              "torch_make_room(device, size, /)\n--\n\n"
              "Have the processes that share a device give `size` bytes, and return whether they\n"

@@ -42,7 +42,7 @@ static gml_status
 allocate(gml_lake *lake, int device, uint64_t size_bytes, gml_stream stream, gml_address *out)
 {
     gml_status status = gml_lake_try(lake, size_bytes, stream, out);
-    while (status == GML_OUT_OF_MEMORY && gml_torch_ask_neighbours(device, size_bytes)) {
+    while (status == GML_OUT_OF_MEMORY && gml_torch_ask_neighbours(device, size_bytes, true)) {
         status = gml_lake_try(lake, size_bytes, stream, out);
     }
     return status == GML_OUT_OF_MEMORY ? gml_lake_allocate(lake, size_bytes, stream, out) : status;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/reason.h"
 #include "lake/lake.h"
+#include "torch/parcel.h"
 #include "torch/registry.h"
 #include "torch/share_page.h"
 
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MILLISECOND_NS UINT64_C(1000000)
 
@@ -41,7 +43,10 @@ typedef struct shared_device {
     gml_share_terms terms;
     gml_share_page *page;           /* NULL: not shared yet, or no more */
     pthread_t giver;                /* runs while there is a page */
-    uint64_t taken_bytes;           /* that others gave */
+    int socket;                     /* while there is a page: where files come; -1: none can */
+    gml_handed incoming, outgoing;  /* files for this process, and of the giver for another one */
+    uint64_t taken_bytes;           /* that others gave, */
+    uint64_t handed_bytes;          /* and of it what came as files */
     uint64_t asked_bytes, asked_ns; /* the last question, and when it was answered */
     _Atomic uint64_t given_bytes;
     char why[GML_REASON_BYTES]; /* it could not be shared; "" */
@@ -55,6 +60,8 @@ init_locks(void)
 {
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         (void)pthread_mutex_init(&devices[device].lock, NULL);
+        (void)pthread_mutex_init(&devices[device].incoming.lock, NULL);
+        (void)pthread_mutex_init(&devices[device].outgoing.lock, NULL);
     }
 }
 
@@ -80,16 +87,16 @@ next_lake(int device, int number)
 static uint64_t
 idle_bytes(int device)
 {
-    uint64_t sum_bytes = 0;
+    uint64_t sum_bytes = gml_handed_bytes(&devices[device].incoming);
     for (int number = next_lake(device, -1); number >= 0; number = next_lake(device, number)) {
         sum_bytes += gml_lake_idle_bytes(gml_torch_lake(number));
     }
     return sum_bytes;
 }
 
-/* What no work uses; *is_pending: more will follow. */
+/* What no work uses, into `to` if that is not NULL; *is_pending: more will follow. */
 static uint64_t
-give_unused(int device, uint64_t wanted_bytes, bool *is_pending)
+give_unused(int device, uint64_t wanted_bytes, gml_handed *to, bool *is_pending)
 {
     uint64_t given_bytes = 0;
     *is_pending = false;
@@ -98,7 +105,7 @@ give_unused(int device, uint64_t wanted_bytes, bool *is_pending)
         uint64_t released_bytes = 0;
         bool is_later = false;
         /* What fails here is kept, and others are asked. */
-        (void)gml_lake_give(gml_torch_lake(number), wanted_bytes - given_bytes, &released_bytes,
+        (void)gml_lake_give(gml_torch_lake(number), wanted_bytes - given_bytes, to, &released_bytes,
                             &is_later);
         given_bytes += released_bytes;
         *is_pending |= is_later;
@@ -119,17 +126,45 @@ give_all(int device)
     return given_bytes;
 }
 
+/* What the device lacks of the memory that is left to CUDA. */
+static uint64_t
+lacking_bytes(int device)
+{
+    gml_situation now = {0};
+    int number = next_lake(device, -1);
+    if (number >= 0) {
+        gml_lake_look(gml_torch_lake(number), &now);
+    }
+    return now.total_bytes && now.free_bytes < SPARE_BYTES ? SPARE_BYTES - now.free_bytes : 0;
+}
+
+/* What was handed over to this process and not used goes on first. */
+static uint64_t
+pass_on(shared_device *self, uint64_t wanted_bytes, gml_handed *to)
+{
+    return to ? gml_handed_move(&self->incoming, to, wanted_bytes)
+              : gml_handed_drop(&self->incoming);
+}
+
 /* First without waiting; then as work ends; and last what cannot be told to be unused. */
 static uint64_t
-give(int device, uint64_t wanted_bytes)
+give(shared_device *self, uint64_t wanted_bytes, gml_handed *to)
 {
     const struct timespec pause = {.tv_nsec = (long)PAUSE_US * 1000};
     uint64_t deadline_ns = gml_clock_ns() + GIVE_MS / 2 * MILLISECOND_NS;
+    int device = (int)(self - devices);
     bool is_pending = false;
-    uint64_t given_bytes = give_unused(device, wanted_bytes, &is_pending);
+    uint64_t lacking = to ? lacking_bytes(device) : 0;
+    uint64_t given_bytes = lacking ? give_unused(device, lacking, NULL, &is_pending) : 0;
+    if (given_bytes < wanted_bytes) {
+        given_bytes += pass_on(self, wanted_bytes - given_bytes, to);
+    }
+    if (given_bytes < wanted_bytes) {
+        given_bytes += give_unused(device, wanted_bytes - given_bytes, to, &is_pending);
+    }
     while (given_bytes < wanted_bytes && is_pending && gml_clock_ns() < deadline_ns) {
         (void)nanosleep(&pause, NULL);
-        given_bytes += give_unused(device, wanted_bytes - given_bytes, &is_pending);
+        given_bytes += give_unused(device, wanted_bytes - given_bytes, to, &is_pending);
     }
     return given_bytes < wanted_bytes ? given_bytes + give_all(device) : given_bytes;
 }
@@ -140,9 +175,14 @@ give_on_demand(void *argument)
     shared_device *self = argument;
     int device = (int)(self - devices);
     gml_share_page *page = self->page; /* set before the thread began, and closed after its end */
-    uint64_t wanted_bytes = 0;
-    while (gml_share_page_next(page, &wanted_bytes)) {
-        uint64_t given_bytes = wanted_bytes ? give(device, wanted_bytes) : 0;
+    gml_share_question asked;
+    while (gml_share_page_next(page, &asked)) {
+        (void)gml_parcel_receive(self->socket, &self->incoming); /* what came too late goes on */
+        gml_handed *to = asked.takes_files && self->socket >= 0 ? &self->outgoing : NULL;
+        uint64_t given_bytes = asked.wanted_bytes ? give(self, asked.wanted_bytes, to) : 0;
+        if (to) {
+            gml_parcel_send(self->socket, asked.name, to);
+        }
         atomic_fetch_add(&self->given_bytes, given_bytes);
         gml_share_page_answer(page, given_bytes, idle_bytes(device));
     }
@@ -164,10 +204,30 @@ start_giver(shared_device *self)
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
 static void
-set_spare(const shared_device *self)
+set_spare(shared_device *self)
 {
     gml_device *device = gml_registry_device((int)(self - devices));
+    __atomic_store_n(&device->handed, &self->incoming, __ATOMIC_RELEASE);
     __atomic_store_n(&device->spare_bytes, self->page ? SPARE_BYTES : 0, __ATOMIC_RELAXED);
+}
+
+/* Where no files can come, memory goes through the device. */
+static void
+open_socket(shared_device *self)
+{
+    uint64_t name[GML_PARCEL_NAME_WORDS];
+    self->socket = gml_parcel_open(name);
+    if (self->socket >= 0) {
+        gml_share_page_accept(self->page, name);
+    }
+}
+
+static void
+close_socket(shared_device *self)
+{
+    (void)gml_handed_drop(&self->incoming);
+    (void)(self->socket < 0 || close(self->socket));
+    self->socket = -1;
 }
 
 /* pre: the lock is held. */
@@ -180,8 +240,12 @@ join_locked(shared_device *self)
     self->why[0] = '\0';
     gml_status status =
         gml_share_page_open(self->path, self->terms, &self->page, self->why, sizeof self->why);
+    if (status == GML_OK) {
+        open_socket(self);
+    }
     if (status == GML_OK && start_giver(self) != 0) {
         (void)gml_refuse(GML_NO_HOST_MEMORY, self->why, sizeof self->why, "no thread can begin");
+        close_socket(self);
         gml_share_page_close(self->page);
         self->page = NULL;
     }
@@ -195,6 +259,7 @@ leave_locked(shared_device *self)
     if (self->page) {
         gml_share_page_stop(self->page);
         (void)pthread_join(self->giver, NULL);
+        close_socket(self);
         gml_share_page_close(self->page);
         self->page = NULL;
     }
@@ -220,11 +285,15 @@ gml_neighbours_forget(void)
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         shared_device *self = &devices[device];
         (void)pthread_mutex_init(&self->lock, NULL);
+        (void)pthread_mutex_init(&self->incoming.lock, NULL);
+        (void)pthread_mutex_init(&self->outgoing.lock, NULL);
+        (void)gml_handed_drop(&self->outgoing);
         if (self->page) {
+            close_socket(self);
             gml_share_page_abandon(self->page);
             self->page = NULL;
         }
-        self->taken_bytes = 0;
+        self->taken_bytes = self->handed_bytes = 0;
         atomic_store(&self->given_bytes, 0);
     }
 }
@@ -287,7 +356,8 @@ missing_bytes(int device, uint64_t size_bytes, uint64_t *most_bytes)
         return 0;
     }
     uint64_t wanted_bytes = size_bytes + SPARE_BYTES + ROUNDING_BYTES;
-    uint64_t missing = wanted_bytes > now.free_bytes ? wanted_bytes - now.free_bytes : 0;
+    uint64_t has_bytes = now.free_bytes + gml_handed_bytes(&devices[device].incoming);
+    uint64_t missing = wanted_bytes > has_bytes ? wanted_bytes - has_bytes : 0;
     *most_bytes = now.total_bytes / MOST_AT_ONCE;
     return missing;
 }
@@ -329,7 +399,7 @@ find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
     size_t count = gml_share_page_others(page, out), left = 0;
     uint64_t asked_ns = gml_clock_ns();
     for (size_t i = 0; i < count; i++) {
-        questions[i] = gml_share_page_ask(page, out[i].slot, 0);
+        questions[i] = gml_share_page_ask(page, out[i].slot, 0, false);
     }
     for (size_t i = 0; i < count; i++) {
         if (wait_for(page, questions[i], asked_ns, &out[i]) && out[i].idle_bytes) {
@@ -342,17 +412,17 @@ find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
 }
 
 static uint64_t
-take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes)
+take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes, bool as_files)
 {
     uint64_t before_bytes = other->given_bytes;
     uint64_t asked_ns = gml_clock_ns();
-    uint32_t question = gml_share_page_ask(page, other->slot, wanted_bytes);
+    uint32_t question = gml_share_page_ask(page, other->slot, wanted_bytes, as_files);
     return wait_for(page, question, asked_ns, other) ? other->given_bytes - before_bytes : 0;
 }
 
-/* pre: the lock is held. */
+/* as_files: what is given need not be free on the device. pre: the lock is held. */
 static uint64_t
-ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes)
+ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes, bool as_files)
 {
     gml_share_other others[GML_SHARE_SLOTS];
     size_t count = find_givers(page, others);
@@ -360,14 +430,15 @@ ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes)
     for (size_t i = 0; i < count && taken_bytes < wanted_bytes; i++) {
         uint64_t left_bytes = wanted_bytes - taken_bytes;
         uint64_t part_bytes = others[i].idle_bytes < left_bytes ? others[i].idle_bytes : left_bytes;
-        taken_bytes += take_from(page, &others[i], part_bytes);
+        taken_bytes += take_from(page, &others[i], part_bytes, as_files);
+        self->handed_bytes += as_files ? gml_parcel_receive(self->socket, &self->incoming) : 0;
     }
     self->taken_bytes += taken_bytes;
     return taken_bytes;
 }
 
 bool
-gml_torch_ask_neighbours(int device, uint64_t size_bytes)
+gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
 {
     shared_device *self = device_at(device);
     if (!self) {
@@ -379,7 +450,8 @@ gml_torch_ask_neighbours(int device, uint64_t size_bytes)
         uint64_t most_bytes = 0, missing = missing_bytes(device, size_bytes, &most_bytes);
         if (missing) {
             self->asked_bytes = raise_question(self, missing, most_bytes);
-            taken_bytes = ask_locked(self, self->page, self->asked_bytes);
+            taken_bytes =
+                ask_locked(self, self->page, self->asked_bytes, is_for_lake && self->socket >= 0);
             self->asked_ns = gml_clock_ns();
         }
     }
@@ -401,7 +473,7 @@ gml_torch_make_room(int device, uint64_t wanted_bytes)
         (void)gml_share_page_open(self->path, self->terms, &page, NULL, 0);
     }
     if (page) {
-        taken_bytes = ask_locked(self, page, wanted_bytes);
+        taken_bytes = ask_locked(self, page, wanted_bytes, false);
     }
     if (page && page != self->page) {
         gml_share_page_close(page); /* nothing answers there yet */
@@ -423,6 +495,7 @@ gml_torch_sharing(int device, gml_torch_shared *out)
     out->is_shared = self->page != NULL;
     out->neighbours = self->page ? gml_share_page_others(self->page, others) : 0;
     out->taken_bytes = self->taken_bytes;
+    out->handed_bytes = self->handed_bytes;
     out->given_bytes = atomic_load(&self->given_bytes);
     (void)snprintf(out->why, sizeof out->why, "%s", self->why);
     pthread_mutex_unlock(&self->lock);

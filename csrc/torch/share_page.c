@@ -24,7 +24,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     REST_MS = 60000,  /* without a question; then the wait begins anew */
     LOOK_MS = 20,     /* between looks at whether who is asked still lives */
     OPEN_TRIES = 200, /* a millisecond apart, while the last process removes the file */
@@ -37,8 +37,10 @@ typedef struct slot {
     _Atomic uint32_t answer;
     _Atomic int32_t priority;
     _Atomic uint32_t weight;
-    _Atomic uint64_t wanted_bytes; /* of all questions that are not answered */
+    _Atomic uint64_t wanted_bytes;   /* of all questions that are not answered */
+    _Atomic uint64_t askers, takers; /* of these questions: a bit for each slot; who takes files */
     _Atomic uint64_t given_bytes, idle_bytes;
+    _Atomic uint64_t name[GML_PARCEL_NAME_WORDS]; /* of its socket */
 } slot;
 
 typedef struct shared {
@@ -222,6 +224,8 @@ begin_slot(gml_share_page *page, gml_share_terms terms)
     atomic_store(&own->priority, terms.priority);
     atomic_store(&own->weight, terms.weight);
     atomic_store(&own->wanted_bytes, 0);
+    atomic_store(&own->askers, 0);
+    atomic_store(&own->takers, 0);
     atomic_store(&own->idle_bytes, 0);
     atomic_store(&own->heard, atomic_load(&own->bell));
     atomic_store(&own->answer, atomic_load(&own->heard));
@@ -286,8 +290,23 @@ gml_share_page_abandon(gml_share_page *page)
 
 /* ---- who answers ----------------------------------------------------------------------------- */
 
+/* Of all that has been asked since the last one. */
+static gml_share_question
+read_question(gml_share_page *page)
+{
+    slot *own = own_slot(page);
+    gml_share_question question = {.wanted_bytes = atomic_exchange(&own->wanted_bytes, 0)};
+    uint64_t askers = atomic_exchange(&own->askers, 0), takers = atomic_exchange(&own->takers, 0);
+    bool is_one = askers && (askers & (askers - 1)) == 0;
+    question.takes_files = is_one && askers == takers;
+    for (int i = 0; question.takes_files && i < GML_PARCEL_NAME_WORDS; i++) {
+        question.name[i] = atomic_load(&page->shared->slots[__builtin_ctzll(askers)].name[i]);
+    }
+    return question;
+}
+
 bool
-gml_share_page_next(gml_share_page *page, uint64_t *wanted_bytes)
+gml_share_page_next(gml_share_page *page, gml_share_question *out)
 {
     slot *own = own_slot(page);
     uint32_t bell;
@@ -296,7 +315,7 @@ gml_share_page_next(gml_share_page *page, uint64_t *wanted_bytes)
         sleep_on(&own->bell, bell, REST_MS * MILLISECOND_NS);
     }
     atomic_store(&own->heard, bell);
-    *wanted_bytes = atomic_exchange(&own->wanted_bytes, 0);
+    *out = read_question(page);
     return !atomic_load(&page->is_stopped);
 }
 
@@ -346,10 +365,21 @@ gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]
     return count;
 }
 
+void
+gml_share_page_accept(gml_share_page *page, const uint64_t name[GML_PARCEL_NAME_WORDS])
+{
+    for (int i = 0; i < GML_PARCEL_NAME_WORDS; i++) {
+        atomic_store(&own_slot(page)->name[i], name[i]);
+    }
+}
+
 uint32_t
-gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes)
+gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes, bool takes_files)
 {
     slot *asked = &page->shared->slots[number];
+    uint64_t self = wanted_bytes ? UINT64_C(1) << page->slot : 0;
+    atomic_fetch_or(&asked->takers, takes_files ? self : 0);
+    atomic_fetch_or(&asked->askers, self); /* before the bytes: they are never another's alone */
     atomic_fetch_add(&asked->wanted_bytes, wanted_bytes);
     uint32_t question = atomic_fetch_add(&asked->bell, 1) + 1;
     wake_all(&asked->bell);

@@ -5,15 +5,16 @@
  * child inherits them; and no process number is compared, so containers that share the file share
  * the page.
  *
- * A question is a number that rises in the slot's `bell`, beside the bytes that are wanted; its
- * answer is the same number in `answer`, beside what was given. Both are futexes: who waits sleeps.
+ * A question is a number that rises in the slot's `bell`, beside the bytes that are wanted and who
+ * asks; its answer is the same number in `answer`, beside what was given. Both are futexes: who
+ * waits sleeps.
  *
  * No lock of its own. One thread answers, until gml_share_page_stop(); any may ask.
  */
 #ifndef GML_TORCH_SHARE_PAGE_H
 #define GML_TORCH_SHARE_PAGE_H
 
-#include "gmlake.h"
+#include "torch/parcel.h"
 
 enum { GML_SHARE_SLOTS = 64 };
 
@@ -25,6 +26,13 @@ typedef struct gml_share_terms {
 } gml_share_terms;
 
 typedef struct gml_share_page gml_share_page;
+
+/* What a process is asked for. */
+typedef struct gml_share_question {
+    uint64_t wanted_bytes; /* may be 0 */
+    bool takes_files;      /* who asks takes memory as files, sent to this name; see parcel.h */
+    uint64_t name[GML_PARCEL_NAME_WORDS];
+} gml_share_question;
 
 /* Another process that has a slot. */
 typedef struct gml_share_other {
@@ -48,8 +56,9 @@ void gml_share_page_abandon(gml_share_page *page);
 
 /* ---- who answers ----------------------------------------------------------------------------- */
 
-/* Waits for a question; *wanted_bytes may be 0. False after gml_share_page_stop(). */
-bool gml_share_page_next(gml_share_page *page, uint64_t *wanted_bytes);
+/* Waits for a question; several are one, which is not answered with files. False after
+ * gml_share_page_stop(). */
+bool gml_share_page_next(gml_share_page *page, gml_share_question *out);
 
 /* Answers all that was asked before the last gml_share_page_next(). */
 void gml_share_page_answer(gml_share_page *page, uint64_t given_bytes, uint64_t idle_bytes);
@@ -61,9 +70,13 @@ void gml_share_page_stop(gml_share_page *page);
 /* Fills `out` with the other processes; returns how many. */
 size_t gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]);
 
+/* Says where memory may be sent to as files. */
+void gml_share_page_accept(gml_share_page *page, const uint64_t name[GML_PARCEL_NAME_WORDS]);
+
 /* Asks for so many bytes, which may be 0 to have the idle bytes brought up to date; returns the
- * question. */
-uint32_t gml_share_page_ask(gml_share_page *page, int slot, uint64_t wanted_bytes);
+ * question. takes_files: as files if possible; pre: it was said where to. */
+uint32_t gml_share_page_ask(gml_share_page *page, int slot, uint64_t wanted_bytes,
+                            bool takes_files);
 
 /* Waits for the answer and reads it into `other`. False if there is none: the process is gone, or
  * for `patience_ns` has neither heard the question nor been at work on another, or has not answered

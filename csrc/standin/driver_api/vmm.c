@@ -193,7 +193,12 @@ standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle han
         .size_bytes = gml_driver_size(device->driver, handle / HANDLE_STEP),
     };
     memcpy(made.magic, ticket_magic, sizeof made.magic);
-    (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
+    if (held->is_foreign) {
+        made.file = held->file;
+        made.offset_bytes = held->offset_bytes;
+    } else {
+        (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
+    }
     int file = memfd_create("gmlake-standin-ticket", MFD_CLOEXEC);
     if (file < 0) {
         return cudaErrorMemoryAllocation;
@@ -232,6 +237,7 @@ standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *
     }
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = standin_current_ordinal()},
     };
     cudaError_t error = standin_cuMemCreate(out, found.size_bytes, &properties, 0);

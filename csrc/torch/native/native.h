@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 14,
+    GML_NATIVE_VERSION = 15,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -89,7 +89,7 @@ typedef struct gml_native_core {
     /* The most that any device's memory may be, as configured; 0: all of it. */
     uint64_t (*capacity)(void);
     /* Whether other processes gave up memory for a request of that size, see gml_torch_share(). */
-    bool (*ask_neighbours)(int device, uint64_t size_bytes);
+    bool (*ask_neighbours)(int device, uint64_t size_bytes, bool is_for_lake);
     /* What those leave free may be taken from now on (1), or no more (-1). */
     void (*spend)(gml_device *device, int change);
     /* Whether these or somebody in this process did, see gml_torch_set_relief(). pre: the device is

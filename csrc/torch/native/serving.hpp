@@ -254,7 +254,7 @@ ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out)
 {
     gml_status status = GML_OUT_OF_MEMORY;
     while (status == GML_OUT_OF_MEMORY &&
-           core->ask_neighbours(request.device, request.size_bytes)) {
+           core->ask_neighbours(request.device, request.size_bytes, true)) {
         status = request.ask(lake, out);
     }
     if (status == GML_OUT_OF_MEMORY) {
@@ -461,7 +461,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
         if (core && is_short()) {
             trim_idle(device);
             if (is_short()) {
-                (void)core->ask_neighbours(device, asked_of_native);
+                (void)core->ask_neighbours(device, asked_of_native, false);
             }
         }
         return false; /* native's free blocks are unchanged */

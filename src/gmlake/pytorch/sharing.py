@@ -35,13 +35,15 @@ class Sharing:
     """How this process shares a device; sizes in bytes.
 
     neighbours: other processes that share it now. given_bytes, taken_bytes: that this process gave
-    others, and that others gave for it, so far. why: the device is not shared, for this reason; ""
-    where it is.
+    others, and that others gave for it, so far; handed_bytes: what of it came as files, which the
+    driver neither took back nor cleared. why: the device is not shared, for this reason; "" where
+    it is.
     """
 
     neighbours: int
     given_bytes: int
     taken_bytes: int
+    handed_bytes: int
     why: str = ""
 
 
@@ -84,5 +86,6 @@ def sharing(device: int | None = None) -> Sharing:
         found["neighbours"],
         found["given_bytes"],
         found["taken_bytes"],
+        found["handed_bytes"],
         "" if found["is_shared"] else why,
     )

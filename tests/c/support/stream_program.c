@@ -187,7 +187,7 @@ give_some(stream_program *self)
     uint64_t released_bytes = 0, held_bytes = self->lake->driver->held_bytes;
     bool is_pending = false;
     (void)model_accept(self, "give",
-                       gml_lake_give(self->lake, wanted_bytes, &released_bytes, &is_pending));
+                       gml_lake_give(self->lake, wanted_bytes, NULL, &released_bytes, &is_pending));
     if (self->lake->driver->held_bytes + released_bytes != held_bytes) {
         model_fault(self, "more or less was given than is said");
     }

@@ -193,7 +193,7 @@ ask_for(uint64_t missing_mib)
 {
     uint64_t free_bytes = 0, total_bytes = 0;
     CHECK_OK(gml_driver_memory_info(gml_torch_lake(0)->driver, &free_bytes, &total_bytes));
-    return gml_torch_ask_neighbours(0, free_bytes - SPARE_MIB * MIB + missing_mib * MIB);
+    return gml_torch_ask_neighbours(0, free_bytes - SPARE_MIB * MIB + missing_mib * MIB, true);
 }
 
 /* It needs some of its device itself, so that requests for the rest are no larger than that. */
@@ -378,10 +378,10 @@ TEST(who_lacks_nothing_asks_nobody)
 {
     add_neighbour(64, 0, 1);
     begin();
-    CHECK(!gml_torch_ask_neighbours(0, MIB));
-    CHECK(!gml_torch_ask_neighbours(0, UINT64_MAX));
-    CHECK(!gml_torch_ask_neighbours(1, MIB));
-    CHECK(!gml_torch_ask_neighbours(-1, MIB));
+    CHECK(!gml_torch_ask_neighbours(0, MIB, true));
+    CHECK(!gml_torch_ask_neighbours(0, UINT64_MAX, true));
+    CHECK(!gml_torch_ask_neighbours(1, MIB, true));
+    CHECK(!gml_torch_ask_neighbours(-1, MIB, true));
     CHECK_EQ(ask_neighbour(0, 'g'), 0);
     end();
 }
@@ -545,7 +545,7 @@ TEST(who_does_not_hear_is_not_waited_for)
     pid_t pid = start_owner(NULL);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page);
-    uint32_t question = gml_share_page_ask(page, other.slot, 1);
+    uint32_t question = gml_share_page_ask(page, other.slot, 1, false);
     CHECK(!gml_share_page_wait(page, question, 1, UINT64_MAX, &other));
     CHECK(!gml_share_page_wait(page, question, UINT64_MAX, 0, &other));
     end_owner(pid);
@@ -560,14 +560,14 @@ TEST(who_comes_into_a_slot_owes_nothing)
     pid_t pid = start_owner(NULL);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page);
-    uint32_t question = gml_share_page_ask(page, other.slot, 5);
+    uint32_t question = gml_share_page_ask(page, other.slot, 5, true);
     end_owner(pid);
     pid = fork();
     if (pid == 0) {
         gml_share_page *own = open_page();
-        uint64_t wanted_bytes = 1;
-        (void)gml_share_page_next(own, &wanted_bytes);
-        gml_share_page_answer(own, 0, 3 + wanted_bytes);
+        gml_share_question asked = {.wanted_bytes = 1};
+        (void)gml_share_page_next(own, &asked);
+        gml_share_page_answer(own, 0, 3 + asked.wanted_bytes + asked.takes_files);
         for (;;) {
             (void)pause();
         }
@@ -575,7 +575,7 @@ TEST(who_comes_into_a_slot_owes_nothing)
     while (!gml_share_page_wait(page, question, SECOND_NS, UINT64_MAX, &other)) {
     }
     CHECK_EQ(other.given_bytes, 0);
-    question = gml_share_page_ask(page, other.slot, 0);
+    question = gml_share_page_ask(page, other.slot, 0, false);
     CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
     CHECK_EQ(other.idle_bytes, 3);
     end_owner(pid);
@@ -585,12 +585,12 @@ TEST(who_comes_into_a_slot_owes_nothing)
 static void
 be_busy(gml_share_page *page, int ready)
 {
-    uint64_t wanted_bytes = 0;
+    gml_share_question asked;
     (void)!write(ready, "", 1);
-    (void)gml_share_page_next(page, &wanted_bytes);
+    (void)gml_share_page_next(page, &asked);
     (void)usleep(4 * 1000 * 1000);
     gml_share_page_answer(page, 1, 0);
-    (void)gml_share_page_next(page, &wanted_bytes);
+    (void)gml_share_page_next(page, &asked);
     gml_share_page_answer(page, 2, 0);
     (void)pause();
 }
@@ -600,12 +600,74 @@ TEST(who_is_at_work_on_another_question_is_waited_for)
     pid_t pid = start_owner(be_busy);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page), same = other;
-    uint32_t first = gml_share_page_ask(page, other.slot, 1);
+    uint32_t first = gml_share_page_ask(page, other.slot, 1, false);
     CHECK(!gml_share_page_wait(page, first, UINT64_MAX, gml_clock_ns() + SECOND_NS, &other));
-    uint32_t second = gml_share_page_ask(page, other.slot, 1);
+    uint32_t second = gml_share_page_ask(page, other.slot, 1, false);
     CHECK(gml_share_page_wait(page, second, 2 * SECOND_NS, UINT64_MAX, &same));
     CHECK_EQ(same.given_bytes, 3);
     end_owner(pid);
+    gml_share_page_close(page);
+}
+
+/* Answers with what the question said: whether files are taken, and where to. */
+static void
+repeat_questions(gml_share_page *page, int ready)
+{
+    gml_share_question asked;
+    (void)!write(ready, "", 1);
+    while (gml_share_page_next(page, &asked)) {
+        gml_share_page_answer(page, asked.wanted_bytes,
+                              asked.takes_files ? asked.name[0] + asked.name[1] : 1);
+    }
+}
+
+static gml_share_other
+told_of(gml_share_page *page, gml_share_other other, uint64_t wanted_bytes, bool takes_files)
+{
+    uint32_t question = gml_share_page_ask(page, other.slot, wanted_bytes, takes_files);
+    CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
+    return other;
+}
+
+TEST(a_question_says_where_files_may_be_sent_to)
+{
+    static const uint64_t name[GML_PARCEL_NAME_WORDS] = {20, 3};
+    pid_t pid = start_owner(repeat_questions);
+    gml_share_page *page = open_page();
+    gml_share_other other = only_other(page);
+    gml_share_page_accept(page, name);
+    CHECK_EQ(told_of(page, other, 5, true).idle_bytes, 23);
+    CHECK_EQ(told_of(page, other, 5, false).idle_bytes, 1);
+    CHECK_EQ(told_of(page, other, 0, true).idle_bytes, 1);
+    CHECK_EQ(told_of(page, other, 5, true).given_bytes, 15);
+    end_owner(pid);
+    gml_share_page_close(page);
+}
+
+/* Asks for one byte of the owner of slot 0, which is not this process's; with files. */
+static void
+ask_too(gml_share_page *page, int ready)
+{
+    (void)gml_share_page_ask(page, 0, 1, true);
+    (void)!write(ready, "", 1);
+    (void)pause();
+}
+
+/* Whose the bytes are cannot be told. */
+TEST(questions_of_several_are_not_answered_with_files)
+{
+    gml_share_page *page = open_page();
+    pid_t first = start_owner(ask_too);
+    gml_share_question asked;
+    CHECK(gml_share_page_next(page, &asked));
+    CHECK(asked.takes_files && asked.wanted_bytes == 1);
+    gml_share_page_answer(page, 0, 0);
+    pid_t others[] = {start_owner(ask_too), start_owner(ask_too)};
+    CHECK(gml_share_page_next(page, &asked));
+    CHECK(!asked.takes_files && asked.wanted_bytes == 2);
+    end_owner(first);
+    end_owner(others[0]);
+    end_owner(others[1]);
     gml_share_page_close(page);
 }
 

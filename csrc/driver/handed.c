@@ -1,0 +1,95 @@
+/* An array of pieces, the last one first. */
+#include "driver/handed.h"
+
+#include <unistd.h>
+
+static void
+set_bytes(gml_handed *handed, uint64_t bytes)
+{
+    __atomic_store_n(&handed->bytes, bytes, __ATOMIC_RELAXED);
+}
+
+static gml_shared_piece
+remove_at(gml_handed *handed, size_t index)
+{
+    gml_shared_piece removed = handed->pieces[index];
+    handed->count--;
+    handed->pieces[index] = handed->pieces[handed->count];
+    set_bytes(handed, handed->bytes - removed.size_bytes);
+    return removed;
+}
+
+void
+gml_handed_add(gml_handed *handed, gml_shared_piece piece)
+{
+    pthread_mutex_lock(&handed->lock);
+    bool has_room = handed->count < GML_HANDED_MOST;
+    if (has_room) {
+        handed->pieces[handed->count] = piece;
+        handed->count++;
+        set_bytes(handed, handed->bytes + piece.size_bytes);
+    }
+    pthread_mutex_unlock(&handed->lock);
+    if (!has_room) {
+        (void)close(piece.file);
+    }
+}
+
+uint64_t
+gml_handed_largest(gml_handed *handed, uint64_t most_bytes)
+{
+    uint64_t largest_bytes = 0;
+    pthread_mutex_lock(&handed->lock);
+    for (size_t i = 0; i < handed->count; i++) {
+        uint64_t size_bytes = handed->pieces[i].size_bytes;
+        if (size_bytes <= most_bytes && size_bytes > largest_bytes) {
+            largest_bytes = size_bytes;
+        }
+    }
+    pthread_mutex_unlock(&handed->lock);
+    return largest_bytes;
+}
+
+int
+gml_handed_take(gml_handed *handed, uint64_t size_bytes)
+{
+    int file = -1;
+    pthread_mutex_lock(&handed->lock);
+    for (size_t i = handed->count; i-- && file < 0;) {
+        if (handed->pieces[i].size_bytes == size_bytes) {
+            file = remove_at(handed, i).file;
+        }
+    }
+    pthread_mutex_unlock(&handed->lock);
+    return file;
+}
+
+uint64_t
+gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes)
+{
+    uint64_t moved_bytes = 0;
+    gml_shared_piece piece = {-1, 0};
+    do {
+        pthread_mutex_lock(&from->lock);
+        bool is_any = from->count && moved_bytes < wanted_bytes;
+        piece = is_any ? remove_at(from, from->count - 1) : (gml_shared_piece){-1, 0};
+        pthread_mutex_unlock(&from->lock);
+        if (is_any) {
+            gml_handed_add(to, piece);
+            moved_bytes += piece.size_bytes;
+        }
+    } while (piece.file >= 0);
+    return moved_bytes;
+}
+
+uint64_t
+gml_handed_drop(gml_handed *handed)
+{
+    pthread_mutex_lock(&handed->lock);
+    uint64_t dropped_bytes = handed->bytes;
+    while (handed->count) {
+        (void)close(remove_at(handed, handed->count - 1).file);
+    }
+    pthread_mutex_unlock(&handed->lock);
+    return dropped_bytes;
+}

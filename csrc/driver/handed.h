@@ -1,0 +1,56 @@
+/* Chunks on their way from one process to another, as files.
+ *
+ * A chunk that is released and created again is cleared by the device's driver in between; one that
+ * is exported, imported and then released is not, and its device is never short of it. So what a
+ * process gives to another goes there as files, and waits until a chunk of its size is created.
+ *
+ * Small chunks are left to the driver: a file takes longer than clearing them.
+ */
+#ifndef GML_DRIVER_HANDED_H
+#define GML_DRIVER_HANDED_H
+
+#include "gmlake.h"
+#include "gmlake_share.h"
+
+/* Files of one message, and of one process at a time. */
+enum { GML_HANDED_MOST = 128 };
+
+#define GML_HANDED_LEAST_BYTES (UINT64_C(64) << 20)
+
+/* Owns its files. Zeroed but for the lock. */
+typedef struct gml_handed {
+    pthread_mutex_t lock; /* guards the rest; taken after any other lock */
+    uint64_t bytes;       /* of all pieces; read without the lock */
+    size_t count;
+    gml_shared_piece pieces[GML_HANDED_MOST];
+} gml_handed;
+
+static inline uint64_t
+gml_handed_bytes(const gml_handed *handed)
+{
+    return handed ? __atomic_load_n(&handed->bytes, __ATOMIC_RELAXED) : 0;
+}
+
+/* What other processes handed over for a device and nothing took; NULL: none can. */
+static inline gml_handed *
+gml_handed_to(const gml_device *device)
+{
+    return __atomic_load_n(&device->handed, __ATOMIC_ACQUIRE);
+}
+
+/* Takes over the file of the piece, and closes it where there are as many already. */
+void gml_handed_add(gml_handed *handed, gml_shared_piece piece);
+
+/* The size of the largest piece of at most so many bytes; 0: there is none. */
+uint64_t gml_handed_largest(gml_handed *handed, uint64_t most_bytes);
+
+/* The file of a piece of that size, which is the caller's now; -1: there is none. */
+int gml_handed_take(gml_handed *handed, uint64_t size_bytes);
+
+/* Moves pieces until they have `wanted_bytes`; returns how much they have. */
+uint64_t gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes);
+
+/* Closes all files, so that their memory goes back to the device; returns how much it is. */
+uint64_t gml_handed_drop(gml_handed *handed);
+
+#endif
