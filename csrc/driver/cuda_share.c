@@ -1,6 +1,7 @@
 /* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
 #include "driver/cuda_internal.h"
 #include "driver/handed.h"
+#include "driver/kept_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,14 +85,30 @@ no_file_left(void)
     return is_none;
 }
 
+static gml_status
+fail_without_files(gml_cuda_driver *cuda, gml_status status)
+{
+    return gml_driver_fail(&cuda->base, status,
+                           "this process may open no more files, and each chunk that is shared "
+                           "takes one; raise `ulimit -n`");
+}
+
+/* pre: the map has room. */
+static void
+keep_file(gml_cuda_driver *cuda, gml_handle handle, int file)
+{
+    gml_kept_files_add(file);
+    (void)gml_map_insert(&cuda->files, handle, kept_file(file));
+}
+
 gml_status
 gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const void *kept = gml_map_find(&cuda->files, handle);
-    if (kept && is_kept) {
-        *out = file_of(kept);
-        return GML_OK;
+    if (kept) { /* of imported memory there is no other one */
+        *out = is_kept ? file_of(kept) : fcntl(file_of(kept), F_DUPFD_CLOEXEC, 0);
+        return *out >= 0 ? GML_OK : fail_without_files(cuda, GML_DRIVER_FAILED);
     }
     if (cuda->allocation.handle_types != GML_CU_HANDLE_FILE) {
         return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
@@ -105,14 +122,11 @@ gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out
         cuda, "cuMemExportToShareableHandle",
         cuda->api.cuMemExportToShareableHandle(&file, handle, GML_CU_HANDLE_FILE, 0));
     if (status != GML_OK) {
-        return no_file_left() ? gml_driver_fail(&cuda->base, status,
-                                                "this process may open no more files, and each "
-                                                "chunk that is shared takes one; raise `ulimit -n`")
-                              : status;
+        return no_file_left() ? fail_without_files(cuda, status) : status;
     }
     (void)fcntl(file, F_SETFD, FD_CLOEXEC); /* programs that are started need not have it */
     if (is_kept) {
-        (void)gml_map_insert(&cuda->files, handle, kept_file(file));
+        keep_file(cuda, handle, file);
     }
     *out = file;
     return GML_OK;
@@ -123,7 +137,7 @@ gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle)
 {
     const void *kept = cuda->files.count ? gml_map_take(&cuda->files, handle) : NULL;
     if (kept) {
-        (void)close(file_of(kept));
+        gml_kept_files_close(file_of(kept));
     }
 }
 
@@ -133,7 +147,7 @@ gml_cuda_forget_files(gml_cuda_driver *cuda)
     for (size_t i = 0; i < cuda->files.capacity; i++) {
         const gml_map_slot *slot = &cuda->files.slots[i];
         if (slot->key) {
-            (void)close(file_of(slot->value));
+            gml_kept_files_close(file_of(slot->value));
         }
     }
     gml_map_clear(&cuda->files);
@@ -211,14 +225,19 @@ gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* ---- what other processes handed over -------------------------------------------------------- */
 
+static bool
+may_import(gml_cuda_driver *cuda)
+{
+    return cuda->allocation.handle_types == GML_CU_HANDLE_FILE && gml_kept_files_room() > 0 &&
+           gml_map_reserve(&cuda->files, 1) == GML_OK;
+}
+
 bool
 gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
 {
     gml_handed *handed = gml_handed_to(cuda->base.device);
-    if (!gml_handed_bytes(handed) || cuda->allocation.handle_types != GML_CU_HANDLE_FILE) {
-        return false;
-    }
-    int file = gml_handed_take(handed, size_bytes);
+    int file =
+        gml_handed_bytes(handed) && may_import(cuda) ? gml_handed_take(handed, size_bytes) : -1;
     if (file < 0) {
         return false;
     }
@@ -226,9 +245,13 @@ gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out
     gml_driver_begin_undo(&cuda->base); /* what cannot be imported is created */
     gml_status status = import_file(cuda, file, &handle);
     gml_driver_end_undo(&cuda->base);
-    (void)close(file);
-    *out = status == GML_OK ? handle : *out;
-    return status == GML_OK;
+    if (status != GML_OK) {
+        (void)close(file);
+        return false;
+    }
+    keep_file(cuda, handle, file); /* the only one: CUDA exports nothing that it has imported */
+    *out = handle;
+    return true;
 }
 
 bool

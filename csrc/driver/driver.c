@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "driver/handed.h"
+#include "driver/kept_files.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -279,7 +280,8 @@ static gml_shared_piece
 export_outgoing(gml_driver *driver, gml_handle handle)
 {
     gml_shared_piece piece = {-1, gml_driver_size(driver, handle)};
-    if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES) {
+    if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES &&
+        driver->outgoing->count < gml_kept_files_room()) {
         gml_driver_begin_undo(driver); /* what cannot be exported is released alone */
         if (gml_driver_export_file(driver, handle, false, &piece.file) != GML_OK) {
             piece.file = -1;

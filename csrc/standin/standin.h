@@ -158,6 +158,17 @@ void standin_end_sharing(const standin_device *devices, int count);
 /* In a child of fork(). */
 void standin_forget_sharing(void);
 
+/* A file by which memory of a device goes to other processes, at the position where to write what
+ * they need to know; -1: none can be made. *flight: names it below. Memory that no process holds
+ * is used as long as such a file is open anywhere. */
+int standin_open_flight(int ordinal, uint64_t size_bytes, int *flight);
+
+/* The flight of an open file; -1: of none. */
+int standin_flight_of(int file);
+
+/* A process holds the memory, too (1), or no more (-1). Whether nobody did before. */
+bool standin_hold_flight(int flight, int change);
+
 /* Counts the call and enters: the first line of what generate_stubs.py writes. */
 void standin_begin(standin_call *call);
 

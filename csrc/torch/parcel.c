@@ -2,6 +2,8 @@
  * can send to such a socket, so a message says whose it is. */
 #include "torch/parcel.h"
 
+#include "driver/kept_files.h"
+
 #include <stddef.h>
 #include <string.h>
 #include <sys/random.h>
@@ -107,17 +109,31 @@ unpack(struct msghdr *message, parcel *out)
     return is_ours;
 }
 
+/* How many files may come: the kernel closes the others. Even, as room for an odd one is room for
+ * two. */
+static size_t
+room_for(gml_handed *pieces)
+{
+    size_t room = gml_kept_files_room();
+    pthread_mutex_lock(&pieces->lock);
+    room -= pieces->count < room ? pieces->count : room;
+    pthread_mutex_unlock(&pieces->lock);
+    return room < GML_HANDED_MOST ? room - room % 2 : GML_HANDED_MOST;
+}
+
 /* One message; false: there is none. */
 static bool
 receive_one(int socket, gml_handed *pieces, uint64_t *sum_bytes)
 {
     parcel got;
     control beside = {0};
+    size_t files_bytes = room_for(pieces) * sizeof *got.files;
     struct iovec sizes = {got.sizes, sizeof got.sizes};
     struct msghdr message = {.msg_iov = &sizes,
                              .msg_iovlen = 1,
                              .msg_control = &beside,
-                             .msg_controllen = sizeof beside};
+                             .msg_controllen =
+                                 CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(files_bytes)};
     ssize_t told = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (told < 0) {
         return false;

@@ -31,6 +31,18 @@ TRUTHS = {
     "ended": ("well",),
     "killed": ("served", "gone"),
 }
+HANDED = {
+    "comes": ("most", "of_what_was_given", "bytes", "a_file_for_each", "reserved"),
+    "goes_back": ("came", "went", "there"),
+    "goes_on": ("waits", "went", "kept"),
+    "is_dropped": ("waits", "served"),
+    "leaves_some": ("before", "after", "served"),
+    "goes_to_the_device": ("came", "closed", "free"),
+    "is_not_inherited": ("came", "none", "kept"),
+    "natives": ("through_the_device",),
+    "killed": ("all", "bytes"),
+    "is_lent": ("came", "lent", "ended"),
+}
 
 
 def settings_of(folder: Path, capacity: str) -> tuple[str, ...]:
@@ -50,6 +62,35 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 )
 def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
     assert outcome.results[part][name] is True
+
+
+def handed(folder: Path, *arguments: str, is_backed: bool) -> Outcome:
+    settings = ("--capacity", "80GiB", "--shared", str(folder / "devices"))
+    if is_backed:
+        settings += ("--backed",)
+    variables = {"XDG_RUNTIME_DIR": str(folder)}
+    return run_program("handed", *arguments, settings=settings, variables=variables)
+
+
+@pytest.fixture(scope="module")
+def handed_over(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return handed(tmp_path_factory.mktemp("handed"), is_backed=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [(part, name) for part in HANDED for name in HANDED[part]]
+)
+def test_large_chunks_go_as_files(handed_over: Outcome, part: str, name: str) -> None:
+    assert handed_over.results[part][name] is True
+
+
+def test_no_rule_was_broken_by_files(handed_over: Outcome) -> None:
+    assert handed_over.code == 0, handed_over.errors
+
+
+def test_half_of_the_files_are_the_programs(tmp_path: Path) -> None:
+    found = handed(tmp_path, "few", is_backed=False)
+    assert found.results["few_files"] == {"served": True, "half": True, "some": True}, found.errors
 
 
 def test_no_rule_was_broken(outcome: Outcome) -> None:
@@ -77,7 +118,7 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
 
 
 def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
-    """Passing chunks on is left out: the stand-in imports no memory of other processes."""
+    """Passing on is left out: on the stand-in memory that two processes have counts twice."""
     paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
     words = ("-m", "gpu.handing_costs", "--handed", "64MiB", "--left", "64MiB", "--rounds", "1")
     ended = finish(

@@ -25,6 +25,8 @@ typedef struct allocation {
     CUmemAllocationProp properties;
     uint64_t references; /* how often the program must release the handle; 0: only mappings left */
     bool is_foreign;     /* the bytes are another process's, in `file` from `offset_bytes` on */
+    bool is_in_flight;   /* other processes may have a file of it: */
+    int flight;          /* see standin_open_flight() */
     int file;            /* -1: there are no bytes */
     uint64_t offset_bytes;
 } allocation;
@@ -104,6 +106,9 @@ forget(CUmemGenericAllocationHandle handle)
     if (held && held->is_foreign && held->file >= 0) {
         (void)close(held->file);
     }
+    if (held && held->is_in_flight) {
+        (void)standin_hold_flight(held->flight, -1);
+    }
     free(held);
 }
 
@@ -179,7 +184,7 @@ standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle han
                                      CUmemAllocationHandleType type, unsigned long long flags)
 {
     standin_device *device = device_of_handle(handle);
-    const allocation *held = gml_map_find(&allocations, handle);
+    allocation *held = gml_map_find(&allocations, handle);
     if (!device || !held || held->references == 0 || flags != 0) {
         return cudaErrorInvalidValue;
     }
@@ -193,19 +198,19 @@ standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle han
         .size_bytes = gml_driver_size(device->driver, handle / HANDLE_STEP),
     };
     memcpy(made.magic, ticket_magic, sizeof made.magic);
-    if (held->is_foreign) {
-        made.file = held->file;
-        made.offset_bytes = held->offset_bytes;
-    } else {
-        (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
-    }
-    int file = memfd_create("gmlake-standin-ticket", MFD_CLOEXEC);
+    (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
+    int flight = -1;
+    int file = standin_open_flight(device->ordinal, made.size_bytes, &flight);
     if (file < 0) {
         return cudaErrorMemoryAllocation;
     }
-    if (write(file, &made, sizeof made) != (ssize_t)sizeof made) {
+    if (pwrite(file, &made, sizeof made, lseek(file, 0, SEEK_CUR)) != (ssize_t)sizeof made) {
         (void)close(file);
         return cudaErrorMemoryAllocation;
+    }
+    if (!held->is_in_flight) { /* of one that has several files, the first tells whether it flies */
+        held->is_in_flight = true;
+        held->flight = flight;
     }
     *(int *)out = file;
     return cudaSuccess;
@@ -222,7 +227,7 @@ standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return cudaErrorNotSupported;
     }
-    if (pread(given, &found, sizeof found, 0) != (ssize_t)sizeof found ||
+    if (pread(given, &found, sizeof found, lseek(given, 0, SEEK_CUR)) != (ssize_t)sizeof found ||
         memcmp(found.magic, ticket_magic, sizeof found.magic) != 0) {
         return cudaErrorInvalidValue;
     }
@@ -237,11 +242,15 @@ standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *
     }
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = standin_current_ordinal()},
     };
+    int flight = standin_flight_of(given);
+    if (standin_hold_flight(flight, 1)) { /* it was used by nobody, and is this process's now */
+        model_of(standin_device_at(standin_current_ordinal()))->capacity_bytes += found.size_bytes;
+    }
     cudaError_t error = standin_cuMemCreate(out, found.size_bytes, &properties, 0);
     if (error != cudaSuccess) {
+        (void)standin_hold_flight(flight, -1);
         (void)(file < 0 || close(file));
         return error;
     }
@@ -249,6 +258,8 @@ standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *
     held->is_foreign = true;
     held->file = file;
     held->offset_bytes = found.offset_bytes;
+    held->is_in_flight = true;
+    held->flight = flight;
     return cudaSuccess;
 }
 
