@@ -36,6 +36,7 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_features", "compared"): features.compared_features,
     ("gpu_features", "features"): features.features,
     ("gpu_frontier", "ends"): frontier.ends,
+    ("gpu_frontier", "speeds"): frontier.speeds,
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_graphs", "replays"): graphs.replays,
     ("gpu_handing", "turns"): handing.turns,
