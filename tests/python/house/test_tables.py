@@ -328,6 +328,21 @@ def test_what_handing_over_costs_is_added_up() -> None:
     assert "20 GiB handed over" in text
 
 
+@pytest.mark.parametrize(("second", "said"), [("0x2p+0", "the first 1 of 2"), ("0x1p+0", "all 2")])
+def test_losses_that_are_the_same_are_counted(second: str, said: str) -> None:
+    from tabled import TABLES
+
+    def told(*losses: str) -> dict[str, Any]:
+        return {"live_bytes": 1 << 30, "reserved_bytes": 2 << 30, "losses": losses}
+
+    ways = {way: told("0x1p+0", "0x1p+0") for way in ("default", "gmlake")}
+    programs = {"deepspeed_zero3": {**ways, "expandable": told("0x1p+0", second)}}
+    text = TABLES["gpu_others", "computed"](
+        {"run": RUN, "versions": {"deepspeed_zero3": "0.1"}, "programs": programs}
+    )
+    assert f"| {said} |" in text
+
+
 def test_a_server_has_a_row_for_each_allocator_and_blanks_where_it_cannot_sleep() -> None:
     from tabled import TABLES
 
