@@ -7,17 +7,61 @@ from typing import Any
 from gpu.frontier import medians
 from gpu.settings import FRONTIERS
 from tabled.compared import NAMES, short
-from tabled.markdown import caption, marked, number, table, torch_of
+from tabled.markdown import caption, marked, number, spread, table, torch_of
 
 _ORDER = ("expandable", "default", "async", "gmlake")
 _NAMES = {**NAMES, "async": "`cudaMallocAsync`"}
+
+
+def _of(result: dict[str, Any], model: str) -> list[dict[str, Any]]:
+    """Return the runs of a model that tell anything."""
+    return [run for run in result["runs"] if run["model"] == model and "failed" not in run]
+
+
+def _caption(result: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    """Return what made the runs of a model, and how many each allocator has."""
+    counts = {sum(run["allocator"] == each["allocator"] for run in runs) for each in runs}
+    made = runs[0].get("run") or result["run"]
+    return caption(made, counts, versions=torch_of(runs[0]["torch"]))
+
+
+def speeds(result: dict[str, Any]) -> str:
+    """Return a row for each model and length: tokens a second, and gmlake's time in the driver."""
+    rows, captions = [], []
+    for model in dict.fromkeys(run["model"] for run in result["runs"]):
+        runs = _of(result, model)
+        found = medians(runs)
+        title = FRONTIERS[model]
+        for longest in sorted({length for by_length in found.values() for length in by_length}):
+            cells, shares = [], []
+            for name in _ORDER:
+                there = [
+                    told
+                    for run in runs
+                    for told in run["lengths"]
+                    if run["allocator"] == name and told["longest"] == longest
+                ]
+                is_through = longest in found.get(name, {})
+                every = [told["tokens_per_second"] for told in there if is_through]
+                cells.append(spread(every, 0) if every else "")
+                if name == "gmlake" and every:
+                    shares = [told["driver_ns"] / told["timed_seconds"] / 1e7 for told in there]
+            rows.append([title, f"{longest:,}", *cells, spread(shares, 1) if shares else ""])
+            title = ""
+        captions.append(_caption(result, runs))
+    return table(
+        f"model | longest sequence : | {' : | '.join(_NAMES[name] for name in _ORDER)} : "
+        "| gmlake's calls of the driver, % of the time :",
+        rows,
+        *captions,
+    )
 
 
 def ends(result: dict[str, Any]) -> str:
     """Return a row for each model and allocator: where it ends, and how fast it is until then."""
     rows, captions = [], []
     for model in dict.fromkeys(run["model"] for run in result["runs"]):
-        runs = [run for run in result["runs"] if run["model"] == model and "failed" not in run]
+        runs = _of(result, model)
         found = medians(runs)
         best: dict[int, float] = {}
         for by_length in found.values():
@@ -36,11 +80,10 @@ def ends(result: dict[str, Any]) -> str:
                     marked(f"{min(shares):.3f}", counts[name]),
                 ]
             )
-        run, torch = runs[0].get("run") or result["run"], torch_of(runs[0]["torch"])
-        captions.append(caption(run, sorted(set(counts.values())), versions=torch))
+        captions.append(_caption(result, runs))
     return table(
         "model | GPU | allocator | runs : | longest sequence that fits : | tokens a second there : "
         "| least share of the fastest, over all lengths :",
         rows,
-        *dict.fromkeys(captions),
+        *captions,
     )

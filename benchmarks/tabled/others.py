@@ -72,13 +72,14 @@ def computed(result: dict[str, Any]) -> str:
     for program, ways in result["programs"].items():
         every = [ways[way] for way in _ORDER]
         losses = [told["losses"] for told in every]
+        alike, steps = _alike(losses), len(losses[0])
         last = [float.fromhex(each[-1]) for each in losses]
         rows.append(
             [
                 f"{_PROGRAMS[program][0]} {result['versions'][program]}",
                 marked(number(max(told["live_bytes"] for told in every), 2, GIB), 1),
                 *map(_held, every),
-                f"the first {_alike(losses)} of {len(losses[0])}",
+                f"all {steps}" if alike == steps else f"the first {alike} of {steps}",
                 " / ".join(f"{each:.4f}" for each in last),
             ]
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,8 @@ def frontier(monkeypatch: pytest.MonkeyPatch) -> Any:
 def at(longest: int, speed: float, loss: str = "0x1p+0") -> dict[str, Any]:
     """Return what is told of a length."""
     peaks = {"peak_allocated_bytes": int(speed), "peak_reserved_bytes": int(speed), "retries": 0}
-    return {"longest": longest, "tokens_per_second": speed, "loss": loss, "driver_ns": 0, **peaks}
+    times = {"tokens_per_second": speed, "driver_ns": 50_000_000, "timed_seconds": 2.0}
+    return {"longest": longest, "loss": loss, **times, **peaks}
 
 
 def test_the_ranks_have_the_tokens_of_all_and_the_peak_of_the_worst(frontier: Any) -> None:
@@ -138,6 +140,40 @@ def test_a_picture_has_a_line_and_a_cross_for_each_that_ran(frontier: Any) -> No
         crosses = [line for line in picture.splitlines() if "<path" in line]
         at_right, at_left = (float(line.partition("M")[2].split()[0]) for line in crosses[2:])
         assert at_left < at_right
+
+
+def test_a_picture_names_the_lengths_for_which_there_is_room(frontier: Any) -> None:
+    assert frontier
+    pictures = importlib.import_module("gpu.frontier_picture").pictures
+    lengths = [at(longest, 3.0) for longest in (64, 128, 240, 250, 256)]
+    drawn = pictures({"runs": [{"model": "dense", "allocator": "gmlake", "lengths": lengths}]})
+    words = re.findall(r'y="250.0"[^>]*>([^<]*)<', drawn["frontier.svg"])
+    assert words == ["64", "128", "256"]
+
+
+def test_a_table_says_how_fast_each_is_at_a_length(frontier: Any) -> None:
+    assert frontier
+    speeds = importlib.import_module("tabled.frontier").speeds
+    about = {"model": "dense", "device": "NVIDIA H100 80GB HBM3", "torch": "2.11.0"}
+    run = {"command": "python x", "commit": "0123456", "date": "2026-01-01", "python": "3.12"}
+    made = speeds(
+        {
+            "run": {**run, "processor": "x", "gpu": "NVIDIA H100"},
+            "runs": [
+                {**about, "allocator": "default", "lengths": [at(64, 99.0)]},
+                {**about, "allocator": "gmlake", "lengths": [at(64, 100.0), at(128, 70.0)]},
+                {**about, "allocator": "gmlake", "lengths": [at(64, 104.0), at(128, 80.0)]},
+                {**about, "allocator": "async", "failed": "no memory"},
+            ],
+        }
+    )
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in made.splitlines()[2:4]]
+    driver = "2.5 (2.5 to 2.5)"
+    assert rows == [
+        ["64", "", "99 †", "", "102 (100 to 104)", driver],
+        ["128", "", "", "", "75 (70 to 80)", driver],
+    ]
+    assert "two runs; † one run" in made
 
 
 def test_a_table_says_where_each_ends(frontier: Any) -> None:

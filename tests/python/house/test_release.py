@@ -40,7 +40,7 @@ def test_every_link_of_the_readme_becomes_absolute(checkout: Path) -> None:
             assert new == old
             continue
         path = old.partition("#")[0]
-        kind = "raw" if path.endswith(".png") else "blob"
+        kind = "raw" if path.endswith((".png", ".svg")) else "blob"
         assert new == f"{URL}/{kind}/v1.2.3/{old}"
         assert (ROOT / path).exists()
 
