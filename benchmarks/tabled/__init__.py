@@ -40,6 +40,7 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_graphs", "replays"): graphs.replays,
     ("gpu_handing", "turns"): handing.turns,
+    ("gpu_handing_h200", "turns"): handing.turns,
     ("gpu_handing_costs", "costs"): handing.costs,
     ("gpu_others", "computed"): others.computed,
     ("gpu_peers", "inference"): peers.inference,

@@ -22,7 +22,9 @@ def turns(result: dict[str, Any]) -> str:
     """Return a row for each way: how long a turn waited for its memory, in ms."""
     rows = []
     for way, name in _WAYS.items():
-        told = result["ways"][way]
+        told = result["ways"].get(way)
+        if told is None:
+            continue
         rows.append(
             [
                 name,
