@@ -228,7 +228,7 @@ gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
 static bool
 may_import(gml_cuda_driver *cuda)
 {
-    return cuda->allocation.handle_types == GML_CU_HANDLE_FILE && gml_kept_files_room() > 0 &&
+    return cuda->allocation.handle_types == GML_CU_HANDLE_FILE &&
            gml_map_reserve(&cuda->files, 1) == GML_OK;
 }
 

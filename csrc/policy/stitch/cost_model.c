@@ -9,13 +9,14 @@
 static const struct {
     uint64_t largest_bytes; /* chunk, at most */
     uint64_t of_held;       /* a chunk is at most this part of the memory held, */
-    uint64_t of_room;       /* and this part of the room: the end needs small ones */
+    uint64_t of_room;       /* and this part of the room: the end needs small ones; */
+    uint64_t surely;        /* but it may always be this part of the memory held; 0: not */
     uint64_t slack;         /* spending may exceed the peak of live bytes by this part; 0: not */
     uint64_t pressure;      /* begins when less than this part is left; 0: never */
 } prices[] = {
-    [GML_OPTIMIZE_FOR_TIME] = {64 * MIB, 32, 128, 13, 0},
-    [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 400, 3},
-    [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 1},
+    [GML_OPTIMIZE_FOR_TIME] = {64 * MIB, 32, 128, 0, 13, 0},
+    [GML_OPTIMIZE_FOR_BALANCED] = {16 * MIB, 512, 4096, 4096, 400, 3},
+    [GML_OPTIMIZE_FOR_MEMORY] = {4 * MIB, 8192, 16384, 0, 0, 1},
 };
 
 /* Of chunks that processes hand to each other: each costs some 0.15 ms on its way, whatever its
@@ -105,6 +106,9 @@ gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
     uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
     uint64_t offered_bytes = gml_driver_offered(range->driver, UINT64_MAX);
     uint64_t wanted_bytes = gml_cost_model_room(range) / of_room;
+    if (prices[kind].surely && wanted_bytes < range->held_bytes / prices[kind].surely) {
+        wanted_bytes = range->held_bytes / prices[kind].surely;
+    }
     if (!goes_out) {
         wanted_bytes = least(wanted_bytes, range->held_bytes / prices[kind].of_held);
     }

@@ -1,12 +1,17 @@
 /* The driver `cuda` seen from its caller: contexts, capture modes, and what it says when something
  * is missing. Runs on the fake library (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
 #include "driver/backends.h"
+#include "driver/handed.h"
+#include "driver/kept_files.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static raw_cuda raw;
 
@@ -166,6 +171,142 @@ set_defect(const char *defect)
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
 }
 
+/* ---- memory that other processes hand over ---------------------------------------------------- */
+
+static gml_handed incoming = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static gml_handed outgoing = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static const uint64_t LARGE = GML_HANDED_LEAST_BYTES;
+
+static gml_driver *
+open_taking(void)
+{
+    gml_driver *driver = open_cuda();
+    driver->device->handed = &incoming;
+    return driver;
+}
+
+/* Releases a chunk of that size while others take files; how many there are then. */
+static size_t
+count_handed(gml_driver *driver, uint64_t size_bytes)
+{
+    gml_handle handle = 0;
+    CHECK_OK(gml_driver_create(driver, size_bytes, &handle));
+    driver->outgoing = &outgoing;
+    CHECK_OK(gml_driver_release(driver, handle));
+    driver->outgoing = NULL;
+    CHECK_EQ(driver->held_bytes, 0);
+    return outgoing.count;
+}
+
+TEST(a_large_chunk_that_is_released_goes_as_a_file)
+{
+    gml_driver *driver = open_cuda();
+    CHECK_EQ(count_handed(driver, LARGE), 1);
+    CHECK_EQ(outgoing.bytes, LARGE);
+    CHECK_EQ(count_handed(driver, LARGE - driver->info.granularity_bytes), 1);
+    CHECK_EQ(count_handed(driver, 2 * LARGE), 2);
+    CHECK_EQ(gml_handed_drop(&outgoing), 3 * LARGE);
+    gml_driver_close(driver);
+}
+
+/* Half of the files that it may open are the program's. */
+TEST(no_more_goes_as_files_than_may_be_open)
+{
+    gml_driver *driver = open_cuda();
+    struct rlimit before, few;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){.rlim_cur = 2, .rlim_max = before.rlim_max};
+    CHECK_EQ(count_handed(driver, LARGE), 1);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    CHECK_EQ(gml_kept_files_room(), 1);
+    CHECK_EQ(count_handed(driver, LARGE), 1);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_EQ(count_handed(driver, LARGE), 2);
+    (void)gml_handed_drop(&outgoing);
+    gml_driver_close(driver);
+}
+
+TEST(what_was_handed_over_is_created_first)
+{
+    gml_driver *giver = open_cuda(), *taker = open_taking();
+    gml_handle handle = 0;
+    int file = -1;
+    CHECK_OK(gml_driver_create(giver, LARGE, &handle));
+    CHECK_OK(gml_driver_export_file(giver, handle, false, &file));
+    gml_handed_add(&incoming, (gml_shared_piece){file, LARGE});
+    CHECK_EQ(gml_driver_offered(taker, 2 * LARGE), LARGE);
+    CHECK_EQ(gml_driver_offered(taker, LARGE - 1), 0);
+    CHECK_EQ(gml_driver_offered(giver, 2 * LARGE), 0);
+    gml_handle other = 0, taken = 0;
+    CHECK_OK(gml_driver_create(taker, 2 * LARGE, &other)); /* of another size */
+    CHECK_EQ(gml_handed_bytes(&incoming), LARGE);
+    CHECK_OK(gml_driver_create(taker, LARGE, &taken));
+    CHECK_EQ(gml_handed_bytes(&incoming), 0);
+    CHECK_EQ(taker->held_bytes, 3 * LARGE);
+    int again = -1, kept = -1, same = -1; /* its file stays */
+    CHECK_OK(gml_driver_export_file(taker, taken, true, &kept));
+    CHECK_OK(gml_driver_export_file(taker, taken, true, &same));
+    CHECK_OK(gml_driver_export_file(taker, taken, false, &again));
+    CHECK(kept == file && same == file && again != file && again >= 0);
+    (void)close(again);
+    CHECK_OK(gml_driver_release(taker, taken));
+    CHECK(fcntl(file, F_GETFD) < 0);
+    CHECK_OK(gml_driver_release(taker, other));
+    CHECK_OK(gml_driver_release(giver, handle));
+    gml_driver_close(taker);
+    gml_driver_close(giver);
+}
+
+/* A file that is none: what it holds could not be had otherwise. */
+static int
+add_nothing(void)
+{
+    int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    gml_handed_add(&incoming, (gml_shared_piece){file, LARGE});
+    return file;
+}
+
+TEST(what_cannot_be_imported_is_created)
+{
+    gml_driver *driver = open_taking();
+    int file = add_nothing();
+    gml_handle handle = 0;
+    CHECK_OK(gml_driver_create(driver, LARGE, &handle));
+    CHECK(fcntl(file, F_GETFD) < 0 && gml_handed_bytes(&incoming) == 0);
+    CHECK_OK(gml_driver_release(driver, handle));
+    gml_driver_close(driver);
+}
+
+TEST(a_device_that_is_full_gets_what_was_handed_over)
+{
+    const uint64_t too_much = UINT64_C(1) << 46;
+    gml_driver *driver = open_taking();
+    gml_handle handle = 0;
+    gml_address address = 0;
+    (void)add_nothing();
+    CHECK_STATUS(gml_driver_create(driver, too_much, &handle), GML_OUT_OF_MEMORY);
+    CHECK_EQ(gml_handed_bytes(&incoming), 0);
+    (void)add_nothing();
+    CHECK_STATUS(gml_driver_malloc(driver, too_much, &address), GML_OUT_OF_MEMORY);
+    CHECK_EQ(gml_handed_bytes(&incoming), 0);
+    gml_driver_close(driver);
+}
+
+/* A margin counts it as free: it takes nothing of the device. */
+TEST(a_margin_is_left_beside_what_was_handed_over)
+{
+    gml_driver *driver = open_taking();
+    uint64_t free_bytes = 0, total_bytes = 0;
+    gml_handle handle = 0;
+    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
+    driver->margin_bytes = free_bytes - LARGE / 2;
+    CHECK_STATUS(gml_driver_create(driver, LARGE, &handle), GML_OUT_OF_MEMORY);
+    (void)add_nothing();
+    CHECK_OK(gml_driver_create(driver, LARGE, &handle));
+    CHECK_OK(gml_driver_release(driver, handle));
+    gml_driver_close(driver);
+}
+
 /* Opens the fake library with a defect and checks the answer. */
 static void
 check_defect(const char *defect, gml_status expected, const char *hint)
@@ -261,6 +402,12 @@ main(void)
     RUN(a_global_capture_survives_calls_on_other_streams);
     RUN(errors_name_the_call_and_the_error);
     RUN(a_device_that_does_not_exist_is_absent);
+    RUN(a_large_chunk_that_is_released_goes_as_a_file);
+    RUN(no_more_goes_as_files_than_may_be_open);
+    RUN(what_was_handed_over_is_created_first);
+    RUN(what_cannot_be_imported_is_created);
+    RUN(a_device_that_is_full_gets_what_was_handed_over);
+    RUN(a_margin_is_left_beside_what_was_handed_over);
 #if MAY_CHOOSE_ADDRESSES
     RUN(addresses_lie_where_they_are_asked_for_or_nowhere);
 #endif
