@@ -34,7 +34,7 @@ TRUTHS = {
 HANDED = {
     "comes": ("most", "of_what_was_given", "bytes", "a_file_for_each", "reserved"),
     "goes_back": ("came", "went", "there"),
-    "goes_on": ("waits", "went", "kept"),
+    "goes_on": ("waits", "went", "came", "kept"),
     "is_dropped": ("waits", "served"),
     "leaves_some": ("before", "after", "served"),
     "goes_to_the_device": ("came", "closed", "free"),

@@ -168,7 +168,8 @@ def goes_on(other: Other) -> Result:
     other.tell("drop")
     other.tell("hold", free() + size // 2)
     is_kept = torch.cuda.memory_reserved() == reserved and len(mine) == 100
-    return {"waits": size >= 512, "went": tickets() < had, "kept": is_kept}
+    came = tickets(other.process.pid)
+    return {"waits": size >= 512, "went": tickets() < had, "came": came > 0, "kept": is_kept}
 
 
 def is_dropped(other: Other) -> Result:
