@@ -1,6 +1,7 @@
 /* Processes that share a device: who is asked, who gives, and what is left of one that ends. Each
  * neighbour is a child that obeys commands of one letter. */
 #include "base/clock.h"
+#include "driver/handed.h"
 #include "driver/streams.h"
 #include "gmlake_elastic.h"
 #include "gmlake_interop.h"
@@ -669,6 +670,89 @@ TEST(questions_of_several_are_not_answered_with_files)
     end_owner(others[0]);
     end_owner(others[1]);
     gml_share_page_close(page);
+}
+
+enum { LATE_MIB = 70 };
+
+/* Says that it has idle memory, sends some to who asks for it, and ends without an answer. */
+static void
+give_and_end(gml_share_page *page, int ready)
+{
+    static gml_handed given = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t own[GML_PARCEL_NAME_WORDS];
+    gml_share_question asked;
+    int from = gml_parcel_open(own);
+    (void)!write(ready, "", 1);
+    while (gml_share_page_next(page, &asked) && !asked.wanted_bytes) {
+        gml_share_page_answer(page, 0, LATE_MIB * MIB);
+    }
+    CHECK(asked.takes_files);
+    gml_handed_add(&given, (gml_shared_piece){dup(from), LATE_MIB * MIB});
+    gml_parcel_send(from, asked.name, &given);
+}
+
+/* What the process in slot 0 holds idle, by its own answer; in a process of its own, since another
+ * slot is. */
+static unsigned
+idle_mib_of_first(void)
+{
+    int answer[2] = {-1, -1};
+    unsigned char mib = 0;
+    CHECK(pipe(answer) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        gml_share_page *page = open_page();
+        gml_share_other others[GML_SHARE_SLOTS];
+        size_t count = gml_share_page_others(page, others);
+        for (size_t i = 0; i < count; i++) {
+            if (others[i].slot == 0) {
+                mib = (unsigned char)(told_of(page, others[i], 0, false).idle_bytes / MIB);
+            }
+        }
+        (void)!write(answer[1], &mib, 1);
+        _exit(0);
+    }
+    CHECK(read(answer[0], &mib, 1) == 1);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    return mib;
+}
+
+/* It is idle memory of who got it, who asks for less until it is used. */
+TEST(what_comes_too_late_is_not_lost)
+{
+    begin();
+    pid_t pid = start_owner(give_and_end);
+    CHECK(!ask_for(8));
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    CHECK_EQ(idle_mib_of_first(), LATE_MIB);
+    add_neighbour(100, 0, 1);
+    CHECK(!ask_for(LATE_MIB - 2));
+    CHECK_EQ(ask_neighbour(0, 'g'), 0);
+    CHECK(ask_for(LATE_MIB + 2));
+    unsigned given = ask_neighbour(0, 'g');
+    CHECK(given > 0 && given < LATE_MIB);
+    end();
+}
+
+TEST(what_waits_goes_to_the_device_when_no_more_is_shared)
+{
+    begin();
+    pid_t pid = start_owner(give_and_end);
+    CHECK(!ask_for(8));
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    CHECK_EQ(idle_mib_of_first(), LATE_MIB);
+    const gml_handed *waiting = gml_handed_to(gml_registry_device(0));
+    CHECK_EQ(waiting->count, 1);
+    int file = waiting->pieces[0].file;
+    pid = fork();
+    if (pid == 0) {
+        _exit(fcntl(file, F_GETFD) < 0 && waiting->count == 0 ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0); /* a child has none */
+    CHECK(fcntl(file, F_GETFD) >= 0);
+    gml_torch_unshare();
+    CHECK(fcntl(file, F_GETFD) < 0);
 }
 
 TEST(there_is_room_for_as_many_as_it_has_slots)
