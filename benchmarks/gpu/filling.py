@@ -399,11 +399,11 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(ways: dict[str, Any]) -> None:
     """Replace the answers of each server by how many differ from those of the first."""
-    expected = next((told["answers"] for told in ways.values() if "failed" not in told), [])
-    for told in ways.values():
-        if "failed" not in told:
-            pairs = zip(told.pop("answers"), list(expected), strict=True)
-            told["differing"] = sum(answer != other for answer, other in pairs)
+    ran = [told for told in ways.values() if "failed" not in told]
+    answers = [told.pop("answers") for told in ran]
+    for told, given in zip(ran, answers, strict=True):
+        pairs = zip(given, answers[0], strict=True)
+        told["differing"] = sum(answer != other for answer, other in pairs)
 
 
 def show(figures: dict[str, Any]) -> None:

@@ -65,9 +65,8 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
 
 
 def handed(folder: Path, *arguments: str, is_backed: bool) -> Outcome:
-    settings = ("--capacity", "80GiB", "--shared", str(folder / "devices"))
-    if is_backed:
-        settings += ("--backed",)
+    backed = ("--backed",) if is_backed else ()
+    settings = (*backed, "--capacity", "80GiB", "--shared", str(folder / "devices"))
     variables = {"XDG_RUNTIME_DIR": str(folder)}
     return run_program("handed", *arguments, settings=settings, variables=variables)
 

@@ -171,7 +171,7 @@ set_defect(const char *defect)
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
 }
 
-/* ---- memory that other processes hand over ---------------------------------------------------- */
+/* ---- memory that other processes hand over --------------------------------------------------- */
 
 static gml_handed incoming = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static gml_handed outgoing = {.lock = PTHREAD_MUTEX_INITIALIZER};

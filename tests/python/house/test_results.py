@@ -32,6 +32,7 @@ ELSEWHERE = {
     "forecast_largest": "gpu/run.sh forecast_largest",
     "forecast_programs_h100": "gpu/run.sh forecasts, on an H100",
     "forecast_ranks": "gpu/run.sh forecast_ranks, on two GPUs",
+    "gpu_handing_h200": "gpu/run.sh handing, on another GPU",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
     "standin_vs_h200_default": RECORDED,
     "standin_vs_h200_expandable": RECORDED,
