@@ -118,8 +118,9 @@ gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= largest_bytes) {
         chunk_bytes *= 2;
     }
-    return offered_bytes > chunk_bytes && is_chunk(range, offered_bytes) ? offered_bytes
-                                                                         : chunk_bytes;
+    bool takes_offer = goes_out && offered_bytes <= costs->largest_bytes &&
+                       offered_bytes > chunk_bytes && is_chunk(range, offered_bytes);
+    return takes_offer ? offered_bytes : chunk_bytes;
 }
 
 bool

@@ -47,7 +47,8 @@ bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *
  * are large so that they are mapped again with few calls. */
 bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range);
 
-/* The chunk size for growing the base range now. */
+/* The chunk size for growing the base range now; on a shared device at least that of the largest
+ * chunk that another process handed over. */
 uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range);
 
 /* Whether `more_bytes` may be taken instead of making a view, given the most that blocks ever held
