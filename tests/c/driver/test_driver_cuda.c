@@ -321,6 +321,16 @@ check_defect(const char *defect, gml_status expected, const char *hint)
     CHECK(driver == NULL);
 }
 
+TEST(what_cannot_be_exported_is_released_alone)
+{
+    gml_driver *driver = open_cuda();
+    set_defect("no_export");
+    CHECK_EQ(count_handed(driver, LARGE), 0);
+    CHECK_EQ(driver->reason[0], '\0');
+    set_defect("");
+    gml_driver_close(driver);
+}
+
 TEST(defects_are_told_in_one_line)
 {
     check_defect("no_device", GML_DRIVER_ABSENT, "CUDA_ERROR_NO_DEVICE");
@@ -412,6 +422,7 @@ main(void)
     RUN(addresses_lie_where_they_are_asked_for_or_nowhere);
 #endif
     if (strcmp(cuda, "fake") == 0) {
+        RUN(what_cannot_be_exported_is_released_alone);
         RUN(defects_are_told_in_one_line);
         RUN(a_device_without_virtual_memory_has_malloc);
         RUN(refused_rdma_memory_is_done_without);

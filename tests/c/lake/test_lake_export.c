@@ -1,7 +1,9 @@
 /* Memory that other processes map, and theirs: here one process does both. Runs on the fake library
  * (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
+#include "driver/handed.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
+#include "lake/lake.h"
 #include "support/check.h"
 #include "support/policies.h"
 #include "support/raw_cuda.h"
@@ -404,6 +406,36 @@ TEST(a_process_that_may_open_no_more_files_is_told)
     CHECK_OK(gml_lake_close(lake));
 }
 
+/* For another process that shares the device. */
+TEST(idle_chunks_are_given_as_files)
+{
+    static gml_handed given = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const gml_setting settings[] = {{"chunk_size", 64 * MIB}};
+    gml_lake_config config = {.driver = "cuda",
+                              .policy = "stitch",
+                              .capacity_bytes = CAPACITY_BYTES,
+                              .settings = settings,
+                              .setting_count = 1};
+    gml_lake *lake = NULL;
+    uint64_t released_bytes = 0;
+    bool is_pending = false;
+    CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));
+    gml_address kept = allocate(lake, 64 * MIB), block = allocate(lake, 192 * MIB);
+    CHECK_OK(gml_lake_free(lake, block));
+    CHECK_OK(gml_lake_give(lake, 100 * MIB, &given, &released_bytes, &is_pending));
+    CHECK_EQ(released_bytes, 128 * MIB);
+    CHECK_EQ(given.count, 2);
+    CHECK_EQ(gml_handed_bytes(&given), released_bytes);
+    CHECK_OK(gml_lake_give(lake, 64 * MIB, NULL, &released_bytes, &is_pending));
+    CHECK_EQ(released_bytes, 64 * MIB);
+    CHECK_EQ(given.count, 2);
+    CHECK_OK(gml_lake_free(lake, kept));
+    CHECK_OK(gml_lake_trim(lake, &released_bytes)); /* goes to the device alone */
+    CHECK_EQ(released_bytes, 64 * MIB);
+    CHECK_EQ(gml_handed_drop(&given), 128 * MIB);
+    CHECK_OK(gml_lake_close(lake));
+}
+
 int
 main(void)
 {
@@ -424,6 +456,7 @@ main(void)
     RUN(outputs_of_graphs_that_take_turns_are_shared);
     RUN(memory_that_is_no_chunk_is_not_shared);
     RUN(a_process_that_may_open_no_more_files_is_told);
+    RUN(idle_chunks_are_given_as_files);
     if (strcmp(cuda, "fake") == 0) {
         RUN(a_device_that_refuses_to_export_says_so);
     }
