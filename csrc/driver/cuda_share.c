@@ -38,6 +38,7 @@ gml_cuda_share(gml_driver *self, unsigned handle_type)
                                handle_type);
     }
     int before = cuda->allocation.handle_types;
+    cuda->takes_handed = false;
     cuda->allocation.handle_types = (int)handle_type;
     gml_status status = gml_cuda_try_allocation(cuda);
     if (status == GML_OK) {
@@ -57,7 +58,7 @@ void
 gml_cuda_choose_sharing(gml_cuda_driver *cuda)
 {
     if (cuda->base.info.has_virtual_memory) {
-        (void)gml_cuda_share(&cuda->base, GML_CU_HANDLE_FILE);
+        cuda->takes_handed = gml_cuda_share(&cuda->base, GML_CU_HANDLE_FILE) == GML_OK;
     }
 }
 
@@ -106,7 +107,7 @@ gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const void *kept = gml_map_find(&cuda->files, handle);
-    if (kept) { /* of imported memory there is no other one */
+    if (kept) { /* of imported memory it may be the only one */
         *out = is_kept ? file_of(kept) : fcntl(file_of(kept), F_DUPFD_CLOEXEC, 0);
         return *out >= 0 ? GML_OK : fail_without_files(cuda, GML_DRIVER_FAILED);
     }
@@ -225,19 +226,13 @@ gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* ---- what other processes handed over -------------------------------------------------------- */
 
-static bool
-may_import(gml_cuda_driver *cuda)
-{
-    return cuda->allocation.handle_types == GML_CU_HANDLE_FILE &&
-           gml_map_reserve(&cuda->files, 1) == GML_OK;
-}
-
 bool
 gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
 {
     gml_handed *handed = gml_handed_to(cuda->base.device);
-    int file =
-        gml_handed_bytes(handed) && may_import(cuda) ? gml_handed_take(handed, size_bytes) : -1;
+    bool may_take = cuda->takes_handed && gml_handed_bytes(handed) &&
+                    gml_map_reserve(&cuda->files, 1) == GML_OK;
+    int file = may_take ? gml_handed_take(handed, size_bytes) : -1;
     if (file < 0) {
         return false;
     }
@@ -249,7 +244,7 @@ gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out
         (void)close(file);
         return false;
     }
-    keep_file(cuda, handle, file); /* the only one: CUDA exports nothing that it has imported */
+    keep_file(cuda, handle, file); /* what was imported may not be exported */
     *out = handle;
     return true;
 }

@@ -277,6 +277,18 @@ TEST(what_cannot_be_imported_is_created)
     gml_driver_close(driver);
 }
 
+TEST(where_memory_is_to_be_exported_none_is_imported)
+{
+    gml_driver *driver = open_taking();
+    gml_handle handle = 0;
+    CHECK_OK(gml_driver_share(driver, GML_CU_HANDLE_FILE));
+    (void)add_nothing();
+    CHECK_OK(gml_driver_create(driver, LARGE, &handle));
+    CHECK_EQ(gml_handed_drop(&incoming), LARGE);
+    CHECK_OK(gml_driver_release(driver, handle));
+    gml_driver_close(driver);
+}
+
 TEST(a_device_that_is_full_gets_what_was_handed_over)
 {
     const uint64_t too_much = UINT64_C(1) << 46;
@@ -416,6 +428,7 @@ main(void)
     RUN(no_more_goes_as_files_than_may_be_open);
     RUN(what_was_handed_over_is_created_first);
     RUN(what_cannot_be_imported_is_created);
+    RUN(where_memory_is_to_be_exported_none_is_imported);
     RUN(a_device_that_is_full_gets_what_was_handed_over);
     RUN(a_margin_is_left_beside_what_was_handed_over);
 #if MAY_CHOOSE_ADDRESSES

@@ -92,7 +92,7 @@ def comes(other: Other) -> Result:
 
 
 def goes_back(other: Other) -> Result:
-    """What came from another process is given on as well, though CUDA exports no such memory."""
+    """What came from another process is given on as well, though the driver does not export it."""
     other.tell("idle", 60 * GIB)
     mine = blocks(60 * GIB)
     came = tickets()
