@@ -12,8 +12,7 @@ typedef struct gml_cuda_driver {
     gml_cu_device device;
     gml_cu_context context; /* the primary one, retained; NULL before */
     gml_cu_allocation allocation;
-    bool
-        takes_handed; /* nobody asked for memory that can be exported, as what is imported cannot */
+    bool takes_handed; /* what other processes hand over, which may not be exported again */
     gml_cuda_peers peers;
     gml_map files;   /* exported handles to the files that are kept, plus 1 */
     int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */

@@ -212,16 +212,28 @@ TEST(a_large_chunk_that_is_released_goes_as_a_file)
 /* Half of the files that it may open are the program's. */
 TEST(no_more_goes_as_files_than_may_be_open)
 {
+    enum { MOST = 200, KEPT = MOST / 2 - 1 };
     gml_driver *driver = open_cuda();
     struct rlimit before, few;
+    int kept[KEPT];
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    few = (struct rlimit){.rlim_cur = 2, .rlim_max = before.rlim_max};
-    CHECK_EQ(count_handed(driver, LARGE), 1);
+    few = (struct rlimit){.rlim_cur = MOST, .rlim_max = before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    CHECK_EQ(gml_kept_files_room(), MOST / 2);
+    for (int i = 0; i < KEPT; i++) {
+        kept[i] = dup(STDERR_FILENO);
+        gml_kept_files_add(kept[i]);
+    }
     CHECK_EQ(gml_kept_files_room(), 1);
     CHECK_EQ(count_handed(driver, LARGE), 1);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_EQ(count_handed(driver, LARGE), 1);
+    for (int i = 0; i < KEPT; i++) {
+        gml_kept_files_close(kept[i]);
+        CHECK(fcntl(kept[i], F_GETFD) < 0);
+    }
+    CHECK_EQ(gml_kept_files_room(), MOST / 2);
     CHECK_EQ(count_handed(driver, LARGE), 2);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     (void)gml_handed_drop(&outgoing);
     gml_driver_close(driver);
 }
