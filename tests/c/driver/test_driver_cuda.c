@@ -3,6 +3,7 @@
 #include "driver/backends.h"
 #include "driver/handed.h"
 #include "driver/kept_files.h"
+#include "hooks/fault.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"
 
@@ -238,6 +239,32 @@ TEST(no_more_goes_as_files_than_may_be_open)
     gml_driver_close(driver);
 }
 
+static int
+lowest_free_file(void)
+{
+    int file = dup(STDERR_FILENO);
+    (void)close(file);
+    return file;
+}
+
+TEST(a_chunk_that_the_driver_keeps_goes_nowhere)
+{
+    gml_driver *driver = NULL;
+    gml_handle handle = 0;
+    CHECK_OK(gml_fault_driver_open(open_cuda(), 2, 0, 0, &driver)); /* create, release */
+    CHECK_OK(gml_driver_create(driver, LARGE, &handle));
+    int before = lowest_free_file();
+    driver->outgoing = &outgoing;
+    CHECK_STATUS(gml_driver_release(driver, handle), GML_DRIVER_FAILED);
+    CHECK_EQ(outgoing.count, 0);
+    CHECK_EQ(driver->held_bytes, LARGE);
+    CHECK_EQ(lowest_free_file(), before);
+    CHECK_OK(gml_driver_release(driver, handle));
+    CHECK_EQ(gml_handed_drop(&outgoing), LARGE);
+    driver->outgoing = NULL;
+    gml_driver_close(driver);
+}
+
 TEST(what_was_handed_over_is_created_first)
 {
     gml_driver *giver = open_cuda(), *taker = open_taking();
@@ -438,6 +465,7 @@ main(void)
     RUN(a_device_that_does_not_exist_is_absent);
     RUN(a_large_chunk_that_is_released_goes_as_a_file);
     RUN(no_more_goes_as_files_than_may_be_open);
+    RUN(a_chunk_that_the_driver_keeps_goes_nowhere);
     RUN(what_was_handed_over_is_created_first);
     RUN(what_cannot_be_imported_is_created);
     RUN(where_memory_is_to_be_exported_none_is_imported);
