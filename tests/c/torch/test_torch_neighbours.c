@@ -576,9 +576,9 @@ TEST(who_comes_into_a_slot_owes_nothing)
     while (!gml_share_page_wait(page, question, SECOND_NS, UINT64_MAX, &other)) {
     }
     CHECK_EQ(other.given_bytes, 0);
-    question = gml_share_page_ask(page, other.slot, 0, false);
+    question = gml_share_page_ask(page, other.slot, 2, false);
     CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
-    CHECK_EQ(other.idle_bytes, 3);
+    CHECK_EQ(other.idle_bytes, 3 + 2);
     end_owner(pid);
     gml_share_page_close(page);
 }

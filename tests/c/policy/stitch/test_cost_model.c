@@ -101,15 +101,22 @@ TEST(chunks_are_large_on_a_device_that_is_shared)
     }
 }
 
-/* With less than a third left they are made for what is left, and then some. */
+/* With less than a third left they are made for what is left, and then some; but they need not be
+ * smaller than a 4096th of what is held. */
 TEST(chunks_are_small_under_pressure)
 {
-    gml_lake *lake = open_for(192 * GIB, BALANCED);
-    CHECK(chunks_of(lake, 127 * GIB) < 127 * 128);
-    CHECK_EQ(chunks_of(lake, GIB / 2), 32);
-    (void)chunks_of(lake, GIB);
-    CHECK_EQ(chunks_of(lake, GIB / 2), 256);
-    close_lake(lake);
+    const struct {
+        uint64_t capacity_bytes, optimize_for, chunks; /* of half a GiB, behind two thirds */
+    } cases[] = {{12 * GIB, BALANCED, 256},
+                 {48 * GIB, BALANCED, 64},
+                 {192 * GIB, BALANCED, 32},
+                 {48 * GIB, MEMORY, 256}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gml_lake *lake = open_for(cases[i].capacity_bytes, cases[i].optimize_for);
+        (void)chunks_of(lake, cases[i].capacity_bytes / 3 * 2 + GIB / 2);
+        CHECK_EQ(chunks_of(lake, GIB / 2), cases[i].chunks);
+        close_lake(lake);
+    }
 }
 
 /* The two free halves are stitched; with room, a little more would be taken. */
