@@ -1,5 +1,6 @@
 /* What the setting `optimize_for` promises: how large chunks are, and how much more is reserved
  * than the program needs. */
+#include "driver/handed.h"
 #include "lake/lake.h"
 #include "support/check.h"
 #include "support/contract.h"
@@ -97,6 +98,38 @@ TEST(chunks_are_large_on_a_device_that_is_shared)
         (void)chunks_of(lake, 8 * GIB);
         lake->driver->info.free_bytes = lake->driver->held_when_told = 0;
         CHECK_EQ(chunks_of(lake, GIB), cases[i].chunks);
+        close_lake(lake);
+    }
+}
+
+/* There, growth takes what other processes handed over as it is, unless the user chose a size. */
+TEST(chunks_are_as_large_as_what_was_handed_over)
+{
+    const gml_setting fixed = {"chunk_size", 2 * MIB};
+    const struct {
+        const gml_setting *setting;
+        uint64_t handed_bytes, chunks; /* of 64 MiB where 4 GiB are left */
+    } cases[] = {{NULL, 0, 8},
+                 {NULL, 64 * MIB, 1},
+                 {NULL, 128 * MIB, 8}, /* more than a 512th of the device */
+                 {NULL, 64 * MIB + 512, 8},
+                 {&fixed, 64 * MIB, 32}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        gml_device device = {
+            .lock = PTHREAD_MUTEX_INITIALIZER, .spare_bytes = 256 * MIB, .handed = &handed};
+        const gml_lake_config config = {.driver = "sim",
+                                        .policy = "stitch",
+                                        .capacity_bytes = 48 * GIB,
+                                        .settings = cases[i].setting,
+                                        .setting_count = cases[i].setting != NULL,
+                                        .shared = &device};
+        gml_lake *lake = lake_open_by(&config);
+        (void)chunks_of(lake, 44 * GIB);
+        if (cases[i].handed_bytes) {
+            gml_handed_add(&handed, (gml_shared_piece){-1, cases[i].handed_bytes});
+        }
+        CHECK_EQ(chunks_of(lake, 64 * MIB), cases[i].chunks);
         close_lake(lake);
     }
 }
