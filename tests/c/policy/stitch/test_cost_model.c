@@ -105,7 +105,7 @@ TEST(chunks_are_large_on_a_device_that_is_shared)
 /* There, growth takes what other processes handed over as it is, unless the user chose a size. */
 TEST(chunks_are_as_large_as_what_was_handed_over)
 {
-    const gml_setting fixed = {"chunk_size", 2 * MIB};
+    const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
     const struct {
         const gml_setting *setting;
         uint64_t handed_bytes, chunks; /* of 64 MiB where 4 GiB are left */
@@ -113,7 +113,8 @@ TEST(chunks_are_as_large_as_what_was_handed_over)
                  {NULL, 64 * MIB, 1},
                  {NULL, 128 * MIB, 8}, /* more than a 512th of the device */
                  {NULL, 64 * MIB + 512, 8},
-                 {&fixed, 64 * MIB, 32}};
+                 {&fixed, 64 * MIB, 32},
+                 {&memory, 64 * MIB, 32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER};
         gml_device device = {
