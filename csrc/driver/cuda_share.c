@@ -94,14 +94,6 @@ fail_without_files(gml_cuda_driver *cuda, gml_status status)
                            "takes one; raise `ulimit -n`");
 }
 
-/* pre: the map has room. */
-static void
-keep_file(gml_cuda_driver *cuda, gml_handle handle, int file)
-{
-    gml_kept_files_add(file);
-    (void)gml_map_insert(&cuda->files, handle, kept_file(file));
-}
-
 gml_status
 gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
 {
@@ -127,7 +119,8 @@ gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out
     }
     (void)fcntl(file, F_SETFD, FD_CLOEXEC); /* programs that are started need not have it */
     if (is_kept) {
-        keep_file(cuda, handle, file);
+        gml_kept_files_add(file);
+        (void)gml_map_insert(&cuda->files, handle, kept_file(file));
     }
     *out = file;
     return GML_OK;
@@ -241,10 +234,11 @@ gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out
     gml_status status = import_file(cuda, file, &handle);
     gml_driver_end_undo(&cuda->base);
     if (status != GML_OK) {
-        (void)close(file);
+        gml_kept_files_close(file);
         return false;
     }
-    keep_file(cuda, handle, file); /* what was imported may not be exported */
+    (void)gml_map_insert(&cuda->files, handle,
+                         kept_file(file)); /* it may be exported no other way */
     *out = handle;
     return true;
 }

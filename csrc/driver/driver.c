@@ -281,7 +281,7 @@ export_outgoing(gml_driver *driver, gml_handle handle)
 {
     gml_shared_piece piece = {-1, gml_driver_size(driver, handle)};
     if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES &&
-        driver->outgoing->count < gml_kept_files_room()) {
+        gml_kept_files_room() > 0) {
         gml_driver_begin_undo(driver); /* what cannot be exported is released alone */
         if (gml_driver_export_file(driver, handle, false, &piece.file) != GML_OK) {
             piece.file = -1;

@@ -1,7 +1,7 @@
 /* An array of pieces, the last one first. */
 #include "driver/handed.h"
 
-#include <unistd.h>
+#include "driver/kept_files.h"
 
 static void
 set_bytes(gml_handed *handed, uint64_t bytes)
@@ -19,8 +19,9 @@ remove_at(gml_handed *handed, size_t index)
     return removed;
 }
 
-void
-gml_handed_add(gml_handed *handed, gml_shared_piece piece)
+/* Closes the file where there is no room. */
+static void
+put(gml_handed *handed, gml_shared_piece piece)
 {
     pthread_mutex_lock(&handed->lock);
     bool has_room = handed->count < GML_HANDED_MOST;
@@ -31,8 +32,15 @@ gml_handed_add(gml_handed *handed, gml_shared_piece piece)
     }
     pthread_mutex_unlock(&handed->lock);
     if (!has_room) {
-        (void)close(piece.file);
+        gml_kept_files_close(piece.file);
     }
+}
+
+void
+gml_handed_add(gml_handed *handed, gml_shared_piece piece)
+{
+    gml_kept_files_add(piece.file);
+    put(handed, piece);
 }
 
 uint64_t
@@ -75,7 +83,7 @@ gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes)
         piece = is_any ? remove_at(from, from->count - 1) : (gml_shared_piece){-1, 0};
         pthread_mutex_unlock(&from->lock);
         if (is_any) {
-            gml_handed_add(to, piece);
+            put(to, piece);
             moved_bytes += piece.size_bytes;
         }
     } while (piece.file >= 0);
@@ -88,8 +96,16 @@ gml_handed_drop(gml_handed *handed)
     pthread_mutex_lock(&handed->lock);
     uint64_t dropped_bytes = handed->bytes;
     while (handed->count) {
-        (void)close(remove_at(handed, handed->count - 1).file);
+        gml_kept_files_close(remove_at(handed, handed->count - 1).file);
     }
     pthread_mutex_unlock(&handed->lock);
     return dropped_bytes;
+}
+
+void
+gml_handed_forget(gml_handed *handed)
+{
+    (void)pthread_mutex_init(&handed->lock, NULL);
+    handed->count = 0;
+    set_bytes(handed, 0);
 }

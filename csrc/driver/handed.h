@@ -17,7 +17,7 @@ enum { GML_HANDED_MOST = 128 };
 
 #define GML_HANDED_LEAST_BYTES (UINT64_C(64) << 20)
 
-/* Owns its files. Zeroed but for the lock. */
+/* Owns its files, which are kept files (kept_files.h). Zeroed but for the lock. */
 typedef struct gml_handed {
     pthread_mutex_t lock; /* guards the rest; taken after any other lock */
     uint64_t bytes;       /* of all pieces; read without the lock */
@@ -44,7 +44,8 @@ void gml_handed_add(gml_handed *handed, gml_shared_piece piece);
 /* The size of the largest piece of at most so many bytes; 0: there is none. */
 uint64_t gml_handed_largest(gml_handed *handed, uint64_t most_bytes);
 
-/* The file of a piece of that size, which is the caller's now; -1: there is none. */
+/* The file of a piece of that size, still a kept file, which is the caller's now; -1: there is
+ * none. */
 int gml_handed_take(gml_handed *handed, uint64_t size_bytes);
 
 /* Moves pieces until they have `wanted_bytes`; returns how much they have. */
@@ -52,5 +53,8 @@ uint64_t gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes
 
 /* Closes all files, so that their memory goes back to the device; returns how much it is. */
 uint64_t gml_handed_drop(gml_handed *handed);
+
+/* In a child of fork(), where kept files are closed: it has none. */
+void gml_handed_forget(gml_handed *handed);
 
 #endif

@@ -1,5 +1,5 @@
-/* Files that stay open as long as chunks do: a child of fork() has them, too, and would hold the
- * chunks' memory after this process has released it. It closes them.
+/* Files of chunks: a child of fork() has them, too, and would hold the chunks' memory after this
+ * process has released it. It closes them.
  *
  * No lock: any thread may call.
  */
@@ -8,11 +8,11 @@
 
 #include <stddef.h>
 
-/* How many more may be opened without being needed: half of what the process may open is the
+/* How many more may be added without being needed: half of what the process may open is the
  * program's. */
 size_t gml_kept_files_room(void);
 
-/* The file stays open from now on. */
+/* An open file of a chunk. */
 void gml_kept_files_add(int file);
 
 /* Closes a file that was added. */

@@ -285,9 +285,8 @@ gml_neighbours_forget(void)
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         shared_device *self = &devices[device];
         (void)pthread_mutex_init(&self->lock, NULL);
-        (void)pthread_mutex_init(&self->incoming.lock, NULL);
-        (void)pthread_mutex_init(&self->outgoing.lock, NULL);
-        (void)gml_handed_drop(&self->outgoing);
+        gml_handed_forget(&self->incoming);
+        gml_handed_forget(&self->outgoing);
         if (self->page) {
             close_socket(self);
             gml_share_page_abandon(self->page);

@@ -112,12 +112,9 @@ unpack(struct msghdr *message, parcel *out)
 /* How many files may come: the kernel closes the others. Even, as room for an odd one is room for
  * two. */
 static size_t
-room_for(gml_handed *pieces)
+most_files(void)
 {
     size_t room = gml_kept_files_room();
-    pthread_mutex_lock(&pieces->lock);
-    room -= pieces->count < room ? pieces->count : room;
-    pthread_mutex_unlock(&pieces->lock);
     return room < GML_HANDED_MOST ? room - room % 2 : GML_HANDED_MOST;
 }
 
@@ -127,7 +124,7 @@ receive_one(int socket, gml_handed *pieces, uint64_t *sum_bytes)
 {
     parcel got;
     control beside = {0};
-    size_t files_bytes = room_for(pieces) * sizeof *got.files;
+    size_t files_bytes = most_files() * sizeof *got.files;
     struct iovec sizes = {got.sizes, sizeof got.sizes};
     struct msghdr message = {.msg_iov = &sizes,
                              .msg_iovlen = 1,

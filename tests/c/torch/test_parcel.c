@@ -1,5 +1,6 @@
 /* Files that go to another process: they arrive with their sizes, from this user only, and nothing
  * stays open where they do not. */
+#include "driver/kept_files.h"
 #include "support/check.h"
 #include "torch/parcel.h"
 
@@ -68,7 +69,7 @@ TEST(pieces_arrive_with_their_files)
         int file = gml_handed_take(&in, size_bytes);
         CHECK(fstat(file, &about) == 0 && (fcntl(file, F_GETFD) & FD_CLOEXEC));
         CHECK_EQ(about.st_size, size_bytes);
-        (void)close(file);
+        gml_kept_files_close(file);
     }
     CHECK_EQ(in.bytes, 0);
     (void)close(to);

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -128,10 +129,11 @@ TEST(chunks_are_as_large_as_what_was_handed_over)
         gml_lake *lake = lake_open_by(&config);
         (void)chunks_of(lake, 44 * GIB);
         if (cases[i].handed_bytes) {
-            gml_handed_add(&handed, (gml_shared_piece){-1, cases[i].handed_bytes});
+            gml_handed_add(&handed, (gml_shared_piece){dup(STDERR_FILENO), cases[i].handed_bytes});
         }
         CHECK_EQ(chunks_of(lake, 64 * MIB), cases[i].chunks);
         close_lake(lake);
+        (void)gml_handed_drop(&handed);
     }
 }
 
