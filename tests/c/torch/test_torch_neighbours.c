@@ -696,10 +696,10 @@ give_and_end(gml_share_page *page, int ready)
     }
 }
 
-/* What the process in slot 0 holds idle, by its own answer; in a process of its own, since another
- * slot is. */
+/* What the process in that slot holds idle, by its own answer; asked from a process with a slot of
+ * its own. */
 static unsigned
-idle_mib_of_first(void)
+idle_mib_of(int slot)
 {
     int answer[2] = {-1, -1};
     unsigned char mib = 0;
@@ -710,7 +710,7 @@ idle_mib_of_first(void)
         gml_share_other others[GML_SHARE_SLOTS];
         size_t count = gml_share_page_others(page, others);
         for (size_t i = 0; i < count; i++) {
-            if (others[i].slot == 0) {
+            if (others[i].slot == slot) {
                 mib = (unsigned char)(told_of(page, others[i], 0, false).idle_bytes / MIB);
             }
         }
@@ -724,10 +724,10 @@ idle_mib_of_first(void)
 
 /* Waits until what was sent has come, which a question finds out. */
 static void
-await_late(void)
+await_late(int own_slot)
 {
     uint64_t deadline_ns = gml_clock_ns() + 20 * SECOND_NS;
-    while (idle_mib_of_first() != LATE_MIB && gml_clock_ns() < deadline_ns) {
+    while (idle_mib_of(own_slot) != LATE_MIB && gml_clock_ns() < deadline_ns) {
         (void)usleep(WORK_US);
     }
     CHECK_EQ(gml_handed_bytes(gml_handed_to(gml_registry_device(0))), LATE_MIB * MIB);
@@ -736,16 +736,17 @@ await_late(void)
 /* It is idle memory of who got it, who asks for less until it is used. */
 TEST(what_comes_too_late_is_not_lost)
 {
+    add_neighbour(100, 1, 1);
     begin();
     pid_t pid = start_owner(give_and_end);
-    CHECK(!ask_for(8));
+    CHECK(ask_for(8)); /* of the neighbour, after that one */
     CHECK(waitpid(pid, NULL, 0) == pid);
-    await_late();
-    add_neighbour(100, 0, 1);
+    unsigned before = ask_neighbour(0, 'g');
+    await_late(1);
     CHECK(!ask_for(LATE_MIB - 2));
-    CHECK_EQ(ask_neighbour(0, 'g'), 0);
+    CHECK_EQ(ask_neighbour(0, 'g'), before);
     CHECK(ask_for(LATE_MIB + 2));
-    unsigned given = ask_neighbour(0, 'g');
+    unsigned given = ask_neighbour(0, 'g') - before;
     CHECK(given > 0 && given < LATE_MIB);
     end();
 }
@@ -756,13 +757,15 @@ TEST(what_waits_goes_to_the_device_when_no_more_is_shared)
     pid_t pid = start_owner(give_and_end);
     CHECK(!ask_for(8));
     CHECK(waitpid(pid, NULL, 0) == pid);
-    await_late();
-    const gml_handed *waiting = gml_handed_to(gml_registry_device(0));
+    await_late(0);
+    gml_handed *waiting = gml_handed_to(gml_registry_device(0));
+    pthread_mutex_lock(&waiting->lock);
     CHECK_EQ(waiting->count, 1);
     int file = waiting->pieces[0].file;
+    pthread_mutex_unlock(&waiting->lock);
     pid = fork();
     if (pid == 0) {
-        _exit(fcntl(file, F_GETFD) < 0 && waiting->count == 0 ? 0 : 1);
+        _exit(fcntl(file, F_GETFD) < 0 && gml_handed_bytes(waiting) == 0 ? 0 : 1);
     }
     int status = 1;
     CHECK(waitpid(pid, &status, 0) == pid && status == 0); /* a child has none */

@@ -109,13 +109,13 @@ TEST(chunks_are_as_large_as_what_was_handed_over)
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
     const struct {
         const gml_setting *setting;
-        uint64_t handed_bytes, chunks; /* of 64 MiB where 4 GiB are left */
-    } cases[] = {{NULL, 0, 8},
-                 {NULL, 64 * MIB, 1},
-                 {NULL, 128 * MIB, 8}, /* more than a 512th of the device */
-                 {NULL, 64 * MIB + 512, 8},
-                 {&fixed, 64 * MIB, 32},
-                 {&memory, 64 * MIB, 32}};
+        uint64_t held_bytes, handed_bytes, chunks; /* of 64 MiB, of 48 GiB in all */
+    } cases[] = {{NULL, 44 * GIB, 0, 8},
+                 {NULL, 44 * GIB, 64 * MIB, 1},
+                 {NULL, 44 * GIB, 128 * MIB, 8}, /* more than a 512th of the device */
+                 {NULL, 44 * GIB, 64 * MIB + 512, 8},
+                 {&fixed, GIB, 64 * MIB, 32},
+                 {&memory, GIB, 64 * MIB, 32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER};
         gml_device device = {
@@ -127,7 +127,7 @@ TEST(chunks_are_as_large_as_what_was_handed_over)
                                         .setting_count = cases[i].setting != NULL,
                                         .shared = &device};
         gml_lake *lake = lake_open_by(&config);
-        (void)chunks_of(lake, 44 * GIB);
+        (void)chunks_of(lake, cases[i].held_bytes);
         if (cases[i].handed_bytes) {
             gml_handed_add(&handed, (gml_shared_piece){dup(STDERR_FILENO), cases[i].handed_bytes});
         }
@@ -146,7 +146,7 @@ TEST(chunks_are_small_under_pressure)
     } cases[] = {{12 * GIB, BALANCED, 256},
                  {48 * GIB, BALANCED, 64},
                  {192 * GIB, BALANCED, 32},
-                 {48 * GIB, MEMORY, 256}};
+                 {12 * GIB, MEMORY, 256}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         gml_lake *lake = open_for(cases[i].capacity_bytes, cases[i].optimize_for);
         (void)chunks_of(lake, cases[i].capacity_bytes / 3 * 2 + GIB / 2);
