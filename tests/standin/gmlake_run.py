@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN = ("-m", "gmlake", "run")
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 _REPORT = re.compile(
     r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+): "
     r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
