@@ -14,5 +14,6 @@ bool
 gml_relief_ask(int device, uint64_t size_bytes)
 {
     gml_torch_relief relief = atomic_load(&chosen);
-    return gml_torch_ask_neighbours(device, size_bytes, true) || (relief && relief(device, size_bytes));
+    return gml_torch_ask_neighbours(device, size_bytes, true) ||
+           (relief && relief(device, size_bytes));
 }

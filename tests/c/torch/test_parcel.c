@@ -25,7 +25,11 @@ count_open_files(void)
 {
     int count = 0;
     DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder)) { /* NOLINT(concurrency-mt-unsafe) */
+    CHECK(folder);
+    if (!folder) {
+        return 0;
+    }
+    while (readdir(folder)) { /* NOLINT(concurrency-mt-unsafe) */
         count++;
     }
     (void)closedir(folder);
