@@ -5,6 +5,7 @@
  * another stream notices them. */
 #include "driver/backends.h"
 #include "driver/cuda_internal.h"
+#include "driver/handed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +101,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
         return GML_OK;
     }
     gml_status status = create_new(cuda, size_bytes, out);
-    if (status == GML_OUT_OF_MEMORY && gml_cuda_drop_handed(cuda)) {
+    if (status == GML_OUT_OF_MEMORY && gml_handed_drop(gml_handed_to(self->device))) {
         status = create_new(cuda, size_bytes, out);
     }
     return status;
@@ -210,7 +211,7 @@ cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     gml_status status = gml_cuda_enter(cuda);
     if (status == GML_OK) {
         status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
-        if (status == GML_OUT_OF_MEMORY && gml_cuda_drop_handed(cuda)) {
+        if (status == GML_OUT_OF_MEMORY && gml_handed_drop(gml_handed_to(self->device))) {
             status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
         }
         (void)gml_cuda_leave(cuda, status);

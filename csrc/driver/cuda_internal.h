@@ -54,9 +54,6 @@ void gml_cuda_forget_files(gml_cuda_driver *cuda);
 /* A chunk of that size which another process handed over; false: there is none. */
 bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out);
 
-/* Leaves to the device what others handed over; whether that was anything. */
-bool gml_cuda_drop_handed(gml_cuda_driver *cuda);
-
 /* Entries of the table. */
 gml_status gml_cuda_share(gml_driver *self, unsigned handle_type);
 gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out);

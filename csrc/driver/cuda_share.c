@@ -242,10 +242,3 @@ gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out
     *out = handle;
     return true;
 }
-
-bool
-gml_cuda_drop_handed(gml_cuda_driver *cuda)
-{
-    gml_handed *handed = gml_handed_to(cuda->base.device);
-    return gml_handed_bytes(handed) && gml_handed_drop(handed) > 0;
-}

@@ -93,6 +93,9 @@ gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes)
 uint64_t
 gml_handed_drop(gml_handed *handed)
 {
+    if (!handed) {
+        return 0;
+    }
     pthread_mutex_lock(&handed->lock);
     uint64_t dropped_bytes = handed->bytes;
     while (handed->count) {

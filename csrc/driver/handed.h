@@ -51,7 +51,8 @@ int gml_handed_take(gml_handed *handed, uint64_t size_bytes);
 /* Moves pieces until they have `wanted_bytes`; returns how much they have. */
 uint64_t gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes);
 
-/* Closes all files, so that their memory goes back to the device; returns how much it is. */
+/* Closes all files, so that their memory goes back to the device; returns how much it is. NULL is
+ * allowed. */
 uint64_t gml_handed_drop(gml_handed *handed);
 
 /* In a child of fork(), where kept files are closed: it has none. */

@@ -546,8 +546,7 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
     gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_trim_locked(lake, &released);
-    gml_handed *handed = gml_handed_to(lake->driver->device);
-    released += handed ? gml_handed_drop(handed) : 0;
+    released += gml_handed_drop(gml_handed_to(lake->driver->device));
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
     gml_lake_show_all(lake);
     pthread_mutex_unlock(&lake->lock);

@@ -203,8 +203,9 @@ start_giver(shared_device *self)
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
+/* What the device's lakes read: what others handed over, and what is to be left to CUDA. */
 static void
-set_spare(shared_device *self)
+tell_lakes(shared_device *self)
 {
     gml_device *device = gml_registry_device((int)(self - devices));
     __atomic_store_n(&device->handed, &self->incoming, __ATOMIC_RELEASE);
@@ -249,7 +250,7 @@ join_locked(shared_device *self)
         gml_share_page_close(self->page);
         self->page = NULL;
     }
-    set_spare(self);
+    tell_lakes(self);
 }
 
 /* pre: the lock is held. */
@@ -263,7 +264,7 @@ leave_locked(shared_device *self)
         gml_share_page_close(self->page);
         self->page = NULL;
     }
-    set_spare(self);
+    tell_lakes(self);
     free(self->path);
     self->path = NULL;
 }

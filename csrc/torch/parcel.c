@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { NAME_BYTES = sizeof(uint64_t[GML_PARCEL_NAME_WORDS]) };
+
 typedef struct parcel {
     uint64_t sizes[GML_HANDED_MOST];
     int files[GML_HANDED_MOST];
@@ -26,7 +28,6 @@ typedef union control {
 static socklen_t
 address_of(const uint64_t name[GML_PARCEL_NAME_WORDS], struct sockaddr_un *out)
 {
-    enum { NAME_BYTES = sizeof(uint64_t[GML_PARCEL_NAME_WORDS]) };
     memset(out, 0, sizeof *out);
     out->sun_family = AF_UNIX;
     memcpy(out->sun_path + 1, name, NAME_BYTES);
@@ -36,7 +37,6 @@ address_of(const uint64_t name[GML_PARCEL_NAME_WORDS], struct sockaddr_un *out)
 int
 gml_parcel_open(uint64_t name[GML_PARCEL_NAME_WORDS])
 {
-    enum { NAME_BYTES = sizeof(uint64_t[GML_PARCEL_NAME_WORDS]) };
     const int yes = 1;
     struct sockaddr_un at;
     int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
