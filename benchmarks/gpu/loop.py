@@ -2,12 +2,12 @@
 
     PYTHONPATH=benchmarks python -m gpu.loop [--write] [--ranks 2]
 
-Each way runs in processes of its own. A round trains one step (with two ranks under FSDP2), copies
-the weights to a model that generates, and writes tokens by a captured graph. The way `sleeps` has
-the training's weights and optimizer in one region, saved on the host, and the generating model with
-its graph's memory in another, saved nowhere, and one of the two always sleeps while the other
-works. Losses and tokens must be equal to the bit, and what is in use while both sleep must not
-grow. With several ranks an all_reduce after each wake shows that NCCL goes on.
+Each way runs in processes of its own. A round trains one step (with several ranks under FSDP2),
+copies the weights to a model that generates, and writes tokens by a captured graph. The way
+`sleeps` has the training's weights and optimizer in one region, saved on the host, and the
+generating model with its graph's memory in another, saved nowhere, and one of the two always sleeps
+while the other works. Losses and tokens must be equal to the bit, and what is in use while both
+sleep must not grow. With several ranks an all_reduce after each wake shows that NCCL goes on.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.

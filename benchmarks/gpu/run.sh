@@ -9,12 +9,13 @@
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py, and
-# others, which wants LIBRARIES, a folder, run only where they are named. The tree has to be clean, for a result
-# names its commit; GMLAKE_COMMIT names it where only the files were taken to another machine.
+# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py,
+# others, which wants LIBRARIES, a folder, and four, which wants four GPUs, run only where they are named. The
+# tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it where only the files were taken
+# to another machine.
 #
 # With GPUS, so many parts run side by side, each with a GPU and an equal share of the cores of its own; those
-# that want two GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
+# that want several GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
 # benchmarks/results/. A part that fails does not stop the others; the last lines say what ran and what failed.
 #
 # PYTHON chooses the interpreter.
@@ -23,8 +24,8 @@ cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
 SINGLE="varying turns training planned features howtos forecasts graphs sleeping loop elastic filling handing handing_costs peers streams overhead costs tests"
-PAIRED="frontier forecast_ranks report transports"
-NAMED="forecast_largest others"
+PAIRED="frontier forecast_ranks report transports links"
+NAMED="forecast_largest others four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -49,6 +50,14 @@ report() {
     "$PYTHON" -m gmlake report "$folder" && "$PYTHON" -m gpu.refused_rank --write "$folder" && rm -r "$folder"
 }
 
+# What is different where a program has four GPUs.
+four() {
+    results=benchmarks/results
+    "$PYTHON" -m gpu.against --programs fsdp2 --processes 4 --rounds 2 --output $results/gpu_four_sharded.json &&
+        "$PYTHON" -m gpu.loop --ranks 4 --rounds 30 --output $results/gpu_four_loop.json &&
+        "$PYTHON" -m gpu.transports --ranks 4 --output $results/gpu_four_transports.json
+}
+
 # Runs one part; fails where one of its commands does.
 measure() {
     case $1 in
@@ -64,10 +73,10 @@ measure() {
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
     forecasts) "$PYTHON" -m gpu.forecasts --write && "$PYTHON" -m gpu.overheads --write ;;
     frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;
-    forecast_ranks | report) "$1" ;;
+    forecast_ranks | report | four) "$1" ;;
     others) "$PYTHON" -m gpu.others --libraries "${LIBRARIES:?names a folder}" --write ;;
     forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
-    planned | streams | features | howtos | sleeping | loop | elastic | filling | handing | handing_costs | peers | graphs | turns | transports)
+    planned | streams | features | howtos | sleeping | loop | elastic | filling | handing | handing_costs | peers | graphs | turns | transports | links)
         "$PYTHON" -m "gpu.$1" --write
         ;;
     esac

@@ -1,11 +1,11 @@
-"""What transports take of gmlake's memory, on two GPUs: registration, pools, other processes.
+"""What transports take of gmlake's memory, on several GPUs: registration, pools, other processes.
 
-    PYTHONPATH=benchmarks python -m gpu.transports [--write] [--backend nccl]
+    PYTHONPATH=benchmarks python -m gpu.transports [--write] [--ranks 2] [--backend nccl]
 
-Two processes, a GPU each. `registered`: what ncclCommRegister answers for a tensor of
+A process for each GPU. `registered`: what ncclCommRegister answers for a tensor of
 gmlake.exportable(), for one side by side in several and for a stitched one, and whether
-the sum over both GPUs is right then. `pool`: the same for a tensor of a MemPool over NCCL's own
-allocator, which register_mem_pool took. `opened`: whether each process reads what the other one
+the sum over all GPUs is right then. `pool`: the same for a tensor of a MemPool over NCCL's own
+allocator, which register_mem_pool took. `opened`: whether each process reads what every other one
 sent by torch.multiprocessing, through its own GPU, of a tensor of gmlake.exportable() and of a
 stitched one.
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
-_RANKS = 2
 
 
 def numbers(rank: int) -> torch.Tensor:
@@ -54,8 +53,8 @@ def stitched(rank: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
 
 
 def is_summed(tensor: torch.Tensor, rank: int) -> bool:
-    """Sum over both GPUs twice; whether that is right. The tensor holds its numbers afterwards."""
-    expected = numbers(0) + numbers(1)
+    """Sum over all GPUs twice; whether that is right. The tensor holds its numbers afterwards."""
+    expected = sum(map(numbers, range(dist.get_world_size())), torch.zeros_like(numbers(0)))
     right = True
     for _ in range(2):
         tensor.copy_(numbers(rank))
@@ -93,15 +92,19 @@ def pooled(rank: int, backend: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def opened(tensor: torch.Tensor, rank: int) -> bool:
-    """Let the other rank have it, and look at what it sent, through this GPU."""
+    """Let the other ranks have it, and look at what each sent, through this GPU."""
     torch.cuda.synchronize()
-    sent: list[Any] = [None, None]
-    dist.all_gather_object(sent, reduce_tensor(tensor))
-    rebuild, arguments = sent[1 - rank]
-    theirs = rebuild(*arguments)
-    here = torch.empty(theirs.shape, dtype=theirs.dtype, device="cuda").copy_(theirs)
-    is_right = torch.equal(here.cpu(), numbers(1 - rank))
-    del theirs, here
+    ranks = dist.get_world_size()
+    sent: list[Any] = [None] * ranks
+    dist.all_gather_object(sent, [reduce_tensor(tensor) for _ in range(ranks)])
+    is_right = True
+    for other, to_each in enumerate(sent):
+        if other != rank:
+            rebuild, arguments = to_each[rank]
+            theirs = rebuild(*arguments)
+            here = torch.empty(theirs.shape, dtype=theirs.dtype, device="cuda").copy_(theirs)
+            is_right = is_right and torch.equal(here.cpu(), numbers(other))
+            del theirs, here
     dist.barrier()
     return is_right
 
@@ -161,8 +164,9 @@ def is_right(told: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    """Run both ranks, print, and keep it with --write or --output; 1 where something is wrong."""
+    """Run all ranks, print, and keep it with --write or --output; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--ranks", type=int, default=2, help="processes, a GPU each (2)")
     parser.add_argument("--backend", default="nccl", help="of torch.distributed (nccl)")
     parser.add_argument("--write", action="store_true", help="as results/gpu_transports.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
@@ -171,7 +175,7 @@ def main() -> int:
     if options.one:
         print(json.dumps(measure(options.backend)), flush=True)
         return 0
-    told = run_ranks(["gpu.transports", "--backend", options.backend, "--one"], _RANKS)
+    told = run_ranks(["gpu.transports", "--backend", options.backend, "--one"], options.ranks)
     ranks = {f"rank {number}": each for number, each in enumerate(told)}
     Console(width=120).print(ranks)
     if options.write or options.output:

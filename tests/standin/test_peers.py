@@ -28,13 +28,13 @@ def test_copies_arrive(part: str, names: set[str]) -> None:
 
 @pytest.fixture(scope="module")
 def transports(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Run what benchmarks run on two GPUs, without NCCL."""
+    """Run what benchmarks run on several GPUs, without NCCL."""
     folder: Path = tmp_path_factory.mktemp("transports")
     path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
     ended = finish(
         start(
-            *("-m", "gpu.transports", "--backend", "gloo", "--output", "told.json"),
-            settings=("--backed", "--devices", "2", "--capacity", "1GiB"),
+            *("-m", "gpu.transports", "--backend", "gloo", "--ranks", "3", "--output", "told.json"),
+            settings=("--backed", "--devices", "3", "--capacity", "1GiB"),
             variables={"PYTHONPATH": path},
             folder=folder,
         )
@@ -43,8 +43,30 @@ def transports(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads((folder / "told.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("rank", ["rank 0", "rank 1"])
+@pytest.mark.parametrize("rank", ["rank 0", "rank 1", "rank 2"])
 def test_each_process_reads_the_others_memory_through_its_own_device(
     transports: Any, rank: str
 ) -> None:
     assert transports["ranks"][rank]["opened"] == {"exportable": True, "stitched": True}
+
+
+def test_links_are_compared_with_a_region(tmp_path: Path) -> None:
+    """Peers' buffers relay pieces in both directions; every way has its bytes afterwards."""
+    path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    ended = finish(
+        start(
+            *("-m", "gpu.links", "--bytes", "200MiB", "--rounds", "1", "--output", "told.json"),
+            settings=("--backed", "--devices", "3", "--capacity", "2GiB"),
+            variables={"PYTHONPATH": path},
+            folder=tmp_path,
+        )
+    )
+    assert ended.code == 0, ended.output + ended.errors
+    ways = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["ways"]
+    assert {way: told["bytes"] >> 20 for way, told in ways.items()} == {
+        "region": 200,
+        "one": 200,
+        "each": 600,
+        "relayed": 200,
+    }
+    assert all(told["gpus"] == 3 and told["is_right"] for told in ways.values())
