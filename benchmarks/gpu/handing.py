@@ -11,7 +11,8 @@ default     PyTorch's allocator: who dropped its blocks calls torch.cuda.empty_c
             of that is counted, too
 expandable  the same with expandable segments
 
-In the middle of the rounds one process is killed; the other takes all that the device has, and then
+The first turn of a process takes all the memory that it ever has, and is told apart. In the middle
+of the rounds one process is killed; the other takes all that the device has, and then
 goes on with a new one. A refusal is a torch.OutOfMemoryError.
 """
 
@@ -236,7 +237,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         first.wait()
         about = other.wait().tell("about")
         count = (about["free_bytes"] + parse_size(options.handed)) // 2 // block_bytes
-        dropped, alone = 0.0, []
+        dropped, begun = 0.0, []
         for number in range(rounds):
             if number == rounds // 2:
                 first.kill()
@@ -247,11 +248,12 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
                 other.tell("drop")
                 first = stack.enter_context(Process(way, block_bytes)).wait()
                 dropped = 0.0
-            dropped = seen.turn(first, count, 2 * number + 1, dropped)
-            if number in {0, rounds // 2} and not seen.refused:
-                alone.append(seen.seconds.pop())  # all of it is free, or all is idle elsewhere
-                seen.handed.pop()
-            dropped = seen.turn(other, count, 2 * number + 2, dropped)
+            for one, seed in ((first, 2 * number + 1), (other, 2 * number + 2)):
+                dropped = seen.turn(one, count, seed, dropped)
+                is_first = number == 0 or (number == rounds // 2 and one is first)
+                if is_first and not seen.refused:  # takes all it ever has
+                    begun.append(seen.seconds.pop())
+                    seen.handed.pop()
         calls = other.tell("told")
     print("ms")
     if "refused" in all_of_it:
@@ -266,7 +268,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "p99_seconds": round(seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))], 5),
         "most_seconds": round(seconds[-1], 5),
         "turns": len(seconds),
-        "seconds_alone_and_after_the_kill": [round(each, 5) for each in alone],
+        "first_turns_seconds": [round(each, 5) for each in begun],
+        "turns_seconds": [round(each, 5) for each in seen.seconds],
         "refused": seen.refused,
         **calls,
         "has_same_bits": seen.is_equal,

@@ -6,8 +6,8 @@ Each way has a process of its own; `out` goes from the first GPU to the host, `i
 
 region      a region of gmlake sleeps and wakes
 one         one copy of the same bytes between a page-locked buffer and the first GPU
-each        the same copy between every GPU and a buffer of its own, all at once: the sum is what
-            the host gives
+each        the same bytes in equal parts between the host and every GPU at once: what the host
+            can give
 relayed     pieces go through all GPUs in turn: those of the others pass through a buffer on that
             GPU and a copy between GPUs
 
@@ -86,12 +86,12 @@ class Copied:
     """Page-locked bytes on the host, and a tensor of as many on a GPU."""
 
     def __init__(self, expected: torch.Tensor, gpu: int) -> None:
-        """Fill the tensor."""
+        """Fill both."""
         import torch
 
         self.expected = expected
-        self.host = torch.empty_like(expected, pin_memory=True)
-        self.there = expected.to(f"cuda:{gpu}")
+        self.host = torch.empty_like(expected, pin_memory=True).copy_(expected)
+        self.there = self.host.to(f"cuda:{gpu}")
 
     def copy(self, *, is_in: bool) -> None:
         """Begin to copy all bytes through that GPU's link."""
@@ -102,7 +102,7 @@ class Copied:
         """Whether the tensor has the bytes that it began with."""
         import torch
 
-        return torch.equal(self.there.cpu(), self.expected)
+        return torch.equal(self.host.copy_(self.there), self.expected)
 
 
 class Relay:
@@ -141,8 +141,9 @@ class Relay:
 
 def of_copies(way: str, size_bytes: int, gpus: int, rounds: int) -> dict[str, Any]:
     """Copy in one of the other ways."""
-    expected = numbers(size_bytes)
-    every = [Copied(expected, number) for number in range(gpus if way == "each" else 1)]
+    parts = gpus if way == "each" else 1
+    expected = numbers(size_bytes // parts)
+    every = [Copied(expected, number) for number in range(parts)]
     ways: list[Copied | Relay] = [*every]
     if way == "relayed":
         ways = [Relay(every[0], gpus)]
@@ -173,9 +174,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     for side in ("out", "in"):
         del told[side][0]
-    moved = options.bytes * (gpus if way == "each" else 1)
     versions = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    return {**told, "bytes": moved, "gpus": gpus, **versions}
+    return {**told, "bytes": options.bytes, "gpus": gpus, **versions}
 
 
 def show(ways: dict[str, dict[str, Any]]) -> None:
@@ -209,11 +209,13 @@ def main() -> int:
     words = ["--bytes", str(options.bytes), "--rounds", str(options.rounds)]
     words += ["--gpus", str(options.gpus)] if options.gpus else []
     command = [sys.executable, "-m", "gpu.links", *words, "--one"]
-    ways = {way: machine.told_by([*command, way]) for way in WAYS}
+    ways = {}
+    for way in WAYS:
+        ways[way] = machine.told_by([*command, way])
+        if options.write or options.output:  # what was measured is kept if a later way hangs
+            gpu = machine.devices_of(ways)
+            machine.write("gpu_links", {"ways": ways}, path=options.output, gpu=gpu)
     show(ways)
-    if options.write or options.output:
-        gpu = machine.devices_of(ways)
-        print(machine.write("gpu_links", {"ways": ways}, path=options.output, gpu=gpu))
     return int(not all(told.get("is_right") for told in ways.values()))
 
 

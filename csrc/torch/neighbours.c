@@ -28,7 +28,7 @@
 
 /* Requests that follow each other need one question after the other; each asks for twice as much,
  * up to this part of the device. */
-#define MOST_AT_ONCE 32
+#define MOST_AT_ONCE 64
 
 enum {
     HEAR_MS = 200,   /* for a process to hear a question; a stopped one never does */
