@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from gpu.frontier import medians
 from gpu.settings import FRONTIERS
 from tabled.compared import NAMES, short
-from tabled.markdown import caption, marked, number, spread, table, torch_of
+from tabled.markdown import caption, counted, marked, number, spread, table, torch_of
 
 _ORDER = ("expandable", "default", "async", "gmlake")
 _NAMES = {**NAMES, "async": "`cudaMallocAsync`"}
@@ -18,11 +19,23 @@ def _of(result: dict[str, Any], model: str) -> list[dict[str, Any]]:
     return [run for run in result["runs"] if run["model"] == model and "failed" not in run]
 
 
-def _caption(result: dict[str, Any], runs: list[dict[str, Any]]) -> str:
-    """Return what made the runs of a model, and how many each allocator has."""
-    counts = {sum(run["allocator"] == each["allocator"] for run in runs) for each in runs}
-    made = runs[0].get("run") or result["run"]
-    return caption(made, counts, versions=torch_of(runs[0]["torch"]))
+def _captions(result: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
+    """Return what made the runs of a model, and how many each allocator has of it."""
+    by_maker: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        by_maker.setdefault(json.dumps(run.get("run") or result["run"]), []).append(run)
+    captions = []
+    for maker, those in by_maker.items():
+        counts = {sum(run["allocator"] == each["allocator"] for run in those) for each in those}
+        of_several = " or ".join(map(counted, sorted(counts)))
+        captions.append(
+            caption(
+                json.loads(maker),
+                counts if len(by_maker) == 1 else of_several,
+                versions=torch_of(those[0]["torch"]),
+            )
+        )
+    return captions
 
 
 def speeds(result: dict[str, Any]) -> str:
@@ -48,7 +61,7 @@ def speeds(result: dict[str, Any]) -> str:
                     shares = [told["driver_ns"] / told["timed_seconds"] / 1e7 for told in there]
             rows.append([title, f"{longest:,}", *cells, spread(shares, 1) if shares else ""])
             title = ""
-        captions.append(_caption(result, runs))
+        captions += _captions(result, runs)
     return table(
         f"model | longest sequence : | {' : | '.join(_NAMES[name] for name in _ORDER)} : "
         "| gmlake's calls of the driver, % of the time :",
@@ -80,7 +93,7 @@ def ends(result: dict[str, Any]) -> str:
                     marked(f"{min(shares):.3f}", counts[name]),
                 ]
             )
-        captions.append(_caption(result, runs))
+        captions += _captions(result, runs)
     return table(
         "model | GPU | allocator | runs : | longest sequence that fits : | tokens a second there : "
         "| least share of the fastest, over all lengths :",
