@@ -15,7 +15,8 @@ filled   the cache is a gmlake.elastic(): its addresses come first, then the gra
 static   the cache has --part of the memory, an estimate as servers make it, under gmlake, too.
 
 used: the most of the device that was in use after any step. refused: requests of memory that were
-refused. Both servers must answer every request with the same tokens.
+refused. Both servers must answer every request with the same tokens. They compute in double
+precision: a sum may depend in its last bits on what else is in the batch, and no token on those.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -27,6 +28,7 @@ import argparse
 import hashlib
 import heapq
 import json
+import math
 import random
 import sys
 import time
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PAGE_TOKENS = 16
+_NUMBER_BYTES = 8  # of torch.float64
 _REFILLED = 100  # steps from one fill() to the next
 _SCRATCHED = 150  # steps from one use of other memory to the next
 _WAYS = ("filled", "static")
@@ -75,13 +78,18 @@ class Sizes:
         """Keys and values of a page's tokens in every layer."""
         return (self.layers, 2, _PAGE_TOKENS, self.heads, self.width // self.heads)
 
+    @property
+    def page_bytes(self) -> int:
+        """The size of a page."""
+        return math.prod(self.page_shape) * _NUMBER_BYTES
+
 
 SIZES = {
     "full": Sizes(
-        layers=8,
-        heads=16,
-        width=2048,
-        words=32000,
+        layers=4,
+        heads=8,
+        width=1024,
+        words=16000,
         slots=64,
         longest=512,
         leave_bytes=128 << 20,
@@ -137,7 +145,7 @@ class Model:
         width = sizes.width
 
         def weight(*shape: int) -> Tensor:
-            made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+            made = torch.randn(*shape, device="cuda", dtype=torch.float64)
             return made.div_(shape[0] ** 0.5)
 
         self.sizes, self.pages = sizes, pages
@@ -339,15 +347,14 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.cuda.init()
     session = gmlake.enable()
     left, total = torch.cuda.mem_get_info()
-    page_bytes = 2 * _PAGE_TOKENS * sizes.width * 2 * sizes.layers
-    row_shape = sizes.page_shape
+    page_bytes, row_shape = sizes.page_bytes, sizes.page_shape
     cache = None
     if way == "filled":
-        cache = gmlake.elastic((total // page_bytes, *row_shape), torch.bfloat16, rows=1)
+        cache = gmlake.elastic((total // page_bytes, *row_shape), torch.float64, rows=1)
         pages = cache.whole
     else:
         count = int(options.part * left) // page_bytes
-        pages = torch.zeros((count, *row_shape), dtype=torch.bfloat16, device="cuda")
+        pages = torch.zeros((count, *row_shape), dtype=torch.float64, device="cuda")
     model = Model(sizes, pages)
     server = Server(model, list(requests))
     most_used, most_pages = 0, 0

@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -208,7 +209,7 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
         those = [run for run in runs if run["model"] == model]
         found = medians(those)
         every = sorted({longest for by_length in found.values() for longest in by_length})
-        rounds = max((run["round"] + 1 for run in those), default=0)
+        rounds = max(Counter(run["allocator"] for run in those).values(), default=0)
         title = f"{model}: tokens a second, medians of {rounds} rounds"
         table = Table("longest", *(Column(name, justify="right") for name in found), title=title)
         for longest in every:

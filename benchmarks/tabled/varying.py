@@ -20,7 +20,7 @@ PROGRAMS = {
     "moe": "mixture of experts, random routing",
     "convnet": "convolutions, mixed resolutions",
     "generate": "text generation",
-    "fsdp2": "FSDP2 over two GPUs",
+    "fsdp2": "Llama 2.2B, FSDP2",
 }
 _CHOSEN = ("llama-1b", "llama-1b-checkpoint", "llama-3b-checkpoint", "lora", "fsdp2")
 
@@ -34,8 +34,11 @@ class _Program(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return its name in documents."""
-        return PROGRAMS[self.name]
+        """Return its name in documents, and of several processes how many."""
+        runs = [run for run in self.part.get("runs", ()) if run["program"] == self.name]
+        ranks = {len(run.get("rank_peaks", ())) for run in runs}
+        over = [f" over {counted(each, 'GPU')}" for each in sorted(ranks) if each > 1]
+        return PROGRAMS[self.name] + " or".join(over)
 
     def source(self) -> str:
         """Return the caption of the part."""

@@ -36,8 +36,12 @@ def test_rounds_that_were_made_apart_have_a_caption_each() -> None:
         told = {"tokens_per_second": 10.0, "driver_ns": 1, "timed_seconds": 1.0, "longest": 64}
         return {
             "run": {**made, "processor": "", "python": "3.12.3"},
-            **{"model": "moe", "allocator": "gmlake", "round": number, "device": "a GPU"},
-            **{"torch": "2.11.0", "lengths": [told]},
+            "model": "moe",
+            "allocator": "gmlake",
+            "round": number,
+            "device": "a GPU",
+            "torch": "2.11.0",
+            "lengths": [told],
         }
 
     text = TABLES["gpu_frontier", "speeds"](
