@@ -1,4 +1,4 @@
-"""A server whose cache takes what is left of the device, beside one with a static cache.
+"""A server whose cache takes what is left of the device, beside two with a static cache.
 
     PYTHONPATH=benchmarks python -m gpu.filling [--memory 4GiB] [--write]
 
@@ -6,17 +6,20 @@ A transformer serves requests of random length. Keys and values lie in pages of 
 captured graph takes one step of all running requests. A request first computes its prompt, whose
 temporary memory depends on its length; where a request has no page for its next token, the one that
 began last is preempted, and begins anew later. Now and then something else needs more memory than
-was left, for a moment. Both servers are processes of their own, in so much
+was left, for a moment. The servers are processes of their own, in so much
 memory as a ballast leaves.
 
 filled   the cache is a gmlake.elastic(): its addresses come first, then the graph and the longest
          prompt, then fill() takes what is left. It gives pages back where memory would be refused,
          and after each hundred steps takes what has come free.
-static   the cache has --part of the memory, an estimate as servers make it, under gmlake, too.
+static   the cache has --part of the memory, an estimate as servers make it, under gmlake, too
+plain    the same under PyTorch's allocator
 
 used: the most of the device that was in use after any step. refused: requests of memory that were
-refused. Both servers must answer every request with the same tokens. They compute in double
-precision: a sum may depend in its last bits on what else is in the batch, and no token on those.
+refused. All servers must answer every request with the same tokens; for those that differ from
+`plain`, differing has the request, its first other token, and how often it began anew. They compute
+in double precision unless --numbers says otherwise: a sum may depend in its last bits on what else
+is in the batch, and no token of double precision on those.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -25,15 +28,16 @@ precision: a sum may depend in its last bits on what else is in the batch, and n
 from __future__ import annotations
 
 import argparse
-import hashlib
 import heapq
 import json
 import math
+import operator
 import random
 import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +54,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PAGE_TOKENS = 16
-_NUMBER_BYTES = 8  # of torch.float64
+_NUMBERS = {"float64": 8, "bfloat16": 2}
+"""The types that servers can compute in, by their name in torch; bytes."""
 _REFILLED = 100  # steps from one fill() to the next
 _SCRATCHED = 150  # steps from one use of other memory to the next
-_WAYS = ("filled", "static")
+_WAYS = ("filled", "static", "plain")
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,6 @@ class Sizes:
     def page_shape(self) -> tuple[int, ...]:
         """Keys and values of a page's tokens in every layer."""
         return (self.layers, 2, _PAGE_TOKENS, self.heads, self.width // self.heads)
-
-    @property
-    def page_bytes(self) -> int:
-        """The size of a page."""
-        return math.prod(self.page_shape) * _NUMBER_BYTES
 
 
 SIZES = {
@@ -110,12 +110,16 @@ SIZES = {
 
 @dataclass
 class Request:
-    """A prompt and how many tokens are to follow it; what has been answered, and its pages."""
+    """A prompt and how many tokens are to follow it; what has been answered, and its pages.
+
+    begun_anew: how often all of the answer was dropped.
+    """
 
     prompt: list[int]
     wanted: int
     answer: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)
+    begun_anew: int = 0
 
     @property
     def length(self) -> int:
@@ -145,7 +149,7 @@ class Model:
         width = sizes.width
 
         def weight(*shape: int) -> Tensor:
-            made = torch.randn(*shape, device="cuda", dtype=torch.float64)
+            made = torch.randn(*shape, device="cuda", dtype=pages.dtype)
             return made.div_(shape[0] ** 0.5)
 
         self.sizes, self.pages = sizes, pages
@@ -299,6 +303,7 @@ class Server:
     def _preempt(self, request: Request) -> None:
         self._end(request)
         request.answer = []
+        request.begun_anew += 1
         self.waiting.appendleft(request)
         self.preempted += 1
 
@@ -345,16 +350,17 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
 
     sizes, requests = SIZES[options.size], requests_of(SIZES[options.size], options.requests)
     torch.cuda.init()
-    session = gmlake.enable()
+    session = None if way == "plain" else gmlake.enable()
     left, total = torch.cuda.mem_get_info()
-    page_bytes, row_shape = sizes.page_bytes, sizes.page_shape
+    numbers, row_shape = getattr(torch, options.numbers), sizes.page_shape
+    page_bytes = math.prod(row_shape) * _NUMBERS[options.numbers]
     cache = None
     if way == "filled":
-        cache = gmlake.elastic((total // page_bytes, *row_shape), torch.float64, rows=1)
+        cache = gmlake.elastic((total // page_bytes, *row_shape), numbers, rows=1)
         pages = cache.whole
     else:
         count = int(options.part * left) // page_bytes
-        pages = torch.zeros((count, *row_shape), dtype=torch.float64, device="cuda")
+        pages = torch.zeros((count, *row_shape), dtype=numbers, device="cuda")
     model = Model(sizes, pages)
     server = Server(model, list(requests))
     most_used, most_pages = 0, 0
@@ -380,7 +386,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         server.serve(after_step)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-    answers = [json.dumps(each.answer).encode() for each in requests]
+    refused = session.stats()["states"]["oom"] if session else torch.cuda.memory_stats()["num_ooms"]
     return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -389,11 +395,12 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "used": round(most_used / total, 5),
         "most_pages_bytes": most_pages * page_bytes,
         "cache_bytes": page_bytes * (len(pages) if cache is None else cache.rows),
-        "refused": session.stats()["states"]["oom"],
+        "refused": refused,
         **{name: getattr(server, name) for name in ("preempted", "given", "steps")},
         "served": sum(len(each.answer) >= each.wanted for each in requests),
         "seconds": round(seconds, 3),
-        "answers": [hashlib.sha256(answer).hexdigest()[:16] for answer in answers],
+        "answers": [each.answer for each in requests],
+        "begun_anew": [each.begun_anew for each in requests],
     }
 
 
@@ -401,16 +408,25 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     words = [sys.executable, "-m", "gpu.filling", "--one", way, "--size", options.size]
     words += ["--requests", str(options.requests), "--part", str(options.part)]
+    words += ["--numbers", options.numbers]
     return machine.told_by(words)
 
 
 def compare(ways: dict[str, Any]) -> None:
-    """Replace the answers of each server by how many differ from those of the first."""
-    ran = [told for told in ways.values() if "failed" not in told]
+    """Replace the answers of each server by those requests whose answer is not that of `plain`."""
+    ran = [told for told in reversed(ways.values()) if "failed" not in told]
     answers = [told.pop("answers") for told in ran]
     for told, given in zip(ran, answers, strict=True):
-        pairs = zip(given, answers[0], strict=True)
-        told["differing"] = sum(answer != other for answer, other in pairs)
+        begun_anew = told.pop("begun_anew")
+        told["differing"] = [
+            {
+                "request": number,
+                "token": sum(takewhile(bool, map(operator.eq, answer, other))),
+                "begun_anew": begun_anew[number],
+            }
+            for number, (answer, other) in enumerate(zip(given, answers[0], strict=True))
+            if answer != other
+        ]
 
 
 def show(figures: dict[str, Any]) -> None:
@@ -421,7 +437,8 @@ def show(figures: dict[str, Any]) -> None:
         if "failed" in told:
             table.add_row(way, told["failed"])
         else:
-            table.add_row(way, *(f"{told[name]}" for name in names))
+            figures_of = {**told, "differing": len(told["differing"])}
+            table.add_row(way, *(f"{figures_of[name]}" for name in names))
     Console(width=110).print(table)
 
 
@@ -432,6 +449,7 @@ def main() -> int:
     parser.add_argument("--part", type=float, default=0.2, help="of it, for the static cache (0.2)")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument("--numbers", choices=_NUMBERS, default="float64", help="(%(default)s)")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_filling.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
@@ -439,7 +457,9 @@ def main() -> int:
     if options.one:
         print(json.dumps(measure(options.one, options)))
         return 0
-    figures: dict[str, Any] = {name: getattr(options, name) for name in ("size", "requests")}
+    figures: dict[str, Any] = {
+        name: getattr(options, name) for name in ("size", "requests", "numbers")
+    }
     with ballast(parse_size(options.memory)) as left:
         figures |= {"memory_bytes": left, "ways": {way: ask(way, options) for way in _WAYS}}
     compare(figures["ways"])

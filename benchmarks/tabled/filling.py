@@ -9,6 +9,7 @@ from tabled.markdown import GIB, caption, marked, number, table, torch_of
 _WAYS = {
     "filled": "takes what is left, `fill()`",
     "static": "fixed beforehand, by an estimate",
+    "plain": "the same under PyTorch's default",
 }
 
 
@@ -16,7 +17,10 @@ def servers(result: dict[str, Any]) -> str:
     """Return a row for each server."""
     rows = []
     for way, name in _WAYS.items():
-        told = result["ways"][way]
+        told = result["ways"].get(way)
+        if told is None:
+            continue
+        differing = told["differing"]
         rows.append(
             [
                 name,
@@ -28,7 +32,7 @@ def servers(result: dict[str, Any]) -> str:
                 f"{told['given']}",
                 f"{told['steps']:,}",
                 marked(number(told["seconds"], 1), 1),
-                f"{told['differing']}",
+                f"{differing if isinstance(differing, int) else len(differing)}",
             ]
         )
     first = result["ways"]["filled"]

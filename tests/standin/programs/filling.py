@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ Result = dict[str, Any]
 MIB = 1 << 20
 LEFT = 32 * MIB
 ROW_BYTES = 1 << 10
+PAGE_ROWS = 16
 
 
 def cache_of(rows: int = 4 << 20, device: int = 0) -> gmlake.Elastic:
@@ -266,43 +268,70 @@ def ended() -> Result:
     }
 
 
+@dataclass
+class Request:
+    """Pages of a cache, and what was written to the first and to the last of them."""
+
+    pages: list[int]
+    written: float
+
+    def places(self) -> list[int]:
+        """Return the rows that were written to."""
+        return [page * PAGE_ROWS for page in (self.pages[0], self.pages[-1])]
+
+
 def serves() -> Result:
-    """A server of 1,000 requests of random length, whose cache has what the rest leaves."""
+    """A server of 1,000 requests of random length, whose cache has what the rest leaves.
+
+    Each finds what it wrote when it ends; other memory is written all over meanwhile.
+    """
     chance = random.Random(0)  # noqa: S311 (no secret)
-    pages = 16  # rows of each
-    running: list[list[int]] = []
+    running: list[Request] = []
     spare: list[int] = []
-    preempted = 0
+    noise = torch.full((40 * MIB,), 255, dtype=torch.uint8)
+    kept, begun, preempted = True, 0, 0
 
     def give(rows: int) -> int:
         """Let requests that have pages behind `rows` begin anew later."""
         nonlocal preempted
-        for pages_of in [each for each in running if max(each) * pages >= rows]:
-            running.remove(pages_of)
-            spare.extend(pages_of)
+        for request in [each for each in running if (max(each.pages) + 1) * PAGE_ROWS > rows]:
+            running.remove(request)
+            spare.extend(request.pages)
             preempted += 1
-        spare[:] = [page for page in spare if (page + 1) * pages <= rows]
+        spare[:] = [page for page in spare if (page + 1) * PAGE_ROWS <= rows]
         return rows
 
     with cache_of() as cache:
-        spare.extend(range(cache.fill(give, leave=8 * MIB).shape[0] // pages))
         served, fullest = 0, 0.0
         size = torch.cuda.mem_get_info()[1]
         while served < 1000:
+            torch.cuda.empty_cache()
+            before = cache.rows // PAGE_ROWS
+            rows = cache.fill(give, leave=8 * MIB).shape[0]
+            spare.extend(range(before, rows // PAGE_ROWS))
             while len(spare) > 400 and len(running) < 64:
-                running.append([spare.pop() for _ in range(chance.randrange(1, 400))])
+                begun += 1
+                pages = [spare.pop() for _ in range(chance.randrange(1, 400))]
+                running.append(Request(pages, float(begun)))
+                for place in running[-1].places():
+                    cache.whole[place].copy_(torch.full((256,), float(begun)))
             work = [taken(chance.randrange(MIB, 40 * MIB)) for _ in range(3)]
+            for each in work:
+                each.copy_(noise[: len(each)])
             fullest = max(fullest, 1 - free() / size)
             del work
-            running.sort(key=len)
+            running.sort(key=lambda request: len(request.pages))
             served += len(running[:8])
-            for pages_of in running[:8]:
-                spare.extend(pages_of)
+            for request in running[:8]:
+                for place in request.places():
+                    kept &= bool((cache.whole[place].cpu() == request.written).all())
+                spare.extend(request.pages)
             del running[:8]
     return {
         "served": served >= 1000,
         "fullest": fullest > 0.98,
         "gave": preempted > 0,
+        "kept": kept,
     }
 
 
