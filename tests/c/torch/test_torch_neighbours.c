@@ -294,7 +294,7 @@ TEST(what_cannot_be_told_to_be_unused_is_waited_for)
     end();
 }
 
-/* A device of 1 GiB: no more than a 32nd part is asked for beyond. */
+/* A device of 1 GiB: no more than a 64th part is asked for beyond. */
 TEST(requests_that_follow_each_other_ask_for_twice_as_much)
 {
     add_neighbour(200, 0, 1);
@@ -309,7 +309,7 @@ TEST(requests_that_follow_each_other_ask_for_twice_as_much)
     CHECK(ask_for(4));
     CHECK(first >= 4 && first < 8);
     CHECK(second >= 8);
-    CHECK(ask_neighbour(0, 'g') - before < 40);
+    CHECK(ask_neighbour(0, 'g') - before < 24);
     end();
 }
 
