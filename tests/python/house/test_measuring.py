@@ -141,6 +141,15 @@ def test_parts_run_side_by_side_and_those_of_two_gpus_alone(tmp_path: Path) -> N
     assert (tmp_path / "logs" / "turns.log").read_text() == "said by -m gpu.turns --write\n"
 
 
+def test_a_part_of_several_gpus_that_is_named_has_all_of_them(tmp_path: Path) -> None:
+    done, notes = on_gpus(tmp_path, 2, "turns", "four")
+    assert done.returncode == 0, done.stderr
+    asked = [[device, *command[:2]] for device, what, *command in notes if what == "begins"]
+    assert [each for each in asked if each[0] == "all"] == [
+        ["all", "-m", f"gpu.{name}"] for name in ("against", "loop", "transports")
+    ]
+
+
 def test_parts_run_in_their_order_on_one_gpu(tmp_path: Path) -> None:
     done, notes = on_gpus(tmp_path, 1, "turns", "graphs", "transports", "loop")
     assert done.returncode == 1

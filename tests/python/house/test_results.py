@@ -223,5 +223,8 @@ def listed(script: Path, *names: str) -> list[str]:
 
 
 def test_all_parts_are_listed_once() -> None:
-    for script, names in {WITHOUT_GPU: ["ALL"], WITH_GPU: ["SINGLE", "PAIRED", "NAMED"]}.items():
+    for script, names in {
+        WITHOUT_GPU: ["ALL"],
+        WITH_GPU: ["SINGLE", "PAIRED", "NAMED", "PAIRED_NAMED"],
+    }.items():
         assert sorted(listed(script, *names)) == sorted(parts(script))
