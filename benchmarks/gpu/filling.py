@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PAGE_TOKENS = 16
-_NUMBERS = {"float64": 8, "bfloat16": 2}
-"""The types that servers can compute in, by their name in torch; bytes."""
+_NUMBERS = ("float64", "bfloat16")  # that servers can compute in, as torch calls them
 _REFILLED = 100  # steps from one fill() to the next
 _SCRATCHED = 150  # steps from one use of other memory to the next
 _WAYS = ("filled", "static", "plain")
@@ -266,7 +265,7 @@ class Server:
         self.prompting: Request | None = None  # whose prompt is being computed
         self.spare: list[int] = []  # a heap
         self.pages = 1  # that it may use
-        self.preempted = self.given = self.steps = self.refused = 0
+        self.given = self.steps = 0
 
     def may_use(self, pages: int) -> None:
         """Use so many pages from now on, if they are more than before."""
@@ -305,7 +304,6 @@ class Server:
         request.answer = []
         request.begun_anew += 1
         self.waiting.appendleft(request)
-        self.preempted += 1
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.model.sizes.slots:
@@ -353,7 +351,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     session = None if way == "plain" else gmlake.enable()
     left, total = torch.cuda.mem_get_info()
     numbers, row_shape = getattr(torch, options.numbers), sizes.page_shape
-    page_bytes = math.prod(row_shape) * _NUMBERS[options.numbers]
+    page_bytes = math.prod(row_shape) * numbers.itemsize
     cache = None
     if way == "filled":
         cache = gmlake.elastic((total // page_bytes, *row_shape), numbers, rows=1)
@@ -396,7 +394,8 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "most_pages_bytes": most_pages * page_bytes,
         "cache_bytes": page_bytes * (len(pages) if cache is None else cache.rows),
         "refused": refused,
-        **{name: getattr(server, name) for name in ("preempted", "given", "steps")},
+        "preempted": sum(each.begun_anew for each in requests),
+        **{name: getattr(server, name) for name in ("given", "steps")},
         "served": sum(len(each.answer) >= each.wanted for each in requests),
         "seconds": round(seconds, 3),
         "answers": [each.answer for each in requests],

@@ -64,6 +64,22 @@ def seconds(work: Callable[[], object], gpus: int) -> float:
     return time.perf_counter() - began
 
 
+def both_ways(
+    out: Callable[[], object],
+    into: Callable[[], object],
+    gpus: int,
+    rounds: int,
+    between: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Return the seconds of both in each round after the first. between: is not timed."""
+    times: dict[str, Any] = {"out": [], "in": []}
+    for _ in range(rounds + 1):
+        times["out"].append(seconds(out, gpus))
+        between()
+        times["in"].append(seconds(into, gpus))
+    return {side: taken[1:] for side, taken in times.items()}
+
+
 def of_region(size_bytes: int, rounds: int) -> dict[str, Any]:
     """Let a region sleep and wake."""
     import torch
@@ -74,12 +90,8 @@ def of_region(size_bytes: int, rounds: int) -> dict[str, Any]:
     expected = numbers(size_bytes // _TENSORS)
     with gmlake.region("weights", backup="cpu"):
         tensors = [expected.cuda() for _ in range(_TENSORS)]
-    times: dict[str, Any] = {"out": [], "in": []}
-    for _ in range(rounds + 1):
-        times["out"].append(seconds(lambda: gmlake.sleep("weights"), 1))
-        times["in"].append(seconds(lambda: gmlake.wake("weights"), 1))
-    times["is_right"] = all(torch.equal(each.cpu(), expected) for each in tensors)
-    return times
+    times = both_ways(lambda: gmlake.sleep("weights"), lambda: gmlake.wake("weights"), 1, rounds)
+    return {**times, "is_right": all(torch.equal(each.cpu(), expected) for each in tensors)}
 
 
 class Copied:
@@ -147,19 +159,17 @@ def of_copies(way: str, size_bytes: int, gpus: int, rounds: int) -> dict[str, An
     ways: list[Copied | Relay] = [*every]
     if way == "relayed":
         ways = [Relay(every[0], gpus)]
-    times: dict[str, Any] = {"out": [], "in": []}
 
     def work(*, is_in: bool) -> None:
         for one in ways:
             one.copy(is_in=is_in)
 
-    for _ in range(rounds + 1):
-        times["out"].append(seconds(lambda: work(is_in=False), gpus))
+    def clear() -> None:
         for copied in every:
             copied.there.zero_()
-        times["in"].append(seconds(lambda: work(is_in=True), gpus))
-    times["is_right"] = all(copied.is_right() for copied in every)
-    return times
+
+    times = both_ways(lambda: work(is_in=False), lambda: work(is_in=True), gpus, rounds, clear)
+    return {**times, "is_right": all(copied.is_right() for copied in every)}
 
 
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -172,8 +182,6 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         if way == "region"
         else of_copies(way, options.bytes, gpus, options.rounds)
     )
-    for side in ("out", "in"):
-        del told[side][0]
     versions = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     return {**told, "bytes": options.bytes, "gpus": gpus, **versions}
 

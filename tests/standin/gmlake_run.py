@@ -93,3 +93,17 @@ def run(
 ) -> Ended:
     """Run a program to its end; see start()."""
     return finish(start(*words, settings=settings, variables=variables))
+
+
+def run_benchmark(
+    name: str,
+    folder: Path,
+    *options: str,
+    settings: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run `python -m NAME` of the benchmarks to its end, in a folder; see start()."""
+    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    environment = {"PYTHONPATH": paths, **(variables or {})}
+    process = start("-m", name, *options, settings=settings, variables=environment, folder=folder)
+    return finish(process)

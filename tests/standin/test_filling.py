@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.gmlake_run import finish, start
-from tests.standin.places import ROOT
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.running import Outcome, run_program
 
 if TYPE_CHECKING:
@@ -68,15 +66,10 @@ def test_what_fails_is_told(outcome: Outcome) -> None:
 
 
 def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
-    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.filling", "--size", "tiny", "--requests", "100", "--memory", "320MiB")
-    ended = finish(
-        start(
-            *(*words, "--part", "0.2", "--output", "filling.json"),
-            settings=("--capacity", "320MiB"),
-            variables={"PYTHONPATH": paths},
-            folder=tmp_path,
-        )
+    ended = run_benchmark(
+        *("gpu.filling", tmp_path, "--size", "tiny", "--requests", "100", "--memory", "320MiB"),
+        *("--part", "0.2", "--output", "filling.json"),
+        settings=("--capacity", "320MiB"),
     )
     assert ended.code == 0, ended.output + ended.errors
     ways = json.loads((tmp_path / "filling.json").read_text(encoding="utf-8"))["ways"]

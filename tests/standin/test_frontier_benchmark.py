@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.gmlake_run import finish, start
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.places import ROOT
 
 if TYPE_CHECKING:
@@ -26,16 +25,8 @@ def run(
     folder: Path, *options: str, settings: tuple[str, ...] = ("--capacity", "4GiB")
 ) -> tuple[str, list[dict[str, Any]]]:
     """Run it with tiny sizes, once each; return what it printed, and the runs it wrote."""
-    paths = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    ended = finish(
-        start(
-            *("-m", "gpu.frontier", "--tiny", "--rounds", "1", "--output", "frontier.json"),
-            *options,
-            settings=settings,
-            variables={"PYTHONPATH": paths},
-            folder=folder,
-        )
-    )
+    words = ("--tiny", "--rounds", "1", "--output", "frontier.json", *options)
+    ended = run_benchmark("gpu.frontier", folder, *words, settings=settings)
     output = folder / "frontier.json"
     assert output.exists(), ended.output + ended.errors
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"]

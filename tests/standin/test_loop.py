@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.gmlake_run import finish, start
-from tests.standin.places import ROOT
+from tests.standin.gmlake_run import run_benchmark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,18 +16,10 @@ if TYPE_CHECKING:
 def figures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Run it with that many processes, two of them under FSDP2."""
     folder: Path = tmp_path_factory.mktemp("loop")
-    ended = finish(
-        start(
-            *("-m", "gpu.loop", "--size", "tiny", "--rounds", "25", "--backend", "gloo"),
-            *("--ranks", str(request.param), "--output", "loop.json"),
-            settings=("--backed", "--devices", "2", "--capacity", "1GiB"),
-            variables={
-                "PYTHONPATH": os.pathsep.join(
-                    [str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-                )
-            },
-            folder=folder,
-        )
+    ended = run_benchmark(
+        *("gpu.loop", folder, "--size", "tiny", "--rounds", "25", "--backend", "gloo"),
+        *("--ranks", str(request.param), "--output", "loop.json"),
+        settings=("--backed", "--devices", "2", "--capacity", "1GiB"),
     )
     # The exit code tells of losses and tokens, which kernels that compute nothing leave to chance.
     told = json.loads((folder / "loop.json").read_text(encoding="utf-8"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.gmlake_run import finish, start
-from tests.standin.places import ROOT
+from tests.standin.gmlake_run import finish, run_benchmark, start
 from tests.standin.running import Outcome, run_program
 
 if TYPE_CHECKING:
@@ -97,15 +95,11 @@ def test_no_rule_was_broken(outcome: Outcome) -> None:
 
 
 def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
-    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.handing", "--rounds", "10", "--handed", "512MiB", "--block", "16MiB")
-    ended = finish(
-        start(
-            *(*words, "--ways", "shared", "default", "--output", "handing.json"),
-            settings=settings_of(tmp_path, "2GiB"),
-            variables={"PYTHONPATH": paths, "XDG_RUNTIME_DIR": str(tmp_path)},
-            folder=tmp_path,
-        )
+    ended = run_benchmark(
+        *("gpu.handing", tmp_path, "--rounds", "10", "--handed", "512MiB", "--block", "16MiB"),
+        *("--ways", "shared", "default", "--output", "handing.json"),
+        settings=settings_of(tmp_path, "2GiB"),
+        variables={"XDG_RUNTIME_DIR": str(tmp_path)},
     )
     output = tmp_path / "handing.json"
     assert output.exists(), ended.output + ended.errors
@@ -118,15 +112,10 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
 
 def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
     """Passing on is left out: on the stand-in memory that two processes have counts twice."""
-    paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.handing_costs", "--handed", "64MiB", "--left", "64MiB", "--rounds", "1")
-    ended = finish(
-        start(
-            *(*words, "--ways", "released", "malloc", "--chunks", "2MiB", "--output", "costs.json"),
-            settings=settings_of(tmp_path, "1GiB"),
-            variables={"PYTHONPATH": paths},
-            folder=tmp_path,
-        )
+    ended = run_benchmark(
+        *("gpu.handing_costs", tmp_path, "--handed", "64MiB", "--left", "64MiB", "--rounds", "1"),
+        *("--ways", "released", "malloc", "--chunks", "2MiB", "--output", "costs.json"),
+        settings=settings_of(tmp_path, "1GiB"),
     )
     output = tmp_path / "costs.json"
     assert output.exists(), ended.output + ended.errors

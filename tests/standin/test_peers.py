@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.gmlake_run import finish, start
-from tests.standin.places import ROOT
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.running import run_program
 
 if TYPE_CHECKING:
@@ -30,14 +28,9 @@ def test_copies_arrive(part: str, names: set[str]) -> None:
 def transports(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Run what benchmarks run on several GPUs, without NCCL."""
     folder: Path = tmp_path_factory.mktemp("transports")
-    path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    ended = finish(
-        start(
-            *("-m", "gpu.transports", "--backend", "gloo", "--ranks", "3", "--output", "told.json"),
-            settings=("--backed", "--devices", "3", "--capacity", "1GiB"),
-            variables={"PYTHONPATH": path},
-            folder=folder,
-        )
+    ended = run_benchmark(
+        *("gpu.transports", folder, "--backend", "gloo", "--ranks", "3", "--output", "told.json"),
+        settings=("--backed", "--devices", "3", "--capacity", "1GiB"),
     )
     assert ended.code == 0, ended.output
     return json.loads((folder / "told.json").read_text(encoding="utf-8"))
@@ -52,14 +45,9 @@ def test_each_process_reads_the_others_memory_through_its_own_device(
 
 def test_links_are_compared_with_a_region(tmp_path: Path) -> None:
     """Peers' buffers relay pieces in both directions; every way has its bytes afterwards."""
-    path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    ended = finish(
-        start(
-            *("-m", "gpu.links", "--bytes", "300MiB", "--rounds", "1", "--output", "told.json"),
-            settings=("--backed", "--devices", "3", "--capacity", "2GiB"),
-            variables={"PYTHONPATH": path},
-            folder=tmp_path,
-        )
+    ended = run_benchmark(
+        *("gpu.links", tmp_path, "--bytes", "300MiB", "--rounds", "1", "--output", "told.json"),
+        settings=("--backed", "--devices", "3", "--capacity", "2GiB"),
     )
     assert ended.code == 0, ended.output + ended.errors
     ways = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["ways"]

@@ -10,13 +10,12 @@ import ctypes
 import importlib
 import importlib.util
 import json
-import os
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.gmlake_run import finish, start
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.places import ROOT
 
 if TYPE_CHECKING:
@@ -29,15 +28,8 @@ MIB = 1 << 20
 
 def run(program: str, folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
     """Run a benchmark with its tiny size; return exit code, what it printed, and the ways."""
-    paths = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    ended = finish(
-        start(
-            *("-m", program, "--size", "tiny", "--output", "figures.json", *options),
-            settings=("--backed", "--capacity", "2GiB"),
-            variables={"PYTHONPATH": paths},
-            folder=folder,
-        )
-    )
+    words = ("--size", "tiny", "--output", "figures.json", *options)
+    ended = run_benchmark(program, folder, *words, settings=("--backed", "--capacity", "2GiB"))
     output = folder / "figures.json"
     assert output.exists(), ended.output + ended.errors
     ways: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))["ways"]
@@ -71,9 +63,7 @@ def test_every_way_takes_the_same_steps(tmp_path: Path) -> None:
 
 
 def test_a_way_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    paths = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    words = ("-m", "gpu.peers", "--ways", "default,other")
-    ended = finish(start(*words, variables={"PYTHONPATH": paths}, folder=tmp_path))
+    ended = run_benchmark("gpu.peers", tmp_path, "--ways", "default,other")
     assert ended.code == 2
     assert "no way is called 'other'" in ended.errors
 

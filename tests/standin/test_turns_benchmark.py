@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.standin.gmlake_run import finish, start
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.places import ROOT
 
 if TYPE_CHECKING:
@@ -25,16 +25,8 @@ PAIRS = 3
 
 def run(folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
     """Run it with tiny sizes; return what it printed, and what it wrote."""
-    paths = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    ended = finish(
-        start(
-            *("-m", "gpu.turns", "--tiny", "--pairs", str(PAIRS), "--output", "turns.json"),
-            *options,
-            settings=("--capacity", "4GiB"),
-            variables={"PYTHONPATH": paths},
-            folder=folder,
-        )
-    )
+    words = ("--tiny", "--pairs", str(PAIRS), "--output", "turns.json", *options)
+    ended = run_benchmark("gpu.turns", folder, *words, settings=("--capacity", "4GiB"))
     output = folder / "turns.json"
     assert output.exists(), ended.output + ended.errors
     figures: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
