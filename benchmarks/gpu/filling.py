@@ -17,9 +17,9 @@ plain    the same under PyTorch's allocator
 
 used: the most of the device that was in use after any step. refused: requests of memory that were
 refused. All servers must answer every request with the same tokens; for those that differ from
-`plain`, differing has the request, its first other token, and how often it began anew. They compute
-in double precision unless --numbers says otherwise: a sum may depend in its last bits on what else
-is in the batch, and no token of double precision on those.
+`plain`, differing has the request, its first other token, and how often it began anew. Attention is
+PyTorch's memory-efficient kernel: the one of cuDNN 9.19, which PyTorch prefers, may answer the same
+call with other bits.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PAGE_TOKENS = 16
-_NUMBERS = ("float64", "bfloat16")  # that servers can compute in, as torch calls them
 _REFILLED = 100  # steps from one fill() to the next
 _SCRATCHED = 150  # steps from one use of other memory to the next
 _WAYS = ("filled", "static", "plain")
@@ -85,10 +84,10 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        layers=4,
-        heads=8,
-        width=1024,
-        words=16000,
+        layers=8,
+        heads=16,
+        width=2048,
+        words=32000,
         slots=64,
         longest=512,
         leave_bytes=128 << 20,
@@ -148,7 +147,7 @@ class Model:
         width = sizes.width
 
         def weight(*shape: int) -> Tensor:
-            made = torch.randn(*shape, device="cuda", dtype=pages.dtype)
+            made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
             return made.div_(shape[0] ** 0.5)
 
         self.sizes, self.pages = sizes, pages
@@ -343,6 +342,7 @@ class Server:
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Serve in this process; return what was seen."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     import gmlake
 
@@ -350,15 +350,15 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.cuda.init()
     session = None if way == "plain" else gmlake.enable()
     left, total = torch.cuda.mem_get_info()
-    numbers, row_shape = getattr(torch, options.numbers), sizes.page_shape
-    page_bytes = math.prod(row_shape) * numbers.itemsize
+    row_shape = sizes.page_shape
+    page_bytes = math.prod(row_shape) * torch.bfloat16.itemsize
     cache = None
     if way == "filled":
-        cache = gmlake.elastic((total // page_bytes, *row_shape), numbers, rows=1)
+        cache = gmlake.elastic((total // page_bytes, *row_shape), torch.bfloat16, rows=1)
         pages = cache.whole
     else:
         count = int(options.part * left) // page_bytes
-        pages = torch.zeros((count, *row_shape), dtype=numbers, device="cuda")
+        pages = torch.zeros((count, *row_shape), dtype=torch.bfloat16, device="cuda")
     model = Model(sizes, pages)
     server = Server(model, list(requests))
     most_used, most_pages = 0, 0
@@ -372,7 +372,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         if cache is not None and server.steps % _REFILLED == 0:
             server.may_use(cache.fill(server.give, leave=sizes.leave_bytes).shape[0])
 
-    with torch.no_grad():
+    with torch.no_grad(), sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
         model.warm_up()
         model.capture()
         if cache is None:
@@ -407,7 +407,6 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     words = [sys.executable, "-m", "gpu.filling", "--one", way, "--size", options.size]
     words += ["--requests", str(options.requests), "--part", str(options.part)]
-    words += ["--numbers", options.numbers]
     return machine.told_by(words)
 
 
@@ -448,7 +447,6 @@ def main() -> int:
     parser.add_argument("--part", type=float, default=0.2, help="of it, for the static cache (0.2)")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--numbers", choices=_NUMBERS, default="float64", help="(%(default)s)")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_filling.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
@@ -456,9 +454,7 @@ def main() -> int:
     if options.one:
         print(json.dumps(measure(options.one, options)))
         return 0
-    figures: dict[str, Any] = {
-        name: getattr(options, name) for name in ("size", "requests", "numbers")
-    }
+    figures: dict[str, Any] = {name: getattr(options, name) for name in ("size", "requests")}
     with ballast(parse_size(options.memory)) as left:
         figures |= {"memory_bytes": left, "ways": {way: ask(way, options) for way in _WAYS}}
     compare(figures["ways"])
