@@ -17,7 +17,6 @@ and freed within the call. That is the workspace of the engine that cuDNN's heur
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,8 +116,10 @@ def measure(
 def main() -> None:
     """Measure every convolution in every type and layout."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument(
+        "--write", action="store_true", help="keep it as results/conv_workspaces.json"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     options = parser.parse_args()
     rows = []
     for name, (make, batch) in MODELS.items():
@@ -137,10 +138,9 @@ def main() -> None:
         "cudnn": torch.backends.cudnn.version(),
         "rows": rows,
     }
-    if options.output:
-        options.output.write_text(json.dumps(figures))
-    if options.write:
-        print(machine.write("conv_workspaces", figures, gpu=torch.cuda.get_device_name()))
+    if options.write or options.output:
+        gpu = torch.cuda.get_device_name()
+        print(machine.write("conv_workspaces", figures, path=options.output, gpu=gpu))
 
 
 if __name__ == "__main__":

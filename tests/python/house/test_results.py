@@ -44,9 +44,9 @@ ELSEWHERE = {
 
 
 OWED = {
-    "driver_costs": "a GPU",
-    "gpu_features": "a GPU",
-    "conv_workspaces_h100": "a GPU",
+    "driver_costs": "a GPU of a quiet host",
+    "gpu_features": "a GPU, for the compiled one",
+    "conv_workspaces_h100": "an H100",
     "validation_h200": "recordings that are not kept",
     "versions": "PyTorch 2.13.0, 6 GB",
 }
