@@ -41,6 +41,7 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_four_sharded", "programs"): varying.programs,
     ("gpu_frontier", "ends"): frontier.ends,
     ("gpu_frontier", "speeds"): frontier.speeds,
+    ("gpu_frontier_short", "speeds"): frontier.speeds,
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_graphs", "replays"): graphs.replays,
     ("gpu_handing", "turns"): handing.turns,

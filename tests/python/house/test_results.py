@@ -35,6 +35,7 @@ ELSEWHERE = {
     "gpu_four_loop": "gpu/run.sh four",
     "gpu_four_sharded": "gpu/run.sh four",
     "gpu_four_transports": "gpu/run.sh four",
+    "gpu_frontier_short": "gpu/frontier.py of the mixture, at three shorter lengths",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
     "standin_vs_h200_default": RECORDED,
     "standin_vs_h200_expandable": RECORDED,
