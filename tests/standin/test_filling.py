@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,11 +37,13 @@ TRUTHS = {
         "refused",
         "has_all",
         "negative",
+        "nothing",
         "interrupted",
         "not_again",
         "not_within",
         "texts",
     ),
+    "beside": ("second", "grows", "refused", "kept"),
     "elsewhere": ("thread", "other", "pool", "far"),
     "ended": ("silent", "in_a_capture", "gone"),
     "serves": ("served", "fullest", "gave", "kept"),
@@ -62,7 +65,11 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
 
 
 def test_what_fails_is_told(outcome: Outcome) -> None:
+    assert "gmlake: an elastic tensor gives no rows, for this reason:" in outcome.errors
     assert "ValueError: no idea" in outcome.errors
+    for answer in ("-1", "None"):
+        told = rf"ValueError: give\(\d+\) returned {answer}, not how many rows are still in use"
+        assert re.search(told, outcome.errors)
 
 
 def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:

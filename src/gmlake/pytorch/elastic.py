@@ -8,7 +8,7 @@ import math
 import operator
 import weakref
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -132,9 +132,9 @@ class Elastic:
         are still in use, and the rows behind those are removed as by resize(). It is called again
         while that is not enough and it returns fewer rows than there are; then the request is
         refused. It runs in the thread that allocates, inside of that call: it must not wait for
-        other threads, resize this tensor, or give rows that this call is about to use. An exception
-        counts as having no row to give. It stays in force until the next fill(), which may name
-        none.
+        other threads, resize this tensor, or give rows that this call is about to use. An
+        exception is printed and counts as having no row to give. It stays in force until the next
+        fill(), which may name none.
 
         No rows are given during the capture of a graph, nor while another thread resizes this
         tensor. Raises as resize() does, but not for lack of memory; TypeError for a `give` that
@@ -172,7 +172,7 @@ class Elastic:
             needed = -(-size_bytes // chunk) * chunk
             fewer = max(0, held - needed) // self._row_bytes
             self._giver = get_ident()
-            kept = operator.index(give(fewer)) if rows else 0
+            kept = _still_used(give, fewer) if rows else 0
             if kept < rows:
                 self._shrink(kept * self._row_bytes)
                 self._rows = kept
@@ -300,6 +300,15 @@ class Elastic:
             f"<gmlake.Elastic: {self.rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "
             f"{self.dtype}, {held} on {self.device}>"
         )
+
+
+def _still_used(give: Callable[[int], int], fewer: int) -> int:
+    """Ask give() for all rows but `fewer`; return how many are in use. ValueError: no number."""
+    answer: object = give(fewer)
+    kept = operator.index(answer) if isinstance(answer, SupportsIndex) else -1
+    if kept < 0:
+        raise ValueError(f"give({fewer}) returned {answer!r}, not how many rows are still in use")
+    return kept
 
 
 def elastic(

@@ -7,9 +7,11 @@ here waits for another thread.
 from __future__ import annotations
 
 import atexit
+import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gmlake import _core
+from gmlake.pytorch import notices
 
 if TYPE_CHECKING:
     from weakref import ref
@@ -44,9 +46,19 @@ def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
     """
     givers = (each() for each in _givers)
     return any(
-        giver is not None and giver is not besides and giver.give_way(device, size_bytes)
+        giver is not None and giver is not besides and _gives_way(giver, device, size_bytes)
         for giver in givers
     )
+
+
+def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:
+    """Ask one; a failure of its is printed, as whoever asks has nothing to do with it."""
+    try:
+        return giver.give_way(device, size_bytes)
+    except Exception:  # noqa: BLE001 (the user's give() may raise any)
+        notices.say("an elastic tensor gives no rows, for this reason:")
+        traceback.print_exc()
+        return False
 
 
 def ask_everywhere(device: int, size_bytes: int, besides: Giver) -> bool:

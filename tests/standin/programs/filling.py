@@ -187,6 +187,9 @@ def fails() -> Result:
         cache.fill(resizing, leave=LEFT)
         served = taken(100 * MIB)
         del served
+        torch.cuda.empty_cache()
+        cache.fill(lambda _: None, leave=LEFT)  # type: ignore[arg-type,return-value]
+        nothing = failure(lambda: taken(100 * MIB))
         texts = [
             failure(lambda: cache.fill(7)),  # type: ignore[arg-type]
             failure(lambda: cache.fill(leave=-1)),
@@ -195,6 +198,7 @@ def fails() -> Result:
         "refused": refused.startswith("OutOfMemoryError"),
         "has_all": has_all,
         "negative": negative.startswith("OutOfMemoryError"),
+        "nothing": nothing.startswith("OutOfMemoryError"),
         "interrupted": is_interrupted,
         "not_within": within
         == ["RuntimeError: an elastic tensor cannot change while it is asked to give rows"],
@@ -205,6 +209,33 @@ def fails() -> Result:
         ],
         "not_again": len(refused_too) == 1 and refused_too[0].startswith("OutOfMemoryError"),
     }
+
+
+def beside() -> Result:
+    """One that fails keeps no other from giving, and is no affair of the one that grows."""
+
+    def broken(_rows: int) -> int:
+        raise ValueError("no idea")
+
+    with cache_of() as first, cache_of() as second, cache_of() as growing:
+        give = Giver()
+        rows = first.fill(broken, leave=300 * MIB).shape[0]
+        second.fill(give, leave=LEFT)
+        served = taken(100 * MIB)
+        by_second = len(give.asked)
+        grown = growing.resize(50 << 10).shape[0]
+        by_growing = len(give.asked)
+        second.resize(0)
+        torch.cuda.empty_cache()
+        second.fill(leave=LEFT)
+        refused = failure(lambda: growing.resize(200 << 10))
+        del served
+        return {
+            "second": by_second == 1,
+            "grows": grown == 50 << 10 and by_growing == 2,
+            "refused": refused.startswith("OutOfMemoryError: an elastic tensor on cuda:0 cannot"),
+            "kept": first.rows == rows,
+        }
 
 
 def elsewhere() -> Result:
@@ -341,7 +372,7 @@ def main() -> int:
     torch.cuda.init()
     gmlake.enable()
     parts: list[Callable[[], Result]] = [
-        fills, gives_way, refuses, fails, elsewhere, ended, serves,
+        fills, gives_way, refuses, fails, beside, elsewhere, ended, serves,
     ]  # fmt: skip
     results: Result = {}
     for part in parts:
