@@ -414,9 +414,11 @@ gml_lake_look(gml_lake *lake, gml_situation *out)
     now.limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
     now.margin_bytes = driver->margin_bytes;
     now.others_bytes = difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);
+    uint64_t chunks;
+    gml_elastics_measure(lake, &chunks, &now.elastic_bytes);
     now.pending_bytes = lake->uses.pending_bytes;
-    now.live_bytes = difference(stats.live_bytes, lake->uses.pending_bytes);
-    now.live_blocks = difference(stats.live_blocks, lake->uses.pending_count);
+    now.live_bytes = difference(stats.live_bytes, now.pending_bytes + now.elastic_bytes);
+    now.live_blocks = difference(stats.live_blocks, lake->uses.pending_count + chunks);
     now.reserved_bytes = stats.reserved_bytes;
     now.idle_bytes = difference(stats.reserved_bytes, stats.live_bytes);
     now.largest_bytes = stats.largest_free_bytes;

@@ -611,6 +611,17 @@ gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out)
     return status;
 }
 
+void
+gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_bytes)
+{
+    *out_chunks = *out_bytes = 0;
+    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
+        const gml_elastic *of = of_link(link);
+        *out_chunks += of->count;
+        *out_bytes += of->count * of->chunk_bytes;
+    }
+}
+
 /* ---- invariants ------------------------------------------------------------------------------ */
 
 gml_status

@@ -137,6 +137,9 @@ gml_status gml_elastics_end(gml_lake *lake);
 /* Every chunk in use is a live block and lies in its place: GML_OK, or GML_CORRUPT. */
 gml_status gml_elastics_check(gml_lake *lake);
 
+/* Counts the chunks in use. */
+void gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_bytes);
+
 /* ---- sleep.c --------------------------------------------------------------------------------- */
 
 /* Frees the backup. Before the driver is closed. */
@@ -357,7 +360,8 @@ typedef struct gml_situation {
     uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
     uint64_t limit_bytes;             /* 0: none */
     uint64_t margin_bytes;            /* left to others */
-    uint64_t live_bytes, live_blocks; /* in use by the program */
+    uint64_t live_bytes, live_blocks; /* in use by the program, elastic buffers left out */
+    uint64_t elastic_bytes;           /* in use by these */
     uint64_t pending_bytes;           /* freed, but other streams still use it */
     uint64_t reserved_bytes, idle_bytes, largest_bytes;
     uint64_t others_bytes; /* held by other lakes of the device, awake */

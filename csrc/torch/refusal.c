@@ -93,6 +93,9 @@ say_held(text *out, const gml_situation *now)
     say(out, " gmlake (policy %s) holds %s, of which %s are in use by %" PRIu64 " tensor%s",
         now->policy, human(now->reserved_bytes).text, human(now->live_bytes).text, now->live_blocks,
         now->live_blocks == 1 ? "" : "s");
+    if (now->elastic_bytes) {
+        say(out, ", %s by elastic tensors", human(now->elastic_bytes).text);
+    }
     if (now->pending_bytes) {
         say(out, ", %s are freed but still used by other streams", human(now->pending_bytes).text);
     }

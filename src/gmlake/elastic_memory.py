@@ -47,6 +47,11 @@ class ElasticMemory:
             return 0
         return self._lake.describe_elastic(self.address)["memory_bytes"]
 
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its lake is asleep: its memory is not on the device."""
+        return not self._lake.closed and self._lake.is_asleep
+
     def resize(self, size: int, ahead: int = 0, *, is_final: bool = True) -> None:
         """Resize the memory to the first `size` bytes, rounded up to whole chunks.
 

@@ -44,6 +44,8 @@ TRUTHS = {
         "texts",
     ),
     "beside": ("second", "grows", "refused", "kept"),
+    "apart": ("region", "grows", "wakes", "far"),
+    "asleep": ("refused", "not_asked", "kept"),
     "elsewhere": ("thread", "other", "pool", "far"),
     "ended": ("silent", "in_a_capture", "gone"),
     "serves": ("served", "fullest", "gave", "kept"),

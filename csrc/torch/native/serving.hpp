@@ -292,6 +292,10 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
         while (status == GML_OUT_OF_MEMORY && !is_frozen(device) &&
                core->relieve(device, request.size_bytes)) {
             status = request.ask(lake, &address);
+            if (status == GML_OUT_OF_MEMORY) {
+                trim_idle(device); /* what was given may be another lake's */
+                status = request.ask(lake, &address);
+            }
         }
     }
     if (status != GML_OK && core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {

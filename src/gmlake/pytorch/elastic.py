@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import operator
 import weakref
+from contextlib import suppress
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 
@@ -164,6 +165,8 @@ class Elastic:
         give = self._give
         if give is None or device != self.device.index or self._giver == get_ident():
             return False
+        if self._memory.is_asleep:
+            return False
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -259,17 +262,13 @@ class Elastic:
         return True
 
     def _resize_after_all(self, wanted: int) -> None:
-        """Retry after releasing the idle memory of PyTorch's allocator, and what others give."""
-        torch.cuda.empty_cache()
+        """Retry with idle memory that is released, and with what others give."""
         more = wanted - self.memory_bytes
-        is_given = True
-        while is_given:
-            try:
-                self._memory.resize(wanted, is_final=False)
-            except OutOfMemoryError:
-                is_given = relief.ask_everywhere(self.device.index, more, besides=self)
-            else:
-                return
+        with suppress(OutOfMemoryError):
+            return relief.retried(
+                lambda: self._memory.resize(wanted, is_final=False),
+                lambda: relief.ask_everywhere(self.device.index, more, besides=self),
+            )
         try:
             self._memory.resize(wanted)
         except OutOfMemoryError as error:

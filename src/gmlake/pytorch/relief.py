@@ -4,17 +4,26 @@ C asks in the thread that allocates, which may be any thread and in the middle o
 here waits for another thread.
 """
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import atexit
 import traceback
-from typing import TYPE_CHECKING, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import torch
 
 from gmlake import _core
+from gmlake.errors import OutOfMemoryError
 from gmlake.pytorch import notices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from weakref import ref
+
+T = TypeVar("T")
 
 
 class Giver(Protocol):
@@ -59,6 +68,23 @@ def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:
         notices.say("an elastic tensor gives no rows, for this reason:")
         traceback.print_exc()
         return False
+
+
+def retried(attempt: Callable[[], T], is_given: Callable[[], bool]) -> T:
+    """Return what attempt() returns where it has memory, also after others gave some.
+
+    What was given may lie idle in another lake, so idle memory goes to the device before the next
+    one gives. Raises the last OutOfMemoryError when nothing is given.
+    """
+    while True:
+        with suppress(OutOfMemoryError):
+            return attempt()
+        torch.cuda.empty_cache()
+        try:
+            return attempt()
+        except OutOfMemoryError:
+            if not is_given():
+                raise
 
 
 def ask_everywhere(device: int, size_bytes: int, besides: Giver) -> bool:

@@ -21,7 +21,7 @@ import torch
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
-from gmlake.pytorch import compat, lakes
+from gmlake.pytorch import compat, lakes, relief
 from gmlake.pytorch.communicators import (
     CommunicatorMemory,
     memory_of_communicators,
@@ -354,24 +354,27 @@ def forget_saved(*names: str) -> None:
 
 
 def _wake(chosen: _Chosen) -> dict[str, int]:
-    with contextlib.suppress(OutOfMemoryError):
-        return _core.wake_lakes(_orders(chosen, are_asleep=True))
-    torch.cuda.empty_cache()
-    while True:
-        try:
-            return _core.wake_lakes(_orders(chosen, are_asleep=True))
-        except OutOfMemoryError as error:
-            if not _is_helped(chosen):
-                raise torch.OutOfMemoryError(str(error)) from None
+    try:
+        return relief.retried(
+            lambda: _core.wake_lakes(_orders(chosen, are_asleep=True)), lambda: _is_helped(chosen)
+        )
+    except OutOfMemoryError as error:
+        raise torch.OutOfMemoryError(str(error)) from None
 
 
 def _is_helped(chosen: _Chosen) -> bool:
-    """Whether other processes gave memory of a device for what sleeps there."""
+    """Whether other processes or elastic tensors gave memory of a device for what sleeps there."""
     sizes: dict[int, int] = defaultdict(int)
     for device, lake in (each for held in chosen.values() for each in held):
         sizes[device] += lake.stats()["reserved_bytes"]
     given = [_core.torch_ask_neighbours(number, size) for number, size in sizes.items()]
-    return any(given)
+    return any(given) or any(relief.ask(*each) for each in _lacking(sizes).items())
+
+
+def _lacking(sizes: dict[int, int]) -> dict[int, int]:
+    """Return what devices lack for so many bytes; all of it where only a limit can lack it."""
+    lacking = {device: size - torch.cuda.mem_get_info(device)[0] for device, size in sizes.items()}
+    return {device: more for device, more in lacking.items() if more > 0} or sizes
 
 
 def regions() -> list[MemoryRegion]:

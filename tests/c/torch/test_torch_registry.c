@@ -1,6 +1,7 @@
 /* The lakes below PyTorch, without PyTorch. Lakes live as long as their process does, so every test
  * runs in a process of its own, which begins without any. */
 #include "driver/streams.h"
+#include "gmlake_elastic.h"
 #include "gmlake_interop.h"
 #include "gmlake_share.h"
 #include "gmlake_sleep.h"
@@ -644,6 +645,24 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     check_says(text, "memory_summary()");
     CHECK_OK(gml_streams_set_manual(streams_of(0), false));
     release(kept);
+}
+
+TEST(a_refusal_counts_no_chunk_of_an_elastic_tensor_as_a_tensor)
+{
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    gml_address address;
+    uint64_t memory_bytes;
+    CHECK_OK(gml_lake_open_elastic(gml_torch_lake(0), 16 * MIB, 0, &address));
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0), "in use by 1 tensor, and");
+    CHECK_OK(gml_lake_resize_elastic(gml_torch_lake(0), address, 10 * MIB, 0, &memory_bytes));
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0),
+               "20.00 MiB are in use by 1 tensor, 10.00 MiB by elastic tensors, and");
+    release(kept);
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0),
+               "0 bytes are in use by 0 tensors, 10.00 MiB by elastic tensors, and");
+    CHECK_OK(gml_lake_close_elastic(gml_torch_lake(0), address));
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0), "0 bytes are in use by 0 tensors, and");
 }
 
 TEST(a_refusal_says_what_idle_memory_could_serve)

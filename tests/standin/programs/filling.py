@@ -238,6 +238,62 @@ def beside() -> Result:
         }
 
 
+def apart() -> Result:
+    """What is given serves other lakes: a region, what grows in it, and a region that wakes."""
+    with cache_of() as cache, cache_of(device=1) as roomy:
+        give, far_give = Giver(), Giver()
+        roomy.fill(far_give, leave=300 * MIB)
+        rows = cache.fill(give, leave=LEFT).shape[0]
+        with gmlake.region("apart"):
+            inside = taken(100 * MIB)
+            far = torch.empty(100 * MIB, dtype=torch.uint8, device="cuda:1")
+            by_region = len(give.asked)
+            kept = cache.rows
+            with cache_of() as growing:
+                grown = growing.resize(100 << 10).shape[0]
+                by_growing = len(give.asked)
+        gmlake.sleep("apart")
+        torch.cuda.empty_cache()
+        cache.fill(give, leave=LEFT)
+        full = cache.rows
+        gmlake.wake("apart")
+        by_waking = len(give.asked)
+        left = cache.rows
+        is_far_asked = far_give.asked != []
+        gmlake.sleep("apart")
+        cache.resize(100)
+        torch.cuda.empty_cache()
+        roomy.fill(far_give, leave=LEFT)
+        gmlake.wake("apart")
+        is_asked = len(give.asked) > 3
+        del inside, far
+    return {
+        "region": by_region == 1 and kept >= rows - (102 << 10),
+        "grows": by_growing == 2 and grown == 100 << 10,
+        "wakes": by_waking == 3 and full - (70 << 10) <= left < full,
+        "far": (is_far_asked, len(far_give.asked), is_asked) == (False, 1, False),
+    }
+
+
+def asleep() -> Result:
+    """One whose region sleeps has nothing on the device, and keeps its rows."""
+    give = Giver()
+    with gmlake.region("asleep"):
+        cache = cache_of()
+    with cache:
+        rows = cache.fill(give, leave=600 * MIB).shape[0]
+        gmlake.sleep("asleep")
+        torch.cuda.empty_cache()
+        refused = failure(lambda: taken(2 << 30))
+        seen = (give.asked == [], cache.rows == rows)
+        gmlake.wake("asleep")
+    return {
+        "refused": refused.startswith("OutOfMemoryError"),
+        "not_asked": seen[0],
+        "kept": seen[1],
+    }
+
+
 def elsewhere() -> Result:
     """Who asks may be another thread, another elastic tensor, or a pool; not another device."""
     with cache_of() as cache, cache_of() as other:
@@ -372,7 +428,7 @@ def main() -> int:
     torch.cuda.init()
     gmlake.enable()
     parts: list[Callable[[], Result]] = [
-        fills, gives_way, refuses, fails, beside, elsewhere, ended, serves,
+        fills, gives_way, refuses, fails, beside, apart, asleep, elsewhere, ended, serves,
     ]  # fmt: skip
     results: Result = {}
     for part in parts:
