@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRUTHS = {
-    "before": ("why",),
+    "before": ("why", "number"),
     "terms": ("way", "variable", "priority", "weight", "name", "good"),
     "serves": ("about_what_is_missing", "known", "counted"),
     "wakes": ("given", "awake"),

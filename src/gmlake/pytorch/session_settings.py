@@ -158,8 +158,14 @@ class _Variables:
             raise ValueError(f"{name}: {error}") from None
 
 
+def _text(what: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"a {what} is a text, not {given!r}")
+    return given
+
+
 def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
-    if text not in known:
+    if _text(what, text) not in known:
         raise ValueError(f"no {what} is called {text[:60]!r}; there are: {' '.join(known)}")
     return text
 
@@ -191,7 +197,7 @@ def _switch(text: str) -> bool:
 
 def _share(text: str) -> Terms | None:
     """Read "device,priority=0,weight=1", or 0 or 1, which is what users try first."""
-    way, *parts = (part.strip() for part in text.split(","))
+    way, *parts = (part.strip() for part in _text("way to share", text).split(","))
     if way in ("", "0") and not parts:
         return None
     _one_of("way to share", "device" if way == "1" else way, ("device",))

@@ -78,8 +78,13 @@ def _free_bytes() -> dict[str, int]:
 
 
 def sharing(device: int | None = None) -> Sharing:
-    """Return how a device is shared with other processes; None: the current one."""
+    """Return how a device is shared with other processes; None: the current one.
+
+    Raises ValueError for a number that no device has.
+    """
     number = lakes.current_device() if device is None else device
+    if not 0 <= number < torch.cuda.device_count():
+        raise ValueError(f"no device has the number {number}")
     found = _core.torch_sharing(number)
     why = found["why"] or 'share="device" was not asked for, or nothing was allocated there yet'
     return Sharing(

@@ -143,6 +143,19 @@ def test_a_bad_argument_is_refused(given: Given) -> None:
         Settings.of(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Given(policy=1), "a policy is a text, not 1"),  # type: ignore[arg-type]
+        (Given(handle_types=5), "a handle type is a text, not 5"),  # type: ignore[arg-type]
+        (Given(share=True), "a way to share is a text, not True"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_text_is_refused(given: Given, words: str) -> None:
+    with pytest.raises(TypeError, match=f"^{words}$"):
+        Settings.of(given)
+
+
 @pytest.mark.parametrize("begin", [gmlake.enabled, gmlake.enable])
 def test_naming_the_one_mode_is_deprecated(
     begin: Callable[..., gmlake.Session], monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tests.standin.failures import failure
 
 import gmlake
 
@@ -296,7 +297,13 @@ def main() -> int:
         return 0
     gmlake.enable()
     taken(1)
-    results: Result = {"before": {"why": "was not asked for" in gmlake.sharing().why}}
+    results: Result = {
+        "before": {
+            "why": "was not asked for" in gmlake.sharing().why,
+            "number": failure(lambda: gmlake.sharing(-1))
+            == "ValueError: no device has the number -1",
+        }
+    }
     gmlake.enable(share="device,priority=1,weight=2")
     results["terms"] = terms()
     first = Other()
