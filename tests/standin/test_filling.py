@@ -32,7 +32,7 @@ TRUTHS = {
         "kept",
         "adds_up",
     ),
-    "refuses": ("nobody", "same", "slowly", "refused", "asked", "has_all"),
+    "refuses": ("nobody", "same", "slowly", "refused", "asked", "in_vain", "has_all"),
     "fails": (
         "refused",
         "has_all",
@@ -43,7 +43,7 @@ TRUTHS = {
         "not_within",
         "texts",
     ),
-    "beside": ("second", "grows", "refused", "kept"),
+    "beside": ("second", "grows", "itself", "refused", "kept"),
     "apart": ("region", "grows", "wakes", "far"),
     "asleep": ("refused", "not_asked", "kept"),
     "elsewhere": ("thread", "other", "pool", "far"),

@@ -132,10 +132,10 @@ class Elastic:
         give(rows) is called with the number of rows that would leave enough; it returns how many
         are still in use, and the rows behind those are removed as by resize(). It is called again
         while that is not enough and it returns fewer rows than there are; then the request is
-        refused. It runs in the thread that allocates, inside of that call: it must not wait for
-        other threads, resize this tensor, or give rows that this call is about to use. An
-        exception is printed and counts as having no row to give. It stays in force until the next
-        fill(), which may name none.
+        refused. It is not called for a request that all rows would not serve. It runs in the
+        thread that allocates, inside of that call: it must not wait for other threads, resize this
+        tensor, or give rows that this call is about to use. An exception is printed and counts as
+        having no row to give. It stays in force until the next fill(), which may name none.
 
         No rows are given during the capture of a graph, nor while another thread resizes this
         tensor. Raises as resize() does, but not for lack of memory; TypeError for a `give` that
@@ -157,15 +157,19 @@ class Elastic:
             relief.add(weakref.ref(self))
         return self.tensor
 
+    def spare_bytes(self, device: int) -> int:
+        """Return the most bytes of a device that give_way() could free."""
+        if self._give is None or device != self.device.index or self._memory.is_asleep:
+            return 0
+        return self.memory_bytes
+
     def give_way(self, device: int, size_bytes: int) -> bool:
         """Remove rows of that many bytes if give(), see fill(), can spare any; return whether so.
 
         gmlake calls it where a request would be refused.
         """
         give = self._give
-        if give is None or device != self.device.index or self._giver == get_ident():
-            return False
-        if self._memory.is_asleep:
+        if give is None or not self.spare_bytes(device) or self._giver == get_ident():
             return False
         if not self._busy.acquire(blocking=False):
             return False

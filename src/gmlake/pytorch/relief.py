@@ -29,6 +29,10 @@ T = TypeVar("T")
 class Giver(Protocol):
     """Holds memory of a device that it can do without."""
 
+    def spare_bytes(self, device: int) -> int:
+        """Return the most bytes of a device that give_way() could free."""
+        ...
+
     def give_way(self, device: int, size_bytes: int) -> bool:
         """Free about so many bytes, of that device alone, and return whether any were."""
 
@@ -49,15 +53,22 @@ def add(giver: ref[Giver]) -> None:
 
 
 def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
-    """Return whether anybody gave way: the first that does is enough.
+    """Return whether anybody gave way for a request of that size: the first that does is enough.
 
-    besides: who asks, and is not asked.
+    Nobody is asked where all of them together could not give what the device lacks. besides: who
+    asks, and is not asked.
     """
-    givers = (each() for each in _givers)
-    return any(
-        giver is not None and giver is not besides and _gives_way(giver, device, size_bytes)
-        for giver in givers
-    )
+    givers = [each for each in (held() for held in _givers) if each not in (None, besides)]
+    lacking_bytes = lacking(device, size_bytes)
+    if lacking_bytes > sum(giver.spare_bytes(device) for giver in givers):
+        return False
+    wanted_bytes = lacking_bytes if lacking_bytes > 0 else size_bytes
+    return any(_gives_way(giver, device, wanted_bytes) for giver in givers)
+
+
+def lacking(device: int, size_bytes: int) -> int:
+    """Return the bytes that a device lacks; not above 0 where only a limit of ours can lack any."""
+    return size_bytes - int(torch.cuda.mem_get_info(device)[0])
 
 
 def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:

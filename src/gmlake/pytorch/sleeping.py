@@ -368,13 +368,8 @@ def _is_helped(chosen: _Chosen) -> bool:
     for device, lake in (each for held in chosen.values() for each in held):
         sizes[device] += lake.stats()["reserved_bytes"]
     given = [_core.torch_ask_neighbours(number, size) for number, size in sizes.items()]
-    return any(given) or any(relief.ask(*each) for each in _lacking(sizes).items())
-
-
-def _lacking(sizes: dict[int, int]) -> dict[int, int]:
-    """Return what devices lack for so many bytes; all of it where only a limit can lack it."""
-    lacking = {device: size - torch.cuda.mem_get_info(device)[0] for device, size in sizes.items()}
-    return {device: more for device, more in lacking.items() if more > 0} or sizes
+    short = [each for each in sizes.items() if relief.lacking(*each) > 0]
+    return any(given) or any(relief.ask(*each) for each in short or sizes.items())
 
 
 def regions() -> list[MemoryRegion]:

@@ -109,7 +109,7 @@ def gives_way() -> Result:
         del first, on_another, many
         return {
             "asked_for_enough": (rows - give.asked[0]) * ROW_BYTES >= 100 * MIB - LEFT,
-            "asked_for_no_more": (rows - after) * ROW_BYTES <= 104 * MIB,
+            "asked_for_no_more": (rows - after) * ROW_BYTES <= 104 * MIB - LEFT,
             "once": len(give.asked) < 25,
             "as_answered": cache.rows == give.asked[-1] - 1,
             "kept": seen,
@@ -130,13 +130,16 @@ def refuses() -> Result:
         none = Giver(lambda rows: rows + (1 << 20))
         rows = cache.fill(none, leave=LEFT).shape[0]
         refused = failure(lambda: taken(100 * MIB))
+        asked = len(none.asked)
+        in_vain = failure(lambda: taken(1000 * MIB))
         del slowly
         return {
             "nobody": nobody.startswith("OutOfMemoryError"),
             "same": same,
             "slowly": 10 < calls < 40,
             "refused": refused.startswith("OutOfMemoryError"),
-            "asked": len(none.asked) == 1,
+            "asked": asked == 1,
+            "in_vain": in_vain.startswith("OutOfMemoryError") and len(none.asked) == asked,
             "has_all": cache.rows == rows,
         }
 
@@ -225,6 +228,8 @@ def beside() -> Result:
         by_second = len(give.asked)
         grown = growing.resize(50 << 10).shape[0]
         by_growing = len(give.asked)
+        itself = failure(lambda: second.resize(second.rows + (100 << 10)))
+        by_itself = len(give.asked)
         second.resize(0)
         torch.cuda.empty_cache()
         second.fill(leave=LEFT)
@@ -233,6 +238,7 @@ def beside() -> Result:
         return {
             "second": by_second == 1,
             "grows": grown == 50 << 10 and by_growing == 2,
+            "itself": itself.startswith("OutOfMemoryError") and by_itself == 2,
             "refused": refused.startswith("OutOfMemoryError: an elastic tensor on cuda:0 cannot"),
             "kept": first.rows == rows,
         }
@@ -284,7 +290,10 @@ def asleep() -> Result:
         rows = cache.fill(give, leave=600 * MIB).shape[0]
         gmlake.sleep("asleep")
         torch.cuda.empty_cache()
-        refused = failure(lambda: taken(2 << 30))
+        most = taken(800 * MIB)
+        refused = failure(lambda: taken(300 * MIB))
+        del most
+        torch.cuda.empty_cache()
         seen = (give.asked == [], cache.rows == rows)
         gmlake.wake("asleep")
     return {
