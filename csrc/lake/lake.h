@@ -137,7 +137,7 @@ gml_status gml_elastics_end(gml_lake *lake);
 /* Every chunk in use is a live block and lies in its place: GML_OK, or GML_CORRUPT. */
 gml_status gml_elastics_check(gml_lake *lake);
 
-/* Counts the chunks in use. */
+/* Counts the chunks in use, and their bytes. */
 void gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_bytes);
 
 /* ---- sleep.c --------------------------------------------------------------------------------- */

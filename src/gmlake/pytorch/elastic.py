@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.interop.shared_lakes import serving_lake_of
 from gmlake.pytorch import lakes, relief
@@ -271,7 +272,8 @@ class Elastic:
         with suppress(OutOfMemoryError):
             return relief.retried(
                 lambda: self._memory.resize(wanted, is_final=False),
-                lambda: relief.ask_everywhere(self.device.index, more, besides=self),
+                lambda: _core.torch_ask_neighbours(self.device.index, more),
+                lambda: relief.ask(self.device.index, more, besides=self),
             )
         try:
             self._memory.resize(wanted)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import traceback
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import torch
@@ -81,23 +80,26 @@ def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:
         return False
 
 
-def retried(attempt: Callable[[], T], is_given: Callable[[], bool]) -> T:
-    """Return what attempt() returns where it has memory, also after others gave some.
+def retried(
+    attempt: Callable[[], T], by_processes: Callable[[], bool], by_tensors: Callable[[], bool]
+) -> T:
+    """Return what attempt() returns once it has memory, be it what others give.
 
-    What was given may lie idle in another lake, so idle memory goes to the device before the next
-    one gives. Raises the last OutOfMemoryError when nothing is given.
+    by_processes, by_tensors: ask other processes, or else those of this one; whether any gave. What
+    a tensor gives may lie idle in another lake than the one that tries, until it is released to the
+    device. Raises the last OutOfMemoryError when nothing is given.
     """
+    is_released = False
     while True:
-        with suppress(OutOfMemoryError):
-            return attempt()
-        torch.cuda.empty_cache()
         try:
             return attempt()
         except OutOfMemoryError:
-            if not is_given():
+            if not is_released:
+                torch.cuda.empty_cache()
+                is_released = True
+            elif by_processes():
+                pass  # the device has it, or the lake that tries
+            elif by_tensors():
+                is_released = False
+            else:
                 raise
-
-
-def ask_everywhere(device: int, size_bytes: int, besides: Giver) -> bool:
-    """Ask the other processes that share the device, and then those of this one."""
-    return _core.torch_ask_neighbours(device, size_bytes) or ask(device, size_bytes, besides)

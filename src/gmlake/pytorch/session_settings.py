@@ -158,14 +158,14 @@ class _Variables:
             raise ValueError(f"{name}: {error}") from None
 
 
-def _text(what: str, given: object) -> str:
+def _text(what: str, given: object, known: tuple[str, ...]) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"a {what} is a text, not {given!r}")
+        raise TypeError(f"a {what} is a text, not {given!r}; there are: {' '.join(known)}")
     return given
 
 
 def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
-    if _text(what, text) not in known:
+    if _text(what, text, known) not in known:
         raise ValueError(f"no {what} is called {text[:60]!r}; there are: {' '.join(known)}")
     return text
 
@@ -195,12 +195,15 @@ def _switch(text: str) -> bool:
     return _one_of("switch", text, ("0", "1")) == "1"
 
 
+_WAYS: Final = ("device",)
+
+
 def _share(text: str) -> Terms | None:
     """Read "device,priority=0,weight=1", or 0 or 1, which is what users try first."""
-    way, *parts = (part.strip() for part in _text("way to share", text).split(","))
+    way, *parts = (part.strip() for part in _text("way to share", text, _WAYS).split(","))
     if way in ("", "0") and not parts:
         return None
-    _one_of("way to share", "device" if way == "1" else way, ("device",))
+    _one_of("way to share", "device" if way == "1" else way, _WAYS)
     return Terms(**dict(map(_term, parts)))
 
 

@@ -354,22 +354,29 @@ def forget_saved(*names: str) -> None:
 
 
 def _wake(chosen: _Chosen) -> dict[str, int]:
+    def by_processes() -> bool:
+        given = [_core.torch_ask_neighbours(*each) for each in _wanted_bytes(chosen).items()]
+        return any(given)
+
+    def by_tensors() -> bool:
+        wanted = _wanted_bytes(chosen).items()
+        short = [each for each in wanted if relief.lacking(*each) > 0]
+        return any(relief.ask(*each) for each in short or wanted)
+
     try:
         return relief.retried(
-            lambda: _core.wake_lakes(_orders(chosen, are_asleep=True)), lambda: _is_helped(chosen)
+            lambda: _core.wake_lakes(_orders(chosen, are_asleep=True)), by_processes, by_tensors
         )
     except OutOfMemoryError as error:
         raise torch.OutOfMemoryError(str(error)) from None
 
 
-def _is_helped(chosen: _Chosen) -> bool:
-    """Whether other processes or elastic tensors gave memory of a device for what sleeps there."""
-    sizes: dict[int, int] = defaultdict(int)
+def _wanted_bytes(chosen: _Chosen) -> dict[int, int]:
+    """Return what the sleeping lakes want of each device."""
+    wanted: dict[int, int] = defaultdict(int)
     for device, lake in (each for held in chosen.values() for each in held):
-        sizes[device] += lake.stats()["reserved_bytes"]
-    given = [_core.torch_ask_neighbours(number, size) for number, size in sizes.items()]
-    short = [each for each in sizes.items() if relief.lacking(*each) > 0]
-    return any(given) or any(relief.ask(*each) for each in short or sizes.items())
+        wanted[device] += lake.stats()["reserved_bytes"]
+    return wanted
 
 
 def regions() -> list[MemoryRegion]:
