@@ -147,7 +147,7 @@ class Model:
         width = sizes.width
 
         def weight(*shape: int) -> Tensor:
-            made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+            made = torch.randn(*shape, device="cuda", dtype=pages.dtype)
             return made.div_(shape[0] ** 0.5)
 
         self.sizes, self.pages = sizes, pages

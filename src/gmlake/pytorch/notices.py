@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from contextlib import suppress
 
@@ -26,6 +27,14 @@ def say(text: str) -> None:
         with suppress(OSError, ValueError):
             sys.stderr.write(f"gmlake: {printable(text)}\n")
             sys.stderr.flush()
+
+
+def say_failure(text: str) -> None:
+    """Say it, and how the exception that is being handled came about."""
+    say(text)
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            traceback.print_exc()
 
 
 def _level() -> int:

@@ -9,7 +9,7 @@ here waits for another thread.
 from __future__ import annotations
 
 import atexit
-import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import torch
@@ -75,31 +75,28 @@ def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:
     try:
         return giver.give_way(device, size_bytes)
     except Exception:  # noqa: BLE001 (the user's give() may raise any)
-        notices.say("an elastic tensor gives no rows, for this reason:")
-        traceback.print_exc()
+        notices.say_failure("an elastic tensor gives no rows, for this reason:")
         return False
 
 
 def retried(
     attempt: Callable[[], T], by_processes: Callable[[], bool], by_tensors: Callable[[], bool]
 ) -> T:
-    """Return what attempt() returns once it has memory, be it what others give.
+    """Return what attempt(), which was refused, returns once it has memory, be it what others give.
 
     by_processes, by_tensors: ask other processes, or else those of this one; whether any gave. What
     a tensor gives may lie idle in another lake than the one that tries, until it is released to the
     device. Raises the last OutOfMemoryError when nothing is given.
     """
-    is_released = False
+    torch.cuda.empty_cache()
     while True:
         try:
             return attempt()
         except OutOfMemoryError:
-            if not is_released:
-                torch.cuda.empty_cache()
-                is_released = True
-            elif by_processes():
-                pass  # the device has it, or the lake that tries
-            elif by_tensors():
-                is_released = False
-            else:
+            if by_processes():
+                continue  # the device has it, or the lake that tries
+            if not by_tensors():
                 raise
+        with suppress(OutOfMemoryError):
+            return attempt()
+        torch.cuda.empty_cache()

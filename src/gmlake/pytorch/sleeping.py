@@ -354,6 +354,9 @@ def forget_saved(*names: str) -> None:
 
 
 def _wake(chosen: _Chosen) -> dict[str, int]:
+    def attempt() -> dict[str, int]:
+        return _core.wake_lakes(_orders(chosen, are_asleep=True))
+
     def by_processes() -> bool:
         given = [_core.torch_ask_neighbours(*each) for each in _wanted_bytes(chosen).items()]
         return any(given)
@@ -363,10 +366,10 @@ def _wake(chosen: _Chosen) -> dict[str, int]:
         short = [each for each in wanted if relief.lacking(*each) > 0]
         return any(relief.ask(*each) for each in short or wanted)
 
+    with contextlib.suppress(OutOfMemoryError):
+        return attempt()
     try:
-        return relief.retried(
-            lambda: _core.wake_lakes(_orders(chosen, are_asleep=True)), by_processes, by_tensors
-        )
+        return relief.retried(attempt, by_processes, by_tensors)
     except OutOfMemoryError as error:
         raise torch.OutOfMemoryError(str(error)) from None
 

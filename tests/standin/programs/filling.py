@@ -144,6 +144,11 @@ def refuses() -> Result:
         }
 
 
+def broken(_rows: int) -> int:
+    """Fail where rows are asked for."""
+    raise ValueError("no idea")
+
+
 def heard_interrupt() -> bool:
     """Whether Ctrl-C in give() arrives; Python drops one that arrives while it frees an object."""
     try:
@@ -157,9 +162,6 @@ def heard_interrupt() -> bool:
 
 def fails() -> Result:
     """An exception means that there is nothing to give; Ctrl-C is for the main thread."""
-
-    def broken(_rows: int) -> int:
-        raise ValueError("no idea")
 
     def interrupted(_rows: int) -> int:
         raise KeyboardInterrupt
@@ -216,10 +218,6 @@ def fails() -> Result:
 
 def beside() -> Result:
     """One that fails keeps no other from giving, and is no affair of the one that grows."""
-
-    def broken(_rows: int) -> int:
-        raise ValueError("no idea")
-
     with cache_of() as first, cache_of() as second, cache_of() as growing:
         give = Giver()
         rows = first.fill(broken, leave=300 * MIB).shape[0]

@@ -265,11 +265,7 @@ def killed(other: Other) -> Result:
 
 
 def failure_of(share: str | None) -> str:
-    try:
-        gmlake.enabled(share=share)
-    except ValueError as error:
-        return str(error)
-    return ""
+    return failure(lambda: gmlake.enabled(share=share)).removeprefix("ValueError: ")
 
 
 def terms() -> Result:
