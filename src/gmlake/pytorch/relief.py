@@ -61,12 +61,13 @@ def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
     lacking_bytes = lacking(device, size_bytes)
     if lacking_bytes > sum(giver.spare_bytes(device) for giver in givers):
         return False
+    # Where the device has enough, a limit refused the request, and how far is not known here.
     wanted_bytes = lacking_bytes if lacking_bytes > 0 else size_bytes
     return any(_gives_way(giver, device, wanted_bytes) for giver in givers)
 
 
 def lacking(device: int, size_bytes: int) -> int:
-    """Return the bytes that a device lacks; not above 0 where only a limit of ours can lack any."""
+    """Return how many bytes more than a device has free a request needs; may be negative."""
     return size_bytes - int(torch.cuda.mem_get_info(device)[0])
 
 

@@ -160,7 +160,7 @@ class _Variables:
 
 def _text(what: str, given: object, known: tuple[str, ...]) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"a {what} is a text, not {given!r}; there are: {' '.join(known)}")
+        raise TypeError(f"a {what} is a string, not {given!r}; there are: {' '.join(known)}")
     return given
 
 

@@ -146,12 +146,12 @@ def test_a_bad_argument_is_refused(given: Given) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (Given(policy=1), "a policy is a text, not 1"),  # type: ignore[arg-type]
-        (Given(handle_types=5), "a handle type is a text, not 5"),  # type: ignore[arg-type]
-        (Given(share=True), "a way to share is a text, not True"),  # type: ignore[arg-type]
+        (Given(policy=1), "a policy is a string, not 1"),  # type: ignore[arg-type]
+        (Given(handle_types=5), "a handle type is a string, not 5"),  # type: ignore[arg-type]
+        (Given(share=True), "a way to share is a string, not True"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_text_is_refused(given: Given, words: str) -> None:
+def test_what_is_no_string_is_refused(given: Given, words: str) -> None:
     with pytest.raises(TypeError, match=f"^{words}; there are: "):
         Settings.of(given)
 
