@@ -31,7 +31,7 @@ COPIES: Final = "repository"
 
 PYTHON: Final = {
     "Serving PyTorch": "enabled enable disable is_enabled Session graphs_take_turns",
-    "Several streams": "order_streams release_stream stream_pairs",
+    "Several streams": "stream_pairs",
     "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport CommunicatorMemory",
     "Sharing a device": "sharing Sharing",

@@ -1,14 +1,14 @@
-/* Timelines with their marks, and what pairs of them know of each other. */
+/* The marks of a device, and how far each stream has come behind them. */
 #include "core/fences.h"
 
 #include <stddef.h>
 
-/* Marks kept per timeline. Further ones replace the youngest: the oldest completes first, and the
- * newest covers most. */
+/* Marks that are kept. Further ones replace the youngest: the oldest completes first, and the newest
+ * covers most. */
 enum { MOST_MARKS = 16 };
 
 typedef struct mark {
-    gml_link link; /* in timeline->marks */
+    gml_link link; /* in fences->marks */
     gml_event event;
     uint64_t instant;
 } mark;
@@ -37,65 +37,152 @@ gml_fences_init(gml_fences *fences, gml_driver *driver, const gml_fence_rules *r
 {
     *fences = (gml_fences){.driver = driver, .rules = *rules};
     gml_events_init(&fences->events, driver);
+    gml_list_init(&fences->marks);
     gml_list_init(&fences->all_pairs);
     fences->pair_objects.object_bytes = sizeof(gml_pair);
-    fences->marks.object_bytes = sizeof(mark);
+    fences->mark_objects.object_bytes = sizeof(mark);
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+static void
+drop_mark(gml_fences *fences, mark *dropped)
+{
+    gml_list_remove(&dropped->link);
+    fences->mark_count--;
+    gml_events_give(&fences->events, dropped->event);
+    gml_pool_give(&fences->mark_objects, dropped);
+}
+
+static void
+drop_marks(gml_fences *fences)
+{
+    while (fences->mark_count) {
+        drop_mark(fences, mark_of(fences->marks.next));
+    }
 }
 
 void
 gml_fences_close(gml_fences *fences)
 {
+    drop_marks(fences);
     gml_events_close(&fences->events);
     gml_map_clear(&fences->pairs);
     gml_pool_clear(&fences->pair_objects);
-    gml_pool_clear(&fences->marks);
-}
-
-/* ---- timelines and marks --------------------------------------------------------------------- */
-
-/* Whether the handle means the same stream in every thread. */
-static bool
-is_nameable(const gml_fences *fences, gml_stream stream)
-{
-    return !stream || stream != fences->driver->per_thread_stream;
-}
-
-void
-gml_timeline_open(gml_fences *fences, gml_timeline *timeline, gml_stream stream)
-{
-    *timeline = (gml_timeline){
-        .stream = stream,
-        .number = ++fences->next_number,
-        .is_callable = is_nameable(fences, stream),
-    };
-    gml_list_init(&timeline->marks);
+    gml_pool_clear(&fences->mark_objects);
 }
 
 static void
-drop_mark(gml_fences *fences, gml_timeline *timeline, mark *dropped)
+advance(gml_fences *fences, uint64_t instant)
 {
-    gml_list_remove(&dropped->link);
-    timeline->mark_count--;
-    gml_events_give(&fences->events, dropped->event);
-    gml_pool_give(&fences->marks, dropped);
-}
-
-static void
-drop_marks(gml_fences *fences, gml_timeline *timeline)
-{
-    while (timeline->mark_count) {
-        drop_mark(fences, timeline, mark_of(timeline->marks.next));
+    if (fences->completed < instant) {
+        fences->completed = instant;
+    }
+    if (fences->marked < instant) {
+        fences->marked = instant;
     }
 }
 
 void
-gml_timeline_close(gml_fences *fences, gml_timeline *timeline)
+gml_fence_poll(gml_fences *fences)
 {
-    drop_marks(fences, timeline);
+    while (fences->mark_count && !gml_driver_is_frozen(fences->driver)) {
+        mark *oldest = mark_of(fences->marks.next);
+        if (gml_driver_event_query(fences->driver, oldest->event) != GML_OK) {
+            return;
+        }
+        advance(fences, oldest->instant);
+        drop_mark(fences, oldest);
+    }
+}
+
+void
+gml_fence_complete(gml_fences *fences)
+{
+    drop_marks(fences);
+    advance(fences, fences->clock);
+}
+
+static gml_status
+add_mark(gml_fences *fences)
+{
+    gml_event event;
+    mark *added = gml_pool_take(&fences->mark_objects);
+    if (!added) {
+        return gml_driver_fail(fences->driver, GML_NO_HOST_MEMORY, "no host memory for a mark");
+    }
+    gml_status status = gml_events_take(&fences->events, &event);
+    if (status != GML_OK) {
+        gml_pool_give(&fences->mark_objects, added);
+        return status;
+    }
+    status = gml_driver_event_record_all(fences->driver, event);
+    if (status != GML_OK) {
+        gml_events_give(&fences->events, event);
+        gml_pool_give(&fences->mark_objects, added);
+        return status;
+    }
+    if (fences->mark_count == MOST_MARKS) {
+        drop_mark(fences, mark_of(fences->marks.previous));
+    }
+    added->event = event;
+    added->instant = fences->clock;
+    gml_list_append(&fences->marks, &added->link);
+    fences->mark_count++;
+    fences->marked = fences->clock;
+    return GML_OK;
+}
+
+gml_status
+gml_fence_mark(gml_fences *fences)
+{
+    if (fences->marked >= fences->clock || fences->cannot_mark ||
+        gml_driver_is_frozen(fences->driver)) {
+        return GML_OK;
+    }
+    gml_status status = add_mark(fences);
+    fences->cannot_mark = status == GML_UNSUPPORTED;
+    return status == GML_UNSUPPORTED || status == GML_MISUSE ? GML_OK : status;
+}
+
+gml_status
+gml_fence_mark_for(gml_fences *fences, const gml_seeker *asking)
+{
+    bool is_capturing = gml_driver_is_frozen(fences->driver);
+    gml_status status = GML_OK;
+    if (!is_capturing && fences->marked < fences->clock) {
+        status = gml_driver_stream_capturing(fences->driver, asking->stream, &is_capturing);
+    }
+    return status == GML_OK && !is_capturing ? gml_fence_mark(fences) : status;
+}
+
+/* The oldest mark that covers `instant`; NULL: none does. */
+static mark *
+find_mark(gml_fences *fences, uint64_t instant)
+{
+    for (gml_link *link = fences->marks.next; link != &fences->marks; link = link->next) {
+        if (mark_of(link)->instant >= instant) {
+            return mark_of(link);
+        }
+    }
+    return NULL;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+void
+gml_seeker_open(gml_fences *fences, gml_seeker *seeker, gml_stream stream)
+{
+    *seeker = (gml_seeker){.stream = stream, .number = ++fences->next_number};
+}
+
+void
+gml_seeker_close(gml_fences *fences, const gml_seeker *seeker)
+{
     for (gml_link *link = fences->all_pairs.next, *next; link != &fences->all_pairs; link = next) {
         gml_pair *pair = gml_pair_of_link(link);
         next = link->next;
-        if (pair->owner_number == timeline->number || pair->borrower_number == timeline->number) {
+        if (pair->owner_number == seeker->number || pair->borrower_number == seeker->number) {
             (void)gml_map_take(&fences->pairs, key_of(pair->borrower_number, pair->owner_number));
             gml_list_remove(link);
             gml_pool_give(&fences->pair_objects, pair);
@@ -103,124 +190,9 @@ gml_timeline_close(gml_fences *fences, gml_timeline *timeline)
     }
 }
 
-static void
-advance(gml_timeline *timeline, uint64_t instant)
-{
-    if (timeline->completed < instant) {
-        timeline->completed = instant;
-    }
-    if (timeline->marked < instant) {
-        timeline->marked = instant;
-    }
-}
-
-void
-gml_fence_poll(gml_fences *fences, gml_timeline *timeline)
-{
-    while (timeline->mark_count && !gml_driver_is_frozen(fences->driver)) {
-        mark *oldest = mark_of(timeline->marks.next);
-        if (gml_driver_event_query(fences->driver, oldest->event) != GML_OK) {
-            return;
-        }
-        advance(timeline, oldest->instant);
-        drop_mark(fences, timeline, oldest);
-    }
-}
-
-void
-gml_fence_complete(gml_fences *fences, gml_timeline *timeline)
-{
-    drop_marks(fences, timeline);
-    advance(timeline, timeline->last);
-}
-
-/* Records `event` on the timeline; *is_recorded false: its stream captures. */
-static gml_status
-record(gml_fences *fences, const gml_timeline *timeline, gml_event event, bool *is_recorded)
-{
-    gml_status status = gml_driver_event_record(fences->driver, event, timeline->stream);
-    *is_recorded = status == GML_OK;
-    return status == GML_MISUSE ? GML_OK : status;
-}
-
-static gml_status
-add_mark(gml_fences *fences, gml_timeline *timeline, bool *is_marked)
-{
-    gml_event event;
-    mark *added = gml_pool_take(&fences->marks);
-    if (!added) {
-        return gml_driver_fail(fences->driver, GML_NO_HOST_MEMORY, "no host memory for a mark");
-    }
-    gml_status status = gml_events_take(&fences->events, &event);
-    if (status == GML_OK) {
-        status = record(fences, timeline, event, is_marked);
-        if (!*is_marked) {
-            gml_events_give(&fences->events, event);
-        }
-    }
-    if (!*is_marked) {
-        gml_pool_give(&fences->marks, added);
-        return status;
-    }
-    if (timeline->mark_count == MOST_MARKS) {
-        drop_mark(fences, timeline, mark_of(timeline->marks.previous));
-    }
-    added->event = event;
-    added->instant = timeline->last;
-    gml_list_append(&timeline->marks, &added->link);
-    timeline->mark_count++;
-    timeline->marked = timeline->last;
-    return GML_OK;
-}
-
-gml_status
-gml_fence_mark(gml_fences *fences, gml_timeline *timeline, bool *is_marked)
-{
-    *is_marked = timeline->marked >= timeline->last;
-    if (*is_marked || !timeline->is_callable || gml_driver_is_frozen(fences->driver)) {
-        return GML_OK;
-    }
-    return add_mark(fences, timeline, is_marked);
-}
-
-gml_status
-gml_fence_wait(gml_fences *fences, gml_timeline *timeline, bool *is_done)
-{
-    gml_fence_poll(fences, timeline);
-    *is_done = gml_timeline_is_complete(timeline);
-    if (*is_done || gml_driver_is_frozen(fences->driver)) {
-        return GML_OK;
-    }
-    bool is_marked = false;
-    gml_status status = gml_fence_mark(fences, timeline, &is_marked);
-    if (status != GML_OK || !is_marked) {
-        return status;
-    }
-    status = gml_driver_event_synchronize(fences->driver, mark_of(timeline->marks.previous)->event);
-    if (status == GML_OK) {
-        gml_fence_complete(fences, timeline);
-        *is_done = true;
-    }
-    return status;
-}
-
-void
-gml_fence_forget(gml_fences *fences, gml_timeline *timeline)
-{
-    /* The stream still exists now, even if it is marked as external. */
-    timeline->is_callable = is_nameable(fences, timeline->stream);
-    /* An instant behind every free, so that blocks which are still live have a fence too. */
-    (void)gml_fence_now(fences, timeline);
-    bool is_marked = false;
-    timeline->is_ended = gml_fence_mark(fences, timeline, &is_marked) == GML_OK && is_marked;
-    timeline->is_callable = false;
-}
-
-/* ---- pairs ----------------------------------------------------------------------------------- */
-
 /* NULL when the host has no memory. */
 static gml_pair *
-find_pair(gml_fences *fences, const gml_timeline *borrower, const gml_timeline *owner)
+find_pair(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner)
 {
     uint64_t key = key_of(borrower->number, owner->number);
     gml_pair *pair = gml_map_find(&fences->pairs, key);
@@ -241,7 +213,7 @@ find_pair(gml_fences *fences, const gml_timeline *borrower, const gml_timeline *
 }
 
 void
-gml_fence_count(gml_fences *fences, const gml_timeline *borrower, const gml_timeline *owner,
+gml_fence_count(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
                 uint64_t size_bytes)
 {
     gml_pair *pair = find_pair(fences, borrower, owner);
@@ -252,63 +224,34 @@ gml_fence_count(gml_fences *fences, const gml_timeline *borrower, const gml_time
     }
 }
 
-gml_status
-gml_fence_tell(gml_fences *fences, const gml_timeline *later, const gml_timeline *earlier)
-{
-    gml_pair *pair = find_pair(fences, later, earlier);
-    if (!pair) {
-        return gml_driver_fail(fences->driver, GML_NO_HOST_MEMORY,
-                               "no host memory for an ordering of streams");
-    }
-    pair->ordered = earlier->last;
-    return GML_OK;
-}
-
 static bool
-is_known_to_pass(const gml_fences *fences, const gml_timeline *borrower, const gml_timeline *owner,
+is_known_to_pass(const gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
                  uint64_t instant)
 {
-    if (owner == borrower || (fences->rules.is_opportunistic && owner->completed >= instant)) {
-        return true;
-    }
-    if (!fences->rules.follows_events) {
-        return false;
-    }
-    const gml_pair *pair = gml_map_find(&fences->pairs, key_of(borrower->number, owner->number));
-    return pair && pair->ordered >= instant;
+    return owner == borrower ||
+           (fences->rules.is_opportunistic && fences->completed >= instant) ||
+           (fences->rules.follows_events && borrower->ordered >= instant);
 }
 
-/* Whether the limit lets the pair wait once more; counted as refused where it does not. */
+/* Whether the limit lets the stream wait once more; counted as refused where it does not. */
 static bool
-may_wait_again(const gml_fences *fences, gml_pair *pair, const gml_timeline *borrower)
+may_wait_again(const gml_fences *fences, gml_seeker *borrower, gml_pair *pair)
 {
     uint64_t window = borrower->requests / GML_WAIT_WINDOW;
-    if (pair->window != window) {
-        pair->window = window;
-        pair->window_waits = 0;
+    if (borrower->window != window) {
+        borrower->window = window;
+        borrower->window_waits = 0;
     }
-    bool may = pair->window_waits < fences->rules.most_waits;
-    if (!may && pair->refused_request != borrower->requests + 1) {
-        pair->refused_request = borrower->requests + 1;
+    bool may = borrower->window_waits < fences->rules.most_waits;
+    if (!may && pair && borrower->refused_request != borrower->requests + 1) {
+        borrower->refused_request = borrower->requests + 1;
         pair->refused_waits++;
     }
     return may;
 }
 
-/* The oldest mark that covers `instant`; NULL: none does. */
-static mark *
-find_mark(gml_timeline *owner, uint64_t instant)
-{
-    for (gml_link *link = owner->marks.next; link != &owner->marks; link = link->next) {
-        if (mark_of(link)->instant >= instant) {
-            return mark_of(link);
-        }
-    }
-    return NULL;
-}
-
 static gml_status
-wait_for(gml_fences *fences, const gml_timeline *borrower, const mark *awaited, gml_pair *pair,
+wait_for(gml_fences *fences, gml_seeker *borrower, const mark *awaited, gml_pair *pair,
          bool *is_passed)
 {
     gml_status status = gml_driver_stream_wait(fences->driver, borrower->stream, awaited->event);
@@ -316,45 +259,40 @@ wait_for(gml_fences *fences, const gml_timeline *borrower, const mark *awaited, 
         return status == GML_MISUSE ? GML_OK : status;
     }
     *is_passed = true;
-    pair->waits++;
-    pair->window_waits++;
+    borrower->window_waits++;
     fences->waits++;
-    if (pair->ordered < awaited->instant) {
-        pair->ordered = awaited->instant;
+    if (pair) {
+        pair->waits++;
+    }
+    if (borrower->ordered < awaited->instant) {
+        borrower->ordered = awaited->instant;
     }
     return GML_OK;
 }
 
 gml_status
-gml_fence_pass(gml_fences *fences, gml_timeline *borrower, gml_timeline *owner, uint64_t instant,
+gml_fence_pass(gml_fences *fences, gml_seeker *borrower, const gml_seeker *owner, uint64_t instant,
                gml_effort effort, bool *is_passed)
 {
     *is_passed = is_known_to_pass(fences, borrower, owner, instant);
-    if (*is_passed || effort == GML_KNOWN || !fences->rules.may_wait || !borrower->is_callable ||
+    if (*is_passed || effort == GML_KNOWN || !fences->rules.may_wait ||
         gml_driver_is_frozen(fences->driver)) {
         return GML_OK;
     }
-    gml_pair *pair = find_pair(fences, borrower, owner);
-    if (!pair || (effort == GML_WAIT && !may_wait_again(fences, pair, borrower))) {
+    gml_pair *pair = owner ? find_pair(fences, borrower, owner) : NULL;
+    if (effort == GML_WAIT && !may_wait_again(fences, borrower, pair)) {
         return GML_OK;
     }
-    if (!find_mark(owner, instant)) {
-        bool is_marked;
-        gml_status status = gml_fence_mark(fences, owner, &is_marked);
-        if (status != GML_OK || !is_marked) {
-            return status;
-        }
+    gml_status status = find_mark(fences, instant) ? GML_OK : gml_fence_mark_for(fences, borrower);
+    if (status != GML_OK) {
+        return status;
     }
     if (fences->rules.is_opportunistic) {
-        /* To ask is cheaper than to wait; an idle stream has passed even an event recorded just
+        /* To ask is cheaper than to wait; an idle device has passed even an event recorded just
          * now. */
-        gml_fence_poll(fences, owner);
-        *is_passed = is_known_to_pass(fences, borrower, owner, instant);
+        gml_fence_poll(fences);
     }
-    const mark *awaited = find_mark(owner, instant);
-    if (*is_passed || !awaited) {
-        *is_passed = *is_passed || owner->completed >= instant;
-        return GML_OK;
-    }
-    return wait_for(fences, borrower, awaited, pair, is_passed);
+    const mark *awaited = find_mark(fences, instant);
+    *is_passed = !awaited && fences->completed >= instant;
+    return awaited ? wait_for(fences, borrower, awaited, pair, is_passed) : GML_OK;
 }

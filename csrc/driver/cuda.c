@@ -340,6 +340,7 @@ static const gml_driver_ops cuda_ops = {
     .event_create = gml_cuda_event_create,
     .event_destroy = gml_cuda_event_destroy,
     .event_record = gml_cuda_event_record,
+    .event_record_all = gml_cuda_event_record_all,
     .event_query = gml_cuda_event_query,
     .event_synchronize = gml_cuda_event_synchronize,
     .stream_wait = gml_cuda_stream_wait,

@@ -127,10 +127,15 @@ typedef struct gml_cu_access {
     X(cuStreamSynchronize, 2000, (gml_cu_stream stream))                                           \
     X(cuStreamIsCapturing, 10000, (gml_cu_stream stream, int *out))
 
-/* A pointer to each entry, all of them set. */
+/* The same for what an older driver lacks. */
+#define GML_CUDA_OPTIONAL(X)                                                                       \
+    X(cuCtxRecordEvent, 12050, (gml_cu_context context, gml_cu_event event))
+
+/* A pointer to each entry, all of them set but the optional ones, which may be NULL. */
 typedef struct gml_cuda_api {
 #define GML_CUDA_FIELD(name, version, parameters) gml_cu_result(*name) parameters;
     GML_CUDA_ENTRIES(GML_CUDA_FIELD)
+    GML_CUDA_OPTIONAL(GML_CUDA_FIELD)
 #undef GML_CUDA_FIELD
 } gml_cuda_api;
 

@@ -69,6 +69,7 @@ gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
 gml_status gml_cuda_event_create(gml_driver *self, gml_event *out);
 gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream);
+gml_status gml_cuda_event_record_all(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_query(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event);
 gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event);

@@ -11,12 +11,17 @@ typedef struct entry {
     const char *name;
     int version;
     size_t offset; /* of its pointer in gml_cuda_api */
+    bool is_optional;
 } entry;
 
 static const entry entries[] = {
-#define GML_CUDA_ENTRY(name, version, parameters) {#name, version, offsetof(gml_cuda_api, name)},
-    GML_CUDA_ENTRIES(GML_CUDA_ENTRY)
-#undef GML_CUDA_ENTRY
+#define GML_CUDA_NEEDED(name, version, parameters)                                                 \
+    {#name, version, offsetof(gml_cuda_api, name), false},
+#define GML_CUDA_WISHED(name, version, parameters)                                                 \
+    {#name, version, offsetof(gml_cuda_api, name), true},
+    GML_CUDA_ENTRIES(GML_CUDA_NEEDED) GML_CUDA_OPTIONAL(GML_CUDA_WISHED)
+#undef GML_CUDA_NEEDED
+#undef GML_CUDA_WISHED
 };
 
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
@@ -57,7 +62,7 @@ find_entries(const lookup *by, gml_cuda_api *out, char *reason, size_t reason_by
 {
     for (size_t i = 0; i < ENTRIES; i++) {
         void *found = find_entry(by, &entries[i]);
-        if (!found) {
+        if (!found && !entries[i].is_optional) {
             (void)snprintf(reason, reason_bytes,
                            "cuda: %s has no %s of CUDA %d.%d; install a newer NVIDIA driver",
                            LIBRARY, entries[i].name, entries[i].version / 1000,

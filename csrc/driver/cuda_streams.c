@@ -91,6 +91,24 @@ gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream)
 }
 
 gml_status
+gml_cuda_event_record_all(gml_driver *self, gml_event event)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    if (!cuda->api.cuCtxRecordEvent) {
+        return gml_driver_fail(self, GML_UNSUPPORTED,
+                               "this NVIDIA driver has no cuCtxRecordEvent, which came with CUDA "
+                               "12.5");
+    }
+    gml_status status = enter_uncaptured(cuda, "cuCtxRecordEvent", 0);
+    if (status != GML_OK) {
+        return status;
+    }
+    return gml_cuda_leave(
+        cuda, gml_cuda_check(cuda, "cuCtxRecordEvent",
+                             cuda->api.cuCtxRecordEvent(cuda->context, event_of(event))));
+}
+
+gml_status
 gml_cuda_event_query(gml_driver *self, gml_event event)
 {
     gml_cuda_driver *cuda = gml_cuda_of(self);

@@ -44,6 +44,11 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * malloc, free: plain device memory, as cudaMalloc gives it.
  *
+ * event_record_all: the event covers all that was queued by now on any stream of the device, those
+ * included that gmlake has never seen. GML_UNSUPPORTED where the device has no such call, as before
+ * CUDA 12.5; GML_MISUSE while a stream captures, as far as that is known: a capture that was begun
+ * behind PyTorch's back is broken by it.
+ *
  * event_query answers GML_NOT_READY while work before the event runs.
  *
  * host_malloc, host_free: page-locked host memory, copied at full speed; freed by its requested
@@ -77,6 +82,8 @@ typedef struct gml_streams gml_streams; /* streams.h */
     PLAIN(EVENT_DESTROY, event_destroy, (gml_driver *self, gml_event event), (driver, event), 0)   \
     PLAIN(EVENT_RECORD, event_record, (gml_driver *self, gml_event event, gml_stream stream),      \
           (driver, event, stream), 0)                                                              \
+    PLAIN(EVENT_RECORD_ALL, event_record_all, (gml_driver *self, gml_event event),                 \
+          (driver, event), 0)                                                                      \
     PLAIN(EVENT_QUERY, event_query, (gml_driver *self, gml_event event), (driver, event), 0)       \
     PLAIN(EVENT_SYNCHRONIZE, event_synchronize, (gml_driver *self, gml_event event),               \
           (driver, event), 0)                                                                      \

@@ -107,6 +107,13 @@ gml_modelled_event_record(gml_driver *self, gml_event event, gml_stream stream)
 }
 
 gml_status
+gml_modelled_event_record_all(gml_driver *self, gml_event event)
+{
+    return explain(self, gml_streams_event_record_all(modelled_of(self)->streams, event),
+                   "event_record_all", event);
+}
+
+gml_status
 gml_modelled_event_query(gml_driver *self, gml_event event)
 {
     return explain(self, gml_streams_event_query(modelled_of(self)->streams, event), "event_query",

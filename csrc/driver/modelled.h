@@ -27,6 +27,7 @@ gml_status gml_modelled_memory_info(gml_driver *self, uint64_t *free_bytes, uint
 gml_status gml_modelled_event_create(gml_driver *self, gml_event *out);
 gml_status gml_modelled_event_destroy(gml_driver *self, gml_event event);
 gml_status gml_modelled_event_record(gml_driver *self, gml_event event, gml_stream stream);
+gml_status gml_modelled_event_record_all(gml_driver *self, gml_event event);
 gml_status gml_modelled_event_query(gml_driver *self, gml_event event);
 gml_status gml_modelled_event_synchronize(gml_driver *self, gml_event event);
 gml_status gml_modelled_stream_wait(gml_driver *self, gml_stream stream, gml_event event);
@@ -47,7 +48,8 @@ gml_status gml_modelled_copy_in(gml_driver *self, gml_address to, const void *fr
 /* Those about streams and copies, which no backend answers otherwise. */
 #define GML_MODELLED_STREAMS                                                                       \
     .event_create = gml_modelled_event_create, .event_destroy = gml_modelled_event_destroy,        \
-    .event_record = gml_modelled_event_record, .event_query = gml_modelled_event_query,            \
+    .event_record = gml_modelled_event_record,                                                     \
+    .event_record_all = gml_modelled_event_record_all, .event_query = gml_modelled_event_query,    \
     .event_synchronize = gml_modelled_event_synchronize, .stream_wait = gml_modelled_stream_wait,  \
     .stream_synchronize = gml_modelled_stream_synchronize,                                         \
     .stream_capturing = gml_modelled_stream_capturing,                                             \

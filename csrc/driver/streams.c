@@ -12,9 +12,9 @@ typedef struct queue queue;
 /* One recording of an event, the target of waits and queries. Recording the event again makes a new
  * point; waits for the old one are unaffected. */
 typedef struct point {
-    queue *stream;  /* where it was recorded */
-    size_t holders; /* the event, the record operation, and waits */
-    bool is_done;
+    queue *stream;  /* where it was recorded; NULL: on all that had something to do */
+    size_t holders; /* the event, the record operations, and waits */
+    size_t pending; /* record operations that have not happened: without any it is done */
 } point;
 
 typedef enum operation_kind { RUN_WORK, REACH_POINT, WAIT_FOR_POINT } operation_kind;
@@ -129,7 +129,7 @@ drop_point(gml_streams *streams, point *dropped)
 static bool
 can_run(const operation *next)
 {
-    return next && (next->kind != WAIT_FOR_POINT || next->point->is_done);
+    return next && (next->kind != WAIT_FOR_POINT || !next->point->pending);
 }
 
 /* pre: can_run(stream->head) */
@@ -144,7 +144,7 @@ run_head(gml_streams *streams, queue *stream)
     if (done->kind == RUN_WORK) {
         done->work(done->context);
     } else if (done->kind == REACH_POINT) {
-        done->point->is_done = true;
+        done->point->pending--;
     }
     drop_point(streams, done->point);
     gml_pool_give(&streams->operations, done);
@@ -166,12 +166,33 @@ run_all(gml_streams *streams)
     }
 }
 
+static bool
+is_ahead(const queue *stream, const point *of)
+{
+    const operation *next = stream->head;
+    while (next && (next->kind != REACH_POINT || next->point != of)) {
+        next = next->next;
+    }
+    return next != NULL;
+}
+
+/* A stream that has yet to reach the point. pre: one has. */
+static queue *
+pending_on(gml_streams *streams, const point *of)
+{
+    queue *stream = of->stream ? of->stream : &streams->default_stream;
+    while (!is_ahead(stream, of)) {
+        stream = stream->next;
+    }
+    return stream;
+}
+
 /* Runs one operation that the head of `stream` depends on, or the head itself. */
 static void
 run_towards(gml_streams *streams, queue *stream)
 {
     while (!can_run(stream->head)) {
-        stream = stream->head->point->stream;
+        stream = pending_on(streams, stream->head->point);
     }
     run_head(streams, stream);
 }
@@ -215,7 +236,7 @@ callable_event(const gml_streams *streams, gml_event event, event_state **out)
     if (!found) {
         return GML_INVALID_ARGUMENT;
     }
-    if (found->last && found->last->stream->is_capturing) {
+    if (found->last && found->last->stream && found->last->stream->is_capturing) {
         return GML_MISUSE;
     }
     *out = found;
@@ -291,11 +312,42 @@ record_locked(gml_streams *streams, gml_event event, gml_stream stream)
     if (!added) {
         return GML_NO_HOST_MEMORY;
     }
-    *added = (point){.stream = target, .holders = 2, .is_done = false};
+    *added = (point){.stream = target, .holders = 2, .pending = 1};
     status = append(streams, target, (operation){.kind = REACH_POINT, .point = added});
     if (status != GML_OK) {
         gml_pool_give(&streams->points, added);
         return status;
+    }
+    drop_point(streams, found->last);
+    found->last = added;
+    return GML_OK;
+}
+
+/* The host's memory is taken first: what is recorded on one stream is not taken back. */
+static gml_status
+record_all_locked(gml_streams *streams, gml_event event)
+{
+    event_state *found = gml_map_find(&streams->events, event);
+    if (!found) {
+        return GML_INVALID_ARGUMENT;
+    }
+    if (is_any_capturing(streams)) {
+        return GML_MISUSE;
+    }
+    point *added = gml_pool_take(&streams->points);
+    size_t busy = 0;
+    for (const queue *stream = &streams->default_stream; stream; stream = stream->next) {
+        busy += stream->head != NULL;
+    }
+    if (!added || !gml_pool_reserve(&streams->operations, busy)) {
+        gml_pool_give(&streams->points, added);
+        return GML_NO_HOST_MEMORY;
+    }
+    *added = (point){.holders = 1 + busy, .pending = busy};
+    for (queue *stream = &streams->default_stream; stream; stream = stream->next) {
+        if (stream->head) {
+            (void)append(streams, stream, (operation){.kind = REACH_POINT, .point = added});
+        }
     }
     drop_point(streams, found->last);
     found->last = added;
@@ -330,7 +382,7 @@ query_locked(const gml_streams *streams, gml_event event)
     if (status != GML_OK) {
         return status;
     }
-    return !found->last || found->last->is_done ? GML_OK : GML_NOT_READY;
+    return !found->last || !found->last->pending ? GML_OK : GML_NOT_READY;
 }
 
 static gml_status
@@ -338,8 +390,8 @@ synchronize_event_locked(gml_streams *streams, gml_event event)
 {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
-    while (status == GML_OK && found->last && !found->last->is_done) {
-        run_towards(streams, found->last->stream);
+    while (status == GML_OK && found->last && found->last->pending) {
+        run_towards(streams, pending_on(streams, found->last));
     }
     return status;
 }
@@ -414,6 +466,13 @@ gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream strea
 {
     lock(streams);
     return unlock(streams, record_locked(streams, event, stream));
+}
+
+gml_status
+gml_streams_event_record_all(gml_streams *streams, gml_event event)
+{
+    lock(streams);
+    return unlock(streams, record_all_locked(streams, event));
 }
 
 gml_status

@@ -31,6 +31,8 @@ gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t
 gml_status gml_streams_event_create(gml_streams *streams, gml_event *out);
 gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event);
 gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream);
+/* Behind all that is queued on any stream. */
+gml_status gml_streams_event_record_all(gml_streams *streams, gml_event event);
 gml_status gml_streams_event_query(gml_streams *streams, gml_event event);
 gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event);
 gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event);
@@ -38,8 +40,8 @@ gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream);
 gml_status gml_streams_synchronize_all(gml_streams *streams);
 
 /* While a stream captures, work, event records, waits and synchronisation on it answer GML_MISUSE,
- * as do queries of events that were last recorded on it and gml_streams_synchronize_all: each would
- * break the capture, or become a part of it. (CUDA would answer a query of an event recorded before
+ * as do queries of events that were last recorded on it, gml_streams_event_record_all and
+ * gml_streams_synchronize_all: each would break the capture, or become a part of it. (CUDA would answer a query of an event recorded before
  * the capture began; the core has no business asking.) Elsewhere GML_INVALID_ARGUMENT stands for an
  * event that does not exist. */
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing);

@@ -85,6 +85,7 @@ GML_API const char *gml_state_name(gml_state state);
     X(EVENT_CREATE, event_create)             /* cuEventCreate, without timing */                  \
     X(EVENT_DESTROY, event_destroy)           /* cuEventDestroy */                                 \
     X(EVENT_RECORD, event_record)             /* cuEventRecord */                                  \
+    X(EVENT_RECORD_ALL, event_record_all)     /* cuCtxRecordEvent */                               \
     X(EVENT_QUERY, event_query)               /* cuEventQuery */                                   \
     X(EVENT_SYNCHRONIZE, event_synchronize)   /* cuEventSynchronize */                             \
     X(STREAM_WAIT, stream_wait)               /* cuStreamWaitEvent */                              \
@@ -236,28 +237,12 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
 
 /* ---- streams that lend each other memory --------------------------------------------------------
  *
- * Memory that one stream freed is reused on another only after the work queued on the first by
- * then: once that work has completed, where the second stream is already ordered after it, or after
- * a wait inserted into the second. See docs/streams.md. A stream must exist as long as a lake knows
- * it: from the first request on it to gml_lake_release_stream() or gml_lake_close().
+ * Memory that one stream freed is reused on another only behind everything that the device was given
+ * by then, on any stream: once that has completed, where the second stream has waited for it already,
+ * or after a wait inserted into the second. No call is ever made on a stream but the one that asks,
+ * and those of gml_lake_record_stream(), which have to exist until their block was freed and
+ * nobody uses it. See docs/streams.md.
  */
-
-/* `stream` will be destroyed, and its last work is queued. The lake makes no further call on it;
- * its free memory, now or later, serves other streams once that work has run. A new stream may have
- * the same handle. A no-op for a stream that the lake does not know; GML_INVALID_ARGUMENT for the
- * stream 2^64 - 1. `stitch` and the policies around it do this; the others keep freed memory under
- * the stream's handle, as PyTorch's allocator does. */
-GML_API gml_status gml_lake_release_stream(gml_lake *lake, gml_stream stream);
-
-/* `stream` belongs to another library and may be destroyed without notice: other streams reuse its
- * freed memory only after a wait for the whole device. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for
- * the stream 2^64 - 1. */
-GML_API gml_status gml_lake_mark_external_stream(gml_lake *lake, gml_stream stream);
-
-/* The program made `later` wait: work queued there from now on runs after all work queued on
- * `earlier` by now. `later` then reuses memory that `earlier` freed so far at no cost. A no-op
- * unless the lake knows both. */
-GML_API gml_status gml_lake_order_streams(gml_lake *lake, gml_stream later, gml_stream earlier);
 
 /* Memory lent between two streams. */
 typedef struct gml_stream_pair {
@@ -647,8 +632,6 @@ GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *
 
 /* ---- names of the last release, which the next one will not have ----------------------------- */
 
-#define gml_lake_forget_stream gml_lake_release_stream
-#define gml_lake_distrust_stream gml_lake_mark_external_stream
 #define gml_region_info gml_span_info
 #define gml_region_kind gml_span_kind
 #define gml_region_kind_name gml_span_kind_name

@@ -95,15 +95,6 @@ typedef bool (*gml_torch_relief)(int device, uint64_t size_bytes);
 /* Sets who is asked from now on; NULL: nobody. */
 GML_API void gml_torch_set_relief(gml_torch_relief relief);
 
-/* gml_lake_mark_external_stream() for the lake of that device, open now or later. A no-op for
- * streams that cannot be destroyed: 0, cudaStreamLegacy and cudaStreamPerThread.
- * GML_INVALID_ARGUMENT for an invalid device; GML_NO_HOST_MEMORY. */
-GML_API gml_status gml_torch_mark_external_stream(int device, gml_stream stream);
-
-/* gml_lake_release_stream() for the lake of that device, if it is open. The handle is no longer
- * external then, since a stream that has it later is another one. */
-GML_API gml_status gml_torch_release_stream(int device, gml_stream stream);
-
 /* gml_lake_set_margin() for the lake of every region, open now or later. */
 GML_API void gml_torch_set_margin(uint64_t margin_bytes);
 
@@ -142,11 +133,6 @@ typedef struct gml_torch_shared {
 
 /* How a device is shared now. */
 GML_API void gml_torch_sharing(int device, gml_torch_shared *out);
-
-/* ---- names of the last release, which the next one will not have ----------------------------- */
-
-#define gml_torch_forget_stream gml_torch_release_stream
-#define gml_torch_distrust_stream gml_torch_mark_external_stream
 
 #ifdef __cplusplus
 }

@@ -30,12 +30,6 @@ struct gml_checker {
     gml_status (*join_use)(gml_checker *self, gml_address address, gml_stream stream);
     /* Work queued by now on the streams of the use that began at `address` was the last of it. */
     void (*end_use)(gml_checker *self, gml_address address);
-    /* Work queued on `later` from now on runs after all work queued on `earlier` by now. */
-    void (*order)(gml_checker *self, gml_stream later, gml_stream earlier);
-    /* The program queues no more work on `stream`. Later uses of the same handle mean another
-     * stream. */
-    void (*forget)(gml_checker *self, gml_stream stream);
-
     const char *reason; /* of the last failure */
 };
 

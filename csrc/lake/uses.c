@@ -9,19 +9,17 @@
 typedef struct queue {
     gml_link link;    /* in gml_uses.streams while it has events */
     gml_link waiting; /* of gml_use: with an event */
-    gml_link bare;    /* of gml_use: without one so far */
     gml_stream stream;
     size_t use_count; /* uses that name it; without any it is dropped */
-    bool is_gone;     /* the stream was forgotten: no call is made on it, no stream finds this */
 } queue;
 
 struct gml_use {
     gml_use *next; /* of the same block */
     gml_block *block;
     queue *queue;
-    gml_link link;   /* in the queue's `waiting` or `bare` until it is done */
+    gml_link link;   /* in the queue's `waiting`, with an event */
     gml_event event; /* recorded, not known to have completed; 0: none */
-    bool is_done; /* the stream has passed the free, or all that it did before it was forgotten */
+    bool is_done; /* the stream has passed the free */
 
     /* Of the first use of a freed block: */
     gml_link pending; /* in `recorded` or `unrecorded` */
@@ -81,7 +79,6 @@ find_queue(gml_uses *uses, gml_stream stream)
     }
     added->stream = stream;
     gml_list_init(&added->waiting);
-    gml_list_init(&added->bare);
     return added;
 }
 
@@ -90,9 +87,7 @@ static void
 drop_queue(gml_uses *uses, queue *dropped)
 {
     if (dropped->use_count == 0) {
-        if (!dropped->is_gone) {
-            (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
-        }
+        (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
         gml_pool_give(&uses->queues, dropped);
     }
 }
@@ -114,7 +109,6 @@ record(gml_uses *uses, gml_use *use)
     if (gml_list_is_empty(&use->queue->waiting)) {
         gml_list_append(&uses->streams, &use->queue->link);
     }
-    gml_list_remove(&use->link);
     gml_list_append(&use->queue->waiting, &use->link);
     return GML_OK;
 }
@@ -123,11 +117,11 @@ record(gml_uses *uses, gml_use *use)
 static void
 leave_queue(gml_uses *uses, gml_use *use)
 {
-    gml_list_remove(&use->link);
     use->is_done = true;
     if (!use->event) {
         return;
     }
+    gml_list_remove(&use->link);
     if (gml_list_is_empty(&use->queue->waiting)) {
         gml_list_remove(&use->queue->link);
     }
@@ -158,23 +152,20 @@ finish_block(gml_uses *uses, gml_use *first)
     uses->finish(uses->context, block);
 }
 
-/* The stream has passed the use's event, or was waited for. A block that still lives has one where
- * the stream was forgotten. */
+/* The stream has passed the use's event, or was waited for. */
 static void
 pass(gml_uses *uses, gml_use *use)
 {
     leave_queue(uses, use);
-    gml_use *first = use->block->uses;
-    first->remaining -= first->remaining > 0;
+    use->block->uses->remaining--;
 }
 
 static void
 complete(gml_uses *uses, gml_use *use)
 {
     gml_use *first = use->block->uses;
-    bool is_freed = first->remaining > 0;
     pass(uses, use);
-    if (is_freed && first->remaining == 0) {
+    if (first->remaining == 0) {
         finish_block(uses, first);
     }
 }
@@ -184,10 +175,6 @@ complete(gml_uses *uses, gml_use *use)
 static gml_status
 record_or_wait(gml_uses *uses, gml_use *use)
 {
-    if (use->queue->is_gone) {
-        return gml_driver_fail(uses->driver, GML_DRIVER_FAILED,
-                               "the stream is gone, and what it did was not noted");
-    }
     gml_status status = record(uses, use);
     if (status == GML_OK || status == GML_MISUSE) {
         return status;
@@ -256,12 +243,11 @@ record_pending(gml_uses *uses)
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-/* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does. A
- * handle that was forgotten may be another stream's than the block's by now. */
+/* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does. */
 static bool
 is_known(const gml_uses *uses, const gml_block *block, gml_stream stream)
 {
-    if (stream == block->stream && !gml_map_find(&uses->forgotten, key_of(stream))) {
+    if (stream == block->stream) {
         return true;
     }
     const queue *named = gml_map_find(&uses->queue_of, key_of(stream));
@@ -300,7 +286,6 @@ gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream)
     }
     *use = (gml_use){.next = block->uses, .block = block, .queue = named};
     named->use_count++;
-    gml_list_append(&named->bare, &use->link);
     block->uses = use;
     return GML_OK;
 }
@@ -311,40 +296,13 @@ gml_uses_free(gml_uses *uses, gml_block *block)
     gml_use *first = block->uses;
     first->remaining = 0;
     for (const gml_use *use = first; use; use = use->next) {
-        first->remaining += !use->is_done;
+        first->remaining++;
     }
     uses->pending_count++;
     uses->pending_bytes += block->block_bytes;
     gml_list_append(&uses->unrecorded, &first->pending);
     if (!gml_driver_is_frozen(uses->driver)) {
         (void)record_block(uses, first);
-    }
-}
-
-/* Notes what the stream of a queue has done so far, for every use that does not wait for it yet. */
-static void
-note_last_work(gml_uses *uses, queue *last)
-{
-    gml_status status = gml_driver_is_frozen(uses->driver) ? GML_MISUSE : GML_OK;
-    while (status == GML_OK && !gml_list_is_empty(&last->bare)) {
-        gml_use *use = use_of_link(last->bare.next);
-        status = record_or_wait(uses, use);
-    }
-}
-
-/* A queue stays for the uses that name it, out of the reach of a stream with the same handle. */
-void
-gml_uses_forget(gml_uses *uses, gml_stream stream)
-{
-    if (!gml_map_find(&uses->forgotten, key_of(stream))) {
-        /* Without host memory the new stream may use blocks of the old one unnoticed. */
-        (void)gml_map_insert(&uses->forgotten, key_of(stream), uses);
-    }
-    queue *last = gml_map_find(&uses->queue_of, key_of(stream));
-    if (last) {
-        note_last_work(uses, last);
-        (void)gml_map_take(&uses->queue_of, key_of(stream));
-        last->is_gone = true;
     }
 }
 
@@ -447,25 +405,13 @@ gml_uses_each_use(const gml_uses *uses,
     gml_uses_each(uses, see_uses, &visitor);
 }
 
-/* Blocks that live to the end have events where streams that used them were forgotten. */
-static void
-end_early_uses(gml_uses *uses)
-{
-    while (!gml_list_is_empty(&uses->streams)) {
-        const queue *named = queue_of_link(uses->streams.next);
-        leave_queue(uses, use_of_link(named->waiting.next));
-    }
-}
-
 void
 gml_uses_close(gml_uses *uses)
 {
     finish_all_anyway(uses, &uses->unrecorded);
     finish_all_anyway(uses, &uses->recorded);
-    end_early_uses(uses);
     gml_events_close(&uses->events);
     gml_map_clear(&uses->queue_of);
-    gml_map_clear(&uses->forgotten);
     gml_pool_clear(&uses->queues);
     gml_pool_clear(&uses->nodes);
     gml_uses_init(uses, uses->driver, uses->finish, uses->context);

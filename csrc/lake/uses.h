@@ -9,9 +9,7 @@
  * that fails, the whole device. If that fails as well, or the stream captures a graph that no pool
  * was begun for, the block stays pending and the next poll retries.
  *
- * Before a stream is destroyed, an event is recorded on it for each block that it uses, freed or
- * not; afterwards no call is made on it. If no event could be recorded, freeing the block waits for
- * the whole device.
+ * A stream has to exist until the blocks that it uses were freed, as under PyTorch's allocator.
  */
 #ifndef GML_LAKE_USES_H
 #define GML_LAKE_USES_H
@@ -34,7 +32,6 @@ typedef struct gml_uses {
     gml_pool nodes;      /* of gml_use */
     gml_pool queues;     /* of queues, one per stream that any block names */
     gml_map queue_of;    /* stream -> queue; stream 0, which a map cannot hold, as 2^64 - 1 */
-    gml_map forgotten;   /* the streams that were, in the same way; a set */
     gml_link streams;    /* queues with events that are not known to have completed */
     gml_link recorded;   /* freed blocks with an event on every stream that uses them */
     gml_link unrecorded; /* freed blocks whose events could not be recorded yet */
@@ -54,10 +51,6 @@ gml_status gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream);
 
 /* The block is freed and has uses. Never fails: what cannot be recorded now is tried again. */
 void gml_uses_free(gml_uses *uses, gml_block *block);
-
-/* `stream` will be destroyed, its last work is queued, and its handle may be another stream's
- * later. Cannot fail: what could not be recorded is waited for later, in other ways. */
-void gml_uses_forget(gml_uses *uses, gml_stream stream);
 
 /* Ends the blocks whose events have completed. Cheap if nothing is pending: at most one query per
  * stream if nothing has completed. */

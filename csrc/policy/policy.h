@@ -133,9 +133,6 @@ typedef struct gml_policy_ops {
     gml_status (*live_chunks)(gml_policy *self, gml_status (*see)(void *context, gml_handle handle),
                               void *context);
     /* Memory that streams lent each other, see gml_stream_pair. Calls `see` with each pair. */
-    gml_status (*release_stream)(gml_policy *self, gml_stream stream);
-    gml_status (*mark_external_stream)(gml_policy *self, gml_stream stream);
-    gml_status (*order_streams)(gml_policy *self, gml_stream later, gml_stream earlier);
     void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                          void *context);
     gml_status (*mark)(gml_policy *self); /* see gml_lake_mark() */
@@ -147,8 +144,7 @@ typedef struct gml_policy_ops {
     /* Private pools: all three, or none. save() takes what restore_to() goes back to, as long as
      * the policy is_kept without a break from then on. *out is freed with free(). */
     gml_status (*save)(gml_policy *self, gml_checkpoint **out);
-    /* Takes all host memory that restore_to() needs, and waits for streams that were destroyed;
-     * GML_NOT_READY where a capture forbids that. Makes no other change. */
+    /* Takes all host memory that restore_to() needs. Makes no other change. */
     gml_status (*prepare_restore)(gml_policy *self, const gml_checkpoint *saved,
                                   gml_restoration *out);
     /* Exactly the saved blocks live, at their addresses. `blocks_out` receives them all; their

@@ -125,9 +125,6 @@ PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
 PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
 
 /* Methods of Lake that lake_sharing.c has. */
-PyObject *lake_release_stream(PyObject *object, PyObject *stream);
-PyObject *lake_mark_external_stream(PyObject *object, PyObject *stream);
-PyObject *lake_order_streams(PyObject *object, PyObject *args, PyObject *keywords);
 PyObject *lake_stream_pairs(PyObject *object, PyObject *unused);
 
 /* Methods of Lake that lake_serving.c has. */

@@ -394,18 +394,6 @@ PyDoc_STRVAR(
     "Declare that work on another stream uses a live Block, or the block at an address.\n\n"
     "Once freed, its memory is not reused before the work queued on that stream at the\n"
     "free has run. Raises ValueError for a foreign block or one freed before.");
-PyDoc_STRVAR(release_stream_doc,
-             "release_stream($self, stream, /)\n--\n\n"
-             "Declare that a stream will be destroyed and that its last work is queued.\n\n"
-             "No further call is made on it. Does nothing for an unknown stream.");
-PyDoc_STRVAR(mark_external_stream_doc,
-             "mark_external_stream($self, stream, /)\n--\n\n"
-             "Mark a stream as externally owned: it may be destroyed without notice.\n\n"
-             "Its freed memory serves other streams only after a device synchronize.");
-PyDoc_STRVAR(order_streams_doc,
-             "order_streams($self, /, later, earlier)\n--\n\n"
-             "Declare that work queued on `later` from now on runs after all work queued on\n"
-             "`earlier` so far, because the program made it wait.");
 PyDoc_STRVAR(stream_pairs_doc,
              "stream_pairs($self, /)\n--\n\n"
              "Return what each pair of streams lent each other, as an unordered list of dicts;\n"
@@ -461,10 +449,6 @@ static PyMethodDef lake_methods[] = {
     {"stats", lake_stats, METH_NOARGS, stats_doc},
     {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
     {"spans", lake_spans, METH_NOARGS, spans_doc},
-    {"release_stream", lake_release_stream, METH_O, release_stream_doc},
-    {"mark_external_stream", lake_mark_external_stream, METH_O, mark_external_stream_doc},
-    {"order_streams", (PyCFunction)(void (*)(void))lake_order_streams, METH_VARARGS | METH_KEYWORDS,
-     order_streams_doc},
     {"stream_pairs", lake_stream_pairs, METH_NOARGS, stream_pairs_doc},
     {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
      record_stream_doc},

@@ -1,36 +1,7 @@
-/* The methods of Lake about streams that lend each other memory. */
+/* Lake.stream_pairs(): streams that lent each other memory. */
 #include "core.h"
 
 #include <stdlib.h>
-
-PyObject *
-lake_release_stream(PyObject *object, PyObject *stream)
-{
-    return lake_call_number(object, stream, "stream", gml_lake_release_stream);
-}
-
-PyObject *
-lake_mark_external_stream(PyObject *object, PyObject *stream)
-{
-    return lake_call_number(object, stream, "stream", gml_lake_mark_external_stream);
-}
-
-PyObject *
-lake_order_streams(PyObject *object, PyObject *args, PyObject *keywords)
-{
-    static char *names[] = {"later", "earlier", NULL};
-    lake_object *self = (lake_object *)object;
-    number_argument later = {"later", 0};
-    number_argument earlier = {"earlier", 0};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&O&:order_streams", names, convert_number,
-                                     &later, convert_number, &earlier)) {
-        return NULL;
-    }
-    LAKE_CALL(self, gml_lake_order_streams(lake, later.value, earlier.value));
-    return lake_end(self, lake, status);
-}
-
-/* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* Every pair, in an array that the caller frees. More may come up between two looks. */
 static gml_status

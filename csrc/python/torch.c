@@ -142,39 +142,6 @@ torch_set_relief(PyObject *module, PyObject *asked)
     Py_RETURN_NONE;
 }
 
-typedef gml_status (*stream_call)(int device, gml_stream stream);
-
-static PyObject *
-call_with_stream(PyObject *module, PyObject *args, stream_call call)
-{
-    int device;
-    number_argument stream = {"stream", 0};
-    if (!PyArg_ParseTuple(args, "iO&", &device, convert_number, &stream)) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call(device, stream.value);
-    Py_END_ALLOW_THREADS
-    if (status != GML_OK) {
-        const char *why = status == GML_INVALID_ARGUMENT ? "no device has that number" : NULL;
-        return raise_status(PyModule_GetState(module), status, why);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-torch_mark_external_stream(PyObject *module, PyObject *args)
-{
-    return call_with_stream(module, args, gml_torch_mark_external_stream);
-}
-
-static PyObject *
-torch_release_stream(PyObject *module, PyObject *args)
-{
-    return call_with_stream(module, args, gml_torch_release_stream);
-}
-
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
 static PyObject *
@@ -319,14 +286,6 @@ PyDoc_STRVAR(set_relief_doc,
              "Let asked(device, size) be called before a request of that size is refused, in the\n"
              "thread that allocates; while it returns True, the request is served again. None:\n"
              "nothing is called. Exceptions count as False.");
-PyDoc_STRVAR(mark_external_stream_doc,
-             "torch_mark_external_stream(device, stream, /)\n--\n\n"
-             "Call Lake.mark_external_stream() on the lake of a device, open now or later.\n\n"
-             "Raises ValueError for what is no device.");
-PyDoc_STRVAR(release_stream_doc,
-             "torch_release_stream(device, stream, /)\n--\n\n"
-             "Call Lake.release_stream() on the lake of a device, if it is open; the handle is\n"
-             "no longer external then. Raises ValueError for what is no device.");
 PyDoc_STRVAR(fallback_doc,
              "torch_fallback(device, /)\n--\n\n"
              "Return why that device's lake serves as \"caching\" and not by the configured\n"
@@ -366,9 +325,6 @@ PyMethodDef torch_methods[] = {
     {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
     {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
     {"torch_set_relief", torch_set_relief, METH_O, set_relief_doc},
-    {"torch_mark_external_stream", torch_mark_external_stream, METH_VARARGS,
-     mark_external_stream_doc},
-    {"torch_release_stream", torch_release_stream, METH_VARARGS, release_stream_doc},
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
     {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
     {"torch_devices", torch_devices, METH_NOARGS, devices_doc},

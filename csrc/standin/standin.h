@@ -137,6 +137,7 @@ typedef struct standin_stream standin_stream;
 typedef struct standin_device {
     gml_driver *driver;             /* `host`: memory, with bytes or as address space only */
     standin_stream *default_stream; /* for the handles 0, 1 and 2 */
+    standin_stream *behind_all;     /* see queue.h; NULL: nobody asked for it */
     uint64_t others_bytes;          /* held by other processes, during a call */
     int ordinal;
     unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
@@ -373,6 +374,9 @@ void *standin_entry(const char *name);
 /* The device of the calling thread's context; NULL, and so CUDA_ERROR_INVALID_CONTEXT, where it has
  * none. The driver API gives no context to a thread that did not ask for it. */
 standin_device *standin_context_device(void);
+
+/* The device of a context; NULL for a pointer that is none. */
+standin_device *standin_context_of(CUcontext context);
 cudaError_t standin_check_context(void);
 
 /* ---- vmm.c: virtual memory ------------------------------------------------------------------- */

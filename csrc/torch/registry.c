@@ -14,16 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LAST_OWN_STREAM = 2, /* 0, cudaStreamLegacy, cudaStreamPerThread: cannot be destroyed */
-};
-
 /* State of a device, whether or not its lake is open. */
 typedef struct device_state {
     bool has_fraction;
     double fraction;
     uint64_t total_bytes; /* 0: no lake was opened yet */
-    gml_map external;     /* streams, as keys */
     char fallback[GML_REASON_BYTES];
 } device_state;
 
@@ -233,30 +228,14 @@ apply_limit(int device)
     __atomic_store_n(&devices[device].limit_bytes, limit_bytes, __ATOMIC_RELAXED);
 }
 
-static gml_status
-apply_mark_external(gml_lake *lake, const gml_map *external)
-{
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < external->capacity && status == GML_OK; i++) {
-        uint64_t stream = external->slots[i].key;
-        status = stream ? gml_lake_mark_external_stream(lake, stream) : GML_OK;
-    }
-    return status;
-}
-
 /* Applies the settings for all lakes to a new, not yet visible one. */
 static gml_status
-prepare(gml_lake *lake, int device, char *text)
+prepare(gml_lake *lake, char *text)
 {
     gml_status status = gml_lake_keep_history(lake, registry.history_events);
     if (status != GML_OK) {
         (void)snprintf(text, GML_REASON_BYTES, "the host has no memory for a history of %zu events",
                        registry.history_events);
-        return status;
-    }
-    status = apply_mark_external(lake, &registry.devices[device].external);
-    if (status != GML_OK) {
-        gml_lake_reason(lake, text, GML_REASON_BYTES);
     }
     return status;
 }
@@ -297,7 +276,6 @@ forget_lakes(void)
         devices[device].captures = devices[device].held_bytes = 0;
         devices[device].spare_bytes = devices[device].spending = 0;
         /* A thread of the parent may have been changing it: do not read it. */
-        registry.devices[device].external = (gml_map){0};
     }
     atomic_store_explicit(&lakes_end, 0, memory_order_release);
     atomic_store_explicit(&region_lakes_end, 0, memory_order_release);
@@ -348,7 +326,7 @@ open_locked(int device, gml_region region, gml_lake **out, char *text)
     }
     registry.devices[device].total_bytes = gml_lake_total_bytes(lake);
     apply_limit(device);
-    status = prepare(lake, device, text);
+    status = prepare(lake, text);
     if (status == GML_OK && region.number) {
         status = gml_lake_set_margin(lake, registry.margin_bytes);
     }
@@ -440,57 +418,6 @@ gml_torch_keep_history(size_t max_events)
     }
     pthread_mutex_unlock(&registry_lock);
     return first;
-}
-
-/* Remembers the stream for a lake that is not open yet. */
-static gml_status
-mark_external_locked(int device, gml_stream stream)
-{
-    gml_map *external = &registry.devices[device].external;
-    if (gml_map_find(external, stream)) {
-        return GML_OK;
-    }
-    gml_status status = watch_forks();
-    gml_lake *lake = gml_torch_lake(device);
-    if (status == GML_OK) {
-        status = gml_map_reserve(external, 1);
-    }
-    if (status == GML_OK && lake) {
-        status = gml_lake_mark_external_stream(lake, stream);
-    }
-    if (status == GML_OK) {
-        (void)gml_map_insert(external, stream, external);
-    }
-    return status;
-}
-
-gml_status
-gml_torch_mark_external_stream(int device, gml_stream stream)
-{
-    if (!is_device(device)) {
-        return GML_INVALID_ARGUMENT;
-    }
-    if (stream <= LAST_OWN_STREAM) {
-        return GML_OK;
-    }
-    pthread_mutex_lock(&registry_lock);
-    gml_status status = mark_external_locked(device, stream);
-    pthread_mutex_unlock(&registry_lock);
-    return status;
-}
-
-gml_status
-gml_torch_release_stream(int device, gml_stream stream)
-{
-    if (!is_device(device)) {
-        return GML_INVALID_ARGUMENT;
-    }
-    pthread_mutex_lock(&registry_lock);
-    (void)gml_map_take(&registry.devices[device].external, stream);
-    gml_lake *lake = gml_torch_lake(device);
-    gml_status status = lake ? gml_lake_release_stream(lake, stream) : GML_OK;
-    pthread_mutex_unlock(&registry_lock);
-    return status;
 }
 
 gml_status

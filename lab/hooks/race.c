@@ -179,6 +179,21 @@ event_record(gml_driver *self, gml_event event, gml_stream stream)
 }
 
 static gml_status
+event_record_all(gml_driver *self, gml_event event)
+{
+    gml_driver *inner = gml_wrapped_inner(self);
+    gml_status status = checked(self, gml_order_prepare(order_of(self), event));
+    if (status != GML_OK) {
+        return status;
+    }
+    status = gml_wrapped_relay(self, inner->ops->event_record_all(inner, event));
+    if (status == GML_OK) {
+        gml_order_record_all(order_of(self), event);
+    }
+    return status;
+}
+
+static gml_status
 event_query(gml_driver *self, gml_event event)
 {
     gml_driver *inner = gml_wrapped_inner(self);
@@ -205,7 +220,7 @@ stream_wait(gml_driver *self, gml_stream stream, gml_event event)
 {
     gml_driver *inner = gml_wrapped_inner(self);
     size_t number;
-    gml_status status = checked(self, gml_order_find_alive(order_of(self), stream, &number));
+    gml_status status = checked(self, gml_order_find(order_of(self), stream, &number));
     if (status != GML_OK) {
         return status;
     }
@@ -263,26 +278,6 @@ end_use(gml_checker *self, gml_address address)
     gml_race_memory_end(&watched_by(self)->memory, address);
 }
 
-/* ---- what the program says ------------------------------------------------------------------- */
-
-/* Without host memory the ordering is not known, and a use that counts on it is refused. */
-static void
-follow(gml_checker *self, gml_stream later, gml_stream earlier)
-{
-    gml_order *order = &watched_by(self)->order;
-    size_t after, before;
-    if (gml_order_find_alive(order, later, &after) == GML_OK &&
-        gml_order_find(order, earlier, &before) == GML_OK) {
-        gml_order_follow(order, after, before);
-    }
-}
-
-static void
-forget(gml_checker *self, gml_stream stream)
-{
-    gml_order_end_stream(&watched_by(self)->order, stream);
-}
-
 static void
 fill_table(gml_driver_ops *ops)
 {
@@ -294,6 +289,7 @@ fill_table(gml_driver_ops *ops)
     ops->free = race_free;
     ops->event_destroy = event_destroy;
     ops->event_record = event_record;
+    ops->event_record_all = event_record_all;
     ops->event_query = event_query;
     ops->event_synchronize = event_synchronize;
     ops->stream_wait = stream_wait;
@@ -314,8 +310,6 @@ gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker)
     race->checker = (gml_checker){.begin_use = begin_use,
                                   .join_use = join_use,
                                   .end_use = end_use,
-                                  .order = follow,
-                                  .forget = forget,
                                   .reason = race->wrapped.base.reason};
     *checker = &race->checker;
     *out = &race->wrapped.base;

@@ -360,27 +360,45 @@ refuse_race(const gml_race_memory *all, const walk *at, const use *earlier, size
                            earlier->address, earlier->size_bytes);
 }
 
-/* Whether what `stream` does next comes after the use. */
+static bool
+is_unseen(const gml_race_memory *all, size_t stream)
+{
+    return handle_of(all, stream) == GML_ORDER_UNSEEN;
+}
+
+/* Whether what `stream` does next comes after the use: behind the streams that are known to use it,
+ * and, unless it is the use's own, behind all others, since the program orders nobody else behind
+ * those. */
 static gml_status
 check_after(const gml_race_memory *all, const walk *at, use *earlier, size_t stream)
 {
     if (earlier->is_live) {
         return refuse_race(all, at, earlier, stream, earlier->stamps.first.stream);
     }
+    size_t owner = earlier->stamps.first.stream;
     for (size_t i = 0; i < earlier->stamps.count; i++) {
         const gml_stamp *last = gml_stamps_at(&earlier->stamps, i);
-        if (!gml_order_is_before(all->order, *last, stream)) {
+        bool is_programs = owner == stream && is_unseen(all, last->stream);
+        if (!is_programs && !gml_order_is_before(all->order, *last, stream)) {
             return refuse_race(all, at, earlier, stream, last->stream);
         }
     }
     return GML_OK;
 }
 
+static bool
+find_unseen(gml_race_memory *all, size_t *out)
+{
+    return gml_order_find(all->order, GML_ORDER_UNSEEN, out) == GML_OK;
+}
+
 /* Checks the part of the range at which the walk stands, and has its mapping know the stream. */
 static gml_status
 check_part(gml_race_memory *all, const walk *at, size_t stream)
 {
-    if (!gml_stamps_add(&at->mapping->ended, stream)) {
+    size_t unseen;
+    if (!find_unseen(all, &unseen) || !gml_stamps_add(&at->mapping->ended, stream) ||
+        !gml_stamps_add(&at->mapping->ended, unseen)) {
         return no_host_memory(all);
     }
     uint64_t end = at->offset + at->size_bytes;
@@ -419,7 +437,15 @@ static use *
 open_use(gml_race_memory *all, gml_address address, uint64_t size_bytes, size_t stream)
 {
     use *opened = gml_pool_take(&all->uses);
-    if (!opened || gml_map_insert(&all->live, address, opened) != GML_OK) {
+    size_t unseen;
+    if (!opened || !find_unseen(all, &unseen)) {
+        gml_pool_give(&all->uses, opened);
+        return NULL;
+    }
+    (void)gml_stamps_add(&opened->stamps, stream); /* the first needs no memory */
+    if (!gml_stamps_add(&opened->stamps, unseen) ||
+        gml_map_insert(&all->live, address, opened) != GML_OK) {
+        gml_stamps_clear(&opened->stamps);
         gml_pool_give(&all->uses, opened);
         return NULL;
     }
@@ -427,7 +453,6 @@ open_use(gml_race_memory *all, gml_address address, uint64_t size_bytes, size_t 
     opened->size_bytes = size_bytes;
     opened->is_live = true;
     opened->holders = 1;
-    (void)gml_stamps_add(&opened->stamps, stream); /* the first needs no memory */
     return opened;
 }
 
@@ -436,7 +461,7 @@ gml_race_memory_begin(gml_race_memory *all, gml_address address, uint64_t size_b
                       gml_stream stream)
 {
     size_t number, parts;
-    if (gml_order_find_alive(all->order, stream, &number) != GML_OK) {
+    if (gml_order_find(all->order, stream, &number) != GML_OK) {
         return no_host_memory(all);
     }
     gml_status status = check_range(all, address, size_bytes, number, &parts);
@@ -466,7 +491,7 @@ gml_race_memory_join(gml_race_memory *all, gml_address address, gml_stream strea
     if (!joined) {
         return GML_OK;
     }
-    if (gml_order_find_alive(all->order, stream, &number) != GML_OK) {
+    if (gml_order_find(all->order, stream, &number) != GML_OK) {
         return no_host_memory(all);
     }
     walk at = walk_from(all, address, joined->size_bytes);

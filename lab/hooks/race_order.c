@@ -89,14 +89,12 @@ add_stream(gml_order *order, gml_stream stream, size_t *number)
         return GML_NO_HOST_MEMORY;
     }
     size_t added = order->stream_count;
-    /* Replaces an ended stream with the same handle. */
-    (void)gml_map_take(&order->numbers, stream + 1);
     if (gml_map_insert(&order->numbers, stream + 1, (void *)(uintptr_t)(added + 1)) != GML_OK) {
         free(clock);
         return GML_NO_HOST_MEMORY;
     }
     clock[added] = 1;
-    order->streams[added] = (gml_order_stream){stream, clock, 0};
+    order->streams[added] = (gml_order_stream){stream, clock};
     order->stream_count++;
     *number = added;
     return GML_OK;
@@ -114,14 +112,6 @@ gml_order_find(gml_order *order, gml_stream stream, size_t *number)
     }
     *number = (size_t)(uintptr_t)found - 1;
     return GML_OK;
-}
-
-gml_status
-gml_order_find_alive(gml_order *order, gml_stream stream, size_t *number)
-{
-    gml_status status = gml_order_find(order, stream, number);
-    bool has_ended = status == GML_OK && order->streams[*number].ended;
-    return has_ended ? add_stream(order, stream, number) : status;
 }
 
 gml_status
@@ -144,8 +134,7 @@ gml_order_prepare(gml_order *order, gml_event event)
 gml_stamp
 gml_order_now(const gml_order *order, size_t stream)
 {
-    const gml_order_stream *asked = &order->streams[stream];
-    return (gml_stamp){stream, asked->ended ? asked->ended : asked->clock[stream]};
+    return (gml_stamp){stream, order->streams[stream].clock[stream]};
 }
 
 bool
@@ -187,6 +176,17 @@ gml_order_record(gml_order *order, gml_event event, size_t stream)
 }
 
 void
+gml_order_record_all(gml_order *order, gml_event event)
+{
+    uint64_t *clock = gml_map_find(&order->events, event);
+    memset(clock, 0, order->stream_count * sizeof *clock);
+    for (size_t i = 0; i < order->stream_count; i++) {
+        join(order, clock, order->streams[i].clock);
+        tick(order, i);
+    }
+}
+
+void
 gml_order_wait(gml_order *order, size_t stream, gml_event event)
 {
     const uint64_t *clock = gml_map_find(&order->events, event);
@@ -216,23 +216,6 @@ gml_order_learn_all(gml_order *order)
 {
     for (size_t i = 0; i < order->stream_count; i++) {
         gml_order_learn_stream(order, i);
-    }
-}
-
-void
-gml_order_follow(gml_order *order, size_t later, size_t earlier)
-{
-    join(order, order->streams[later].clock, order->streams[earlier].clock);
-    tick(order, earlier);
-}
-
-void
-gml_order_end_stream(gml_order *order, gml_stream stream)
-{
-    size_t number;
-    if (gml_map_find(&order->numbers, stream + 1) &&
-        gml_order_find(order, stream, &number) == GML_OK && !order->streams[number].ended) {
-        order->streams[number].ended = order->streams[number].clock[number];
     }
 }
 

@@ -12,6 +12,10 @@
 
 #include "driver/driver.h"
 
+/* The streams that the driver is never asked about, as if they were one: a program may have any of
+ * them use memory. */
+#define GML_ORDER_UNSEEN (UINT64_MAX - 1)
+
 /* Work of a stream up to a time. */
 typedef struct gml_stamp {
     size_t stream; /* its number */
@@ -21,7 +25,6 @@ typedef struct gml_stamp {
 typedef struct gml_order_stream {
     gml_stream handle;
     uint64_t *clock; /* by number of the stream; its own entry is its time */
-    uint64_t ended;  /* the time of its last work; 0: there may be more */
 } gml_order_stream;
 
 typedef struct gml_order {
@@ -36,11 +39,9 @@ typedef struct gml_order {
 /* A zeroed order is empty. */
 void gml_order_close(gml_order *order);
 
-/* The number of a stream, also of one that has ended; of the current owner of the handle, if one
- * has ended; and room for the clock of an event. Created if necessary. GML_NO_HOST_MEMORY;
- * GML_INVALID_ARGUMENT for 2^64 - 1, which is no stream. */
+/* The number of a stream, and room for the clock of an event. Created if necessary.
+ * GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for 2^64 - 1, which is no stream. */
 gml_status gml_order_find(gml_order *order, gml_stream stream, size_t *number);
-gml_status gml_order_find_alive(gml_order *order, gml_stream stream, size_t *number);
 gml_status gml_order_prepare(gml_order *order, gml_event event);
 
 /* The last work that is queued on the stream by now. */
@@ -53,12 +54,11 @@ bool gml_order_is_known(const gml_order *order, gml_stamp earlier);
 
 /* Records orderings. An event that was never recorded has no effect. pre: created as above. */
 void gml_order_record(gml_order *order, gml_event event, size_t stream);
+void gml_order_record_all(gml_order *order, gml_event event);
 void gml_order_wait(gml_order *order, size_t stream, gml_event event);
 void gml_order_learn_event(gml_order *order, gml_event event);
 void gml_order_learn_stream(gml_order *order, size_t stream);
 void gml_order_learn_all(gml_order *order);
-void gml_order_follow(gml_order *order, size_t later, size_t earlier);
-void gml_order_end_stream(gml_order *order, gml_stream stream);
 void gml_order_forget_event(gml_order *order, gml_event event);
 
 #endif

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         sleep,
         wake,
     )
-    from gmlake.pytorch.streams import order_streams, release_stream, stream_pairs
+    from gmlake.pytorch.streams import stream_pairs
     from gmlake.pytorch.turns import graphs_take_turns
     from gmlake.replaying import ReplayReport, ReplayResult, replay
     from gmlake.settings import knobs, policies
@@ -116,7 +116,6 @@ __all__ = [
     "load_traces",
     "memory_summary",
     "on_sleep",
-    "order_streams",
     "parse_size",
     "phase",
     "policies",
@@ -124,7 +123,6 @@ __all__ = [
     "record",
     "region",
     "regions",
-    "release_stream",
     "replay",
     "report_of",
     "sharing",
@@ -149,7 +147,7 @@ _NAMES = {
     "gmlake.pytorch.recording": "Recording record stop_recording",
     "gmlake.pytorch.sharing": "Sharing sharing",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
-    "gmlake.pytorch.streams": "release_stream order_streams stream_pairs",
+    "gmlake.pytorch.streams": "stream_pairs",
     "gmlake.pytorch.turns": "graphs_take_turns",
     "gmlake.replaying": "ReplayReport ReplayResult replay",
     "gmlake.settings": "knobs policies",
@@ -168,7 +166,7 @@ else:
     _NAMES |= _ANNEXED
     __all__ += [name for text in _ANNEXED.values() for name in text.split()]
 
-_OLD = {"Region": "Session", "forget_stream": "release_stream"}
+_OLD = {"Region": "Session"}
 """Names of the last release."""
 
 __getattr__ = lazily(__name__, _NAMES, _OLD)

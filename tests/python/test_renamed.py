@@ -14,7 +14,6 @@ from gmlake import snapshots
 @pytest.mark.parametrize(
     ("package", "old", "new"),
     [
-        (gmlake, "forget_stream", "release_stream"),
         (gmlake, "Region", "Session"),
         (snapshots, "RegionKind", "SpanKind"),
         (snapshots, "REGION", "SPAN"),

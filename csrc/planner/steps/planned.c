@@ -226,37 +226,6 @@ visit(gml_policy *self, const gml_visitor *visitor)
     planned->inner->ops->visit(planned->inner, visitor);
 }
 
-/* A stream that comes with the same handle later has another stream cache. */
-static gml_status
-release_stream(gml_policy *self, gml_stream stream)
-{
-    gml_planned *planned = gml_planned_of(self);
-    gml_status status = GML_OK;
-    const gml_reservation *reservation = planned->reservations;
-    while (reservation && reservation->cache->stream != stream) {
-        reservation = reservation->next;
-    }
-    if (reservation) {
-        status = let_go(planned, "left: a stream is gone");
-    }
-    if (reservation && status == GML_OK) {
-        gml_planned_close_holds(planned);
-    }
-    return status == GML_OK ? gml_stream_cache_release(planned->inner, stream) : status;
-}
-
-static gml_status
-mark_external_stream(gml_policy *self, gml_stream stream)
-{
-    return gml_stream_cache_mark_external(gml_planned_of(self)->inner, stream);
-}
-
-static gml_status
-order_streams(gml_policy *self, gml_stream later, gml_stream earlier)
-{
-    return gml_share_order(gml_planned_of(self)->inner, later, earlier);
-}
-
 static void
 stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
              void *context)
@@ -280,9 +249,6 @@ const gml_policy_ops gml_plan_policy = {
     .visit = visit,
     .chunk = chunk,
     .take_chunk = take_chunk,
-    .release_stream = release_stream,
-    .mark_external_stream = mark_external_stream,
-    .order_streams = order_streams,
     .stream_pairs = stream_pairs,
     .mark = gml_planned_mark,
 };

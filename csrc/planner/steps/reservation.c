@@ -301,7 +301,7 @@ gml_reservation_give(gml_reservation *reservation, gml_placement *placement)
 {
     gml_stitch *stitch = reservation->stitch;
     const gml_place *place = placement->place;
-    reservation->instant = gml_fence_now(&stitch->fences, &reservation->cache->timeline);
+    reservation->instant = gml_fence_now(&stitch->fences);
     reservation->live_bytes -= placement->block.block_bytes;
     stitch->held_bytes -= placement->block.block_bytes;
     gml_list_remove(&placement->live);

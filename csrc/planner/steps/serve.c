@@ -76,7 +76,7 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
         } else if (!placement || is_small) {
             *status = serve_left(planned, size_bytes, stream, &block);
         } else {
-            entry->reservation->cache->timeline.requests++;
+            entry->reservation->cache->seeker.requests++;
             block = &placement->block;
             block->requested_bytes = size_bytes;
         }

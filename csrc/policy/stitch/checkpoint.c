@@ -220,32 +220,11 @@ reserve(gml_stitch *stitch, const saved_blocks *saved)
     return status;
 }
 
-/* Nothing else orders later work on a saved block after that of a stream that was destroyed since.
- */
-static gml_status
-await_gone_streams(gml_stitch *stitch, const saved_blocks *saved)
-{
-    bool is_done = true;
-    for (size_t i = 0; i < saved->place_count && is_done; i++) {
-        const gml_stream_cache *cache = saved->places[i].cache;
-        is_done = cache->stream != GML_NO_STREAM || gml_timeline_is_complete(&cache->timeline);
-    }
-    gml_status status = is_done ? GML_OK : gml_stitch_synchronize(stitch, NULL, &is_done);
-    return status == GML_OK && !is_done
-               ? gml_driver_fail(stitch->policy.driver, GML_NOT_READY,
-                                 "a stream that was destroyed cannot be waited for while a graph "
-                                 "is being captured")
-               : status;
-}
-
 gml_status
 gml_stitch_prepare_restore(gml_policy *self, const gml_checkpoint *saved, gml_restoration *out)
 {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status status = reserve(stitch, of_saved(saved));
-    if (status == GML_OK) {
-        status = await_gone_streams(stitch, of_saved(saved));
-    }
     if (status != GML_OK) {
         return status;
     }
@@ -290,12 +269,11 @@ claim(gml_stitch *stitch, const saved_place *place)
     return placement;
 }
 
-/* The stream of the cache may have been destroyed since: the block is of that one nevertheless. */
 static void
 describe(gml_block *block, const saved_place *place, uint64_t requested_bytes)
 {
     block->requested_bytes = requested_bytes;
-    block->stream = place->cache->timeline.stream;
+    block->stream = place->cache->stream;
 }
 
 void

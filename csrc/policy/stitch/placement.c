@@ -66,7 +66,7 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
 {
     gml_stream_cache *cache = placement->cache;
     stitch->held_bytes -= placement->block.block_bytes;
-    placement->freed = gml_fence_now(&stitch->fences, &cache->timeline);
+    placement->freed = gml_fence_now(&stitch->fences);
     if (placement->view) {
         gml_stream_cache_flush(stitch, cache);
         placement->state = GML_PLACEMENT_CACHED;

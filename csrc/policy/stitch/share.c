@@ -6,16 +6,6 @@
  */
 #include "policy/stitch/stitch.h"
 
-/* If streams must not wait, only an event recorded now can later show what has completed. */
-static void
-mark(gml_stitch *stitch, gml_timeline *timeline)
-{
-    bool is_marked;
-    if (!stitch->fences.rules.may_wait) {
-        (void)gml_fence_mark(&stitch->fences, timeline, &is_marked);
-    }
-}
-
 gml_stream_cache *
 gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stream_cache *previous,
                      int *count)
@@ -35,27 +25,26 @@ gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stre
     return NULL;
 }
 
+/* If streams must not wait, only a mark made now can later show what has completed. */
 void
-gml_share_look(gml_stitch *stitch, gml_stream_cache *cache)
+gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache)
 {
     if (!stitch->fences.rules.is_opportunistic) {
         return;
     }
-    int count = 0;
-    gml_stream_cache *donor = NULL;
-    while ((donor = gml_share_next_donor(stitch, cache, donor, &count))) {
-        mark(stitch, &donor->timeline);
-        gml_fence_poll(&stitch->fences, &donor->timeline);
+    if (!stitch->fences.rules.may_wait) {
+        (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
     }
+    gml_fence_poll(&stitch->fences);
 }
 
 bool
 gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
                 gml_effort effort)
 {
-    gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
+    const gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
     bool is_passed = false;
-    gml_status status = gml_fence_pass(&stitch->fences, &cache->timeline, &owner->timeline,
+    gml_status status = gml_fence_pass(&stitch->fences, &cache->seeker, &owner->seeker,
                                        extent->instant, effort, &is_passed);
     return status == GML_OK && is_passed;
 }
@@ -67,12 +56,9 @@ move_in(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, u
         uint64_t size_bytes)
 {
     const gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
-    gml_fence_count(&stitch->fences, &cache->timeline, &owner->timeline, size_bytes);
-    /* A third stream must come after the owner's work too. It does when it comes after this stream
-     * from now on, which has waited for it; where that work is complete, everybody does. */
-    bool is_complete = owner->timeline.completed >= extent->instant;
-    uint64_t instant = is_complete ? 0 : gml_fence_now(&stitch->fences, &cache->timeline);
-    return gml_base_range_move(&stitch->range, offset, size_bytes, &cache->set, instant);
+    gml_fence_count(&stitch->fences, &cache->seeker, &owner->seeker, size_bytes);
+    /* A third stream must come after the same work, and this one's is no more. */
+    return gml_base_range_move(&stitch->range, offset, size_bytes, &cache->set, extent->instant);
 }
 
 gml_status
@@ -84,16 +70,6 @@ gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uin
                       size_bytes);
     }
     return status;
-}
-
-gml_status
-gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier)
-{
-    gml_stitch *stitch = gml_stitch_of(self);
-    const gml_stream_cache *one = gml_map_find(&stitch->cache_by_stream, later + 1);
-    const gml_stream_cache *other = gml_map_find(&stitch->cache_by_stream, earlier + 1);
-    bool is_news = one && other && one != other;
-    return is_news ? gml_fence_tell(&stitch->fences, &one->timeline, &other->timeline) : GML_OK;
 }
 
 void
@@ -183,23 +159,6 @@ gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size
 
 /* ---- the last resort ------------------------------------------------------------------------- */
 
-/* Whether `cache` comes after all that every other one has freed. */
-static bool
-pass_all(gml_stitch *stitch, gml_stream_cache *cache)
-{
-    bool is_passed = true;
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches && is_passed;
-         link = link->next) {
-        gml_stream_cache *owner = gml_stream_cache_of_link(link);
-        if (owner != cache && owner->set.free_bytes) {
-            gml_status status = gml_fence_pass(&stitch->fences, &cache->timeline, &owner->timeline,
-                                               owner->timeline.last, GML_URGENT, &is_passed);
-            is_passed &= status == GML_OK;
-        }
-    }
-    return is_passed;
-}
-
 gml_status
 gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 {
@@ -212,9 +171,14 @@ gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
         gml_stream_cache_flush(stitch, other);
         *is_any |= other != cache && other->set.free_bytes != 0;
     }
-    gml_stitch_poll(stitch);
+    gml_fence_poll(&stitch->fences);
     gml_status status = GML_OK;
-    if (*is_any && !pass_all(stitch, cache)) {
+    bool is_passed = false;
+    if (*is_any) {
+        status = gml_fence_pass(&stitch->fences, &cache->seeker, NULL, stitch->fences.clock,
+                                GML_URGENT, &is_passed);
+    }
+    if (*is_any && (status != GML_OK || !is_passed)) {
         status = gml_stitch_synchronize(stitch, cache, is_any);
     }
     if (status != GML_OK || !*is_any) {
@@ -232,8 +196,6 @@ gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 
 /* ---- waiting for work before the mappings that it may use go --------------------------------- */
 
-/* Streams of the other caches may have been destroyed, and a CUDA call on a destroyed stream would
- * crash. */
 gml_status
 gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
@@ -248,74 +210,16 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool 
     }
     *is_done = status == GML_OK && !is_capturing;
     stitch->policy.awaits_device &= !*is_done;
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches && *is_done;
-         link = link->next) {
-        gml_fence_complete(&stitch->fences, &gml_stream_cache_of_link(link)->timeline);
+    if (*is_done) {
+        gml_fence_complete(&stitch->fences);
     }
     return status;
-}
-
-/* Whether calls are allowed on every stream that may still use its freed memory. */
-static bool
-are_all_callable(const gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        const gml_timeline *timeline = &gml_stream_cache_of_link(link)->timeline;
-        if (timeline->marked < timeline->last && !timeline->is_callable) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Waits for one stream after the other. Where one captures, or fails, *is_done is false. */
-static void
-wait_for_each(gml_stitch *stitch, bool *is_done)
-{
-    gml_link *link = stitch->caches.next;
-    for (; link != &stitch->caches && *is_done; link = link->next) {
-        gml_timeline *timeline = &gml_stream_cache_of_link(link)->timeline;
-        gml_status status = gml_fence_wait(&stitch->fences, timeline, is_done);
-        *is_done &= status == GML_OK;
-    }
-}
-
-static bool
-is_complete(const gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        if (!gml_timeline_is_complete(&gml_stream_cache_of_link(link)->timeline)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void
-gml_stitch_poll(gml_stitch *stitch)
-{
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_fence_poll(&stitch->fences, &gml_stream_cache_of_link(link)->timeline);
-    }
 }
 
 gml_status
 gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
 {
-    gml_stitch_poll(stitch);
-    if (stitch->policy.awaits_device) {
-        return gml_stitch_synchronize(stitch, asking, is_done);
-    }
-    *is_done = is_complete(stitch);
-    if (*is_done) {
-        return GML_OK;
-    }
-    /* One stream alone is not worth an event; and which streams of a private pool still exist,
-     * nobody says. */
-    if (stitch->cache_count > 1 && !stitch->is_private &&
-        !gml_driver_is_frozen(stitch->policy.driver) && are_all_callable(stitch)) {
-        *is_done = true;
-        wait_for_each(stitch, is_done);
-    }
+    gml_fence_poll(&stitch->fences);
+    *is_done = !stitch->policy.awaits_device && stitch->fences.completed == stitch->fences.clock;
     return *is_done ? GML_OK : gml_stitch_synchronize(stitch, asking, is_done);
 }

@@ -181,7 +181,7 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
     gml_block *block = NULL;
     gml_status status = gml_stream_cache_find(stitch, stream, &cache);
     if (status == GML_OK) {
-        cache->timeline.requests++;
+        cache->seeker.requests++;
     }
     if (status == GML_OK && block_bytes <= GML_SMALL_LIMIT) {
         status = gml_small_allocate(stitch, cache, block_bytes, &block);
@@ -243,9 +243,6 @@ const gml_policy_ops gml_stitch_policy = {
     .chunk = find_chunk,
     .take_chunk = gml_stitch_take_chunk,
     .live_chunks = gml_stitch_live_chunks,
-    .release_stream = gml_stream_cache_release,
-    .mark_external_stream = gml_stream_cache_mark_external,
-    .order_streams = gml_share_order,
     .stream_pairs = gml_share_pairs,
     .save = gml_stitch_save,
     .prepare_restore = gml_stitch_prepare_restore,

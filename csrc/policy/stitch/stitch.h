@@ -73,17 +73,14 @@ typedef struct gml_placement {
 } gml_placement;
 
 struct gml_stream_cache {
-    gml_stream stream; /* GML_NO_STREAM once that is destroyed: then it only lends */
-    gml_timeline timeline;
+    gml_stream stream;
+    gml_seeker seeker;
     size_t user_count; /* placements and others that refer to it */
     gml_freeset set;
     gml_placement *cached; /* a view, or NULL */
     gml_tree small_free;   /* free pieces of slabs, by size and address */
     gml_link caches;       /* in stitch->caches */
 };
-
-/* The stream of a stream cache whose stream was destroyed: no lookup finds it. */
-#define GML_NO_STREAM UINT64_MAX
 
 typedef struct gml_stitch {
     gml_policy policy;
@@ -99,7 +96,7 @@ typedef struct gml_stitch {
     gml_map cache_by_stream; /* by stream + 1 */
     gml_stream_cache *last_cache;
     gml_link caches;
-    size_t cache_count, gone_count; /* all of them; those whose streams are gone */
+    size_t cache_count;
     gml_tree idle;                  /* idle views, by size and number */
     gml_link idle_views;            /* the same, those used longest ago first */
     gml_link pending_unmaps;        /* views the driver refused to take back */
@@ -115,7 +112,7 @@ gml_stitch_has_views(const gml_stitch *stitch)
     return !stitch->policy.driver->arena_bytes;
 }
 
-/* Whether graphs use its memory, or may still be running: timelines know nothing of them. */
+/* Whether graphs use its memory, or may still be running: fences know nothing of them. */
 static inline bool
 gml_stitch_has_graphs(const gml_stitch *stitch)
 {
@@ -156,9 +153,9 @@ gml_placement_of_live(gml_link *link)
 
 /* Whether the work that used an idle view is known to be complete. */
 static inline bool
-gml_view_is_unused(const gml_placement *placement)
+gml_view_is_unused(const gml_stitch *stitch, const gml_placement *placement)
 {
-    return placement->cache->timeline.completed >= placement->freed;
+    return stitch->fences.completed >= placement->freed;
 }
 
 /* ---- place.c: serving a size ----------------------------------------------------------------- */
@@ -304,12 +301,7 @@ void gml_view_abandon_pending(gml_stitch *stitch);
 GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,
                                           gml_stream_cache **out);
 
-/* See gml_lake_release_stream() and gml_lake_mark_external_stream(). */
-GML_SEAM gml_status gml_stream_cache_release(gml_policy *self, gml_stream stream);
-GML_SEAM gml_status gml_stream_cache_mark_external(gml_policy *self, gml_stream stream);
-
-/* Ends the empty stream caches of destroyed streams: another stream cache inherits their free
- * memory. */
+/* Ends the stream caches that hold nothing: streams may have been destroyed, and nobody says. */
 void gml_stream_cache_sweep(gml_stitch *stitch);
 
 /* Releases the view that each stream cache keeps. */
@@ -325,11 +317,7 @@ void gml_stream_caches_close(gml_stitch *stitch);
 gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking,
                                   bool *is_done);
 
-/* Updates which streams have completed the work before their frees. */
-void gml_stitch_poll(gml_stitch *stitch);
-
-/* Waits for the work before all frees: not at all if it is known to be complete, for the streams
- * still running if calls on them are allowed, else for the device. Otherwise as above. */
+/* Waits for the work before all frees, unless that is known to be complete. Otherwise as above. */
 gml_status gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done);
 
 /* ---- share.c: memory of other streams -------------------------------------------------------- */
@@ -345,9 +333,9 @@ gml_share_is_open(const gml_stitch *stitch)
  * are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Updates which streams near `cache` have completed the work before their frees, where that
- * matters: by the knob reuse_allow_opportunistic, and not in a window. */
-void gml_share_look(gml_stitch *stitch, gml_stream_cache *cache);
+/* Updates how far the device has come, where that matters: by the knob reuse_allow_opportunistic, and
+ * not in a window. */
+void gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache);
 
 /* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:
  * enough. *count: those so far. */
@@ -377,7 +365,6 @@ gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, ui
 gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any);
 
 /* See gml_policy_ops. */
-GML_SEAM gml_status gml_share_order(gml_policy *self, gml_stream later, gml_stream earlier);
 GML_SEAM void gml_share_pairs(gml_policy *self,
                               void (*see)(void *context, const gml_stream_pair *pair),
                               void *context);

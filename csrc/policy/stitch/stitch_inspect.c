@@ -84,18 +84,16 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     return GML_OK;
 }
 
-/* Free memory was freed by its stream cache's stream, which keeps count. */
 static gml_status
 check_fence(gml_stitch *stitch, const gml_extent *extent)
 {
-    const gml_timeline *timeline = &gml_stream_cache_of_set(extent->set)->timeline;
-    if (extent->instant <= timeline->last && timeline->completed <= timeline->marked &&
-        timeline->marked <= timeline->last && timeline->last <= stitch->fences.clock) {
+    const gml_fences *fences = &stitch->fences;
+    if (extent->instant <= fences->clock && fences->completed <= fences->marked &&
+        fences->marked <= fences->clock) {
         return GML_OK;
     }
     return gml_driver_fail(stitch->policy.driver, GML_CORRUPT,
-                           "the extent at offset %" PRIu64 " was freed after the last free of its "
-                           "stream",
+                           "the extent at offset %" PRIu64 " was freed after the last free",
                            extent->offset);
 }
 
@@ -162,7 +160,7 @@ gml_stitch_check(gml_policy *self)
             !gml_tree_is_valid(&cache->small_free)) {
             return gml_driver_fail(self->driver, GML_CORRUPT,
                                    "the free extents of stream %" PRIu64 " contradict themselves",
-                                   cache->timeline.stream);
+                                   cache->stream);
         }
         in_caches += cache->set.free_bytes;
     }
@@ -212,7 +210,7 @@ visit_base_slab(const gml_base_range *range, const gml_placement *placement,
         .address = placement->block.address,
         .size_bytes = placement->block.block_bytes,
         .used_bytes = gml_slab_used_bytes(placement->slab),
-        .stream = placement->cache->timeline.stream,
+        .stream = placement->cache->stream,
         .is_small = true,
         .is_view = !is_here,
         .kind = is_here ? GML_SPAN_BASE : GML_SPAN_VIEW,
@@ -357,7 +355,7 @@ visit_view(const gml_base_range *range, const gml_placement *placement, const gm
         .address = placement->block.address,
         .size_bytes = size_bytes,
         .used_bytes = is_live ? used_bytes : 0,
-        .stream = placement->cache->timeline.stream,
+        .stream = placement->cache->stream,
         .is_small = placement->slab != NULL,
         .is_view = true,
         .kind = GML_SPAN_VIEW,

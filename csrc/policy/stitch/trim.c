@@ -3,16 +3,16 @@
 
 /* Whether the work before a free extent's last free is known to be complete. */
 static bool
-is_over(const gml_extent *extent)
+is_over(const gml_stitch *stitch, const gml_extent *extent)
 {
-    return gml_stream_cache_of_set(extent->set)->timeline.completed >= extent->instant;
+    return stitch->fences.completed >= extent->instant;
 }
 
 /* Whether an extent has chunks that may go from `floor` on: wholly free, and used by no work. */
 static bool
-has_chunks_to_give(const gml_extent *extent, uint64_t floor)
+has_chunks_to_give(const gml_stitch *stitch, const gml_extent *extent, uint64_t floor)
 {
-    return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes && is_over(extent) &&
+    return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes && is_over(stitch, extent) &&
            extent->whole.address + extent->whole.size_bytes > floor;
 }
 
@@ -28,7 +28,7 @@ loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t f
         begin = begin > floor ? begin : floor;
         const gml_extent *extent = begin < end ? gml_base_range_find(range, begin) : NULL;
         for (; extent && extent->offset < end; extent = extent->next) {
-            if (has_chunks_to_give(extent, begin) && extent->whole.address < end) {
+            if (has_chunks_to_give(stitch, extent, begin) && extent->whole.address < end) {
                 return true;
             }
         }
@@ -195,28 +195,29 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
         return GML_OK;
     }
     gml_status status = give_back(stitch, released_bytes);
-    if (stitch->gone_count) {
-        gml_stream_cache_sweep(stitch);
-    }
+    gml_stream_cache_sweep(stitch);
     self->reserved_bytes = stitch->range.held_bytes;
     return status;
 }
 
 /* ---- a part of it, without waiting ----------------------------------------------------------- */
 
-/* Has every stream say how far it has come, as far as calls are allowed on it. */
-static void
-look_at_streams(gml_stitch *stitch)
+/* Finds out how far the device has come; where it has no event for that, after it was waited for. */
+static gml_status
+look_at_device(gml_stitch *stitch)
 {
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
-        bool is_marked;
         gml_stream_cache_flush(stitch, cache);
         gml_freeset_index(&cache->set);
-        /* One that cannot be marked has its memory given back another time. */
-        (void)gml_fence_mark(&stitch->fences, &cache->timeline, &is_marked);
-        gml_fence_poll(&stitch->fences, &cache->timeline);
     }
+    gml_status status = gml_fence_mark(&stitch->fences);
+    if (stitch->fences.cannot_mark) {
+        bool is_done;
+        return gml_stitch_wait(stitch, NULL, &is_done);
+    }
+    gml_fence_poll(&stitch->fences);
+    return status;
 }
 
 /* Where the chunks begin that add up to `wanted_bytes`, from the end of the base range downwards:
@@ -229,11 +230,11 @@ find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending)
     uint64_t floor = range->slots * range->granule_bytes, found_bytes = 0;
     const gml_extent *extent = last_present(range);
     for (; extent && found_bytes < wanted_bytes; extent = extent->previous) {
-        if (has_chunks_to_give(extent, 0)) {
+        if (has_chunks_to_give(stitch, extent, 0)) {
             found_bytes += extent->whole.size_bytes;
             floor = extent->whole.address;
         } else if (extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes) {
-            *is_pending |= gml_stream_cache_of_set(extent->set)->timeline.marked >= extent->instant;
+            *is_pending |= stitch->fences.marked >= extent->instant;
         }
     }
     uint64_t excess_bytes = found_bytes > wanted_bytes ? found_bytes - wanted_bytes : 0;
@@ -248,7 +249,7 @@ release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes)
     gml_extent *extent = last_present(range);
     while (extent && extent->offset + extent->size_bytes > floor && status == GML_OK) {
         gml_extent *before = extent->previous;
-        if (has_chunks_to_give(extent, floor)) {
+        if (has_chunks_to_give(stitch, extent, floor)) {
             status = gml_base_range_shrink(range, extent, floor, released_bytes);
         }
         extent = before;
@@ -265,10 +266,12 @@ gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_byte
     if (gml_stitch_has_graphs(stitch) || !gml_stitch_has_views(stitch)) {
         return GML_OK;
     }
-    look_at_streams(stitch);
+    gml_status status = look_at_device(stitch);
     uint64_t floor = find_floor(stitch, wanted_bytes, is_pending);
-    /* A view was freed no later than its runs: no work uses it where none uses these. */
-    gml_status status = forget_losers(stitch, floor);
+    if (status == GML_OK) {
+        /* A view was freed no later than its runs: no work uses it where none uses these. */
+        status = forget_losers(stitch, floor);
+    }
     if (status == GML_OK) {
         status = release_from(stitch, floor, released_bytes);
     }

@@ -25,7 +25,7 @@ forget_unused(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
     while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
            is_over(stitch, most_views, most_bytes)) {
         gml_placement *oldest = gml_view_of_idle(stitch->idle_views.next);
-        if (!gml_view_is_unused(oldest)) {
+        if (!gml_view_is_unused(stitch, oldest)) {
             break;
         }
         status = gml_view_destroy(stitch, oldest);

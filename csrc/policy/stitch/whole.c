@@ -89,7 +89,7 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     if (status != GML_OK) {
         return status;
     }
-    cache->timeline.requests++;
+    cache->seeker.requests++;
     gml_stream_cache_flush(stitch, cache);
     uint64_t offset = wanted - stitch->range.base;
     gml_state state = GML_STATE_EXACT;

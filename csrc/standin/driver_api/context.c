@@ -22,9 +22,8 @@ context_of(standin_device *device)
     return (CUcontext)(void *)device;
 }
 
-/* NULL for a pointer that is no context. */
-static standin_device *
-device_of_context(CUcontext context)
+standin_device *
+standin_context_of(CUcontext context)
 {
     for (int i = 0; i < standin_settings_get()->devices; i++) {
         standin_device *device = standin_device_at(i);
@@ -144,7 +143,7 @@ standin_cuCtxGetCurrent(CUcontext *out)
 cudaError_t
 standin_cuCtxPushCurrent(CUcontext context)
 {
-    const standin_device *device = device_of_context(context);
+    const standin_device *device = standin_context_of(context);
     if (!device) {
         return cudaErrorDeviceUninitialized;
     }
@@ -184,7 +183,7 @@ standin_cuCtxPopCurrent(CUcontext *out)
 cudaError_t
 standin_cuCtxSetCurrent(CUcontext context)
 {
-    const standin_device *device = device_of_context(context);
+    const standin_device *device = standin_context_of(context);
     if (context && !device) {
         return cudaErrorDeviceUninitialized;
     }

@@ -32,6 +32,7 @@ find(cudaEvent_t handle)
 static bool
 is_pending(const struct CUevent_st *event)
 {
+    standin_settle(event->stream);
     return gml_streams_event_query(standin_queues(), event->point) == GML_NOT_READY;
 }
 
@@ -131,6 +132,20 @@ standin_event_record_on(cudaEvent_t handle, standin_stream *stream)
         return cudaErrorInvalidResourceHandle;
     }
     return stream->capture ? record_captured(event, stream) : record_queued(event, stream);
+}
+
+/* Behind all that the device was given: on a stream of its own, which waits for every other one. As
+ * on a GPU, captures of the device do not survive it. */
+cudaError_t
+standin_cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+    standin_device *device = standin_context_of(context);
+    if (!device || event->device != device) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    TRY(standin_guard_device(device));
+    standin_stream *behind = standin_stream_behind_all(device);
+    return record_queued(event, behind);
 }
 
 cudaError_t

@@ -141,11 +141,24 @@ step(standin_stream *stream)
 {
     uint64_t ran = 0;
     in_flight *oldest = stream->first;
+    if (oldest && oldest->kind == WAIT) {
+        standin_settle(oldest->recorded_on);
+    }
     if (!oldest || gml_streams_advance(queues, stream->number, 1, &ran) != GML_OK || ran == 0) {
         return false;
     }
     finish_first(stream, oldest);
     return true;
+}
+
+/* The stream may be gone: it is compared, not looked at. */
+void
+standin_settle(standin_stream *stream)
+{
+    for (int i = 0; stream && i < standin_settings_get()->devices; i++) {
+        while (standin_device_at(i)->behind_all == stream && step(stream)) {
+        }
+    }
 }
 
 void
@@ -311,6 +324,18 @@ standin_queue_behind(standin_stream *stream, standin_stream *before)
     standin_queue_wait(stream, point, before);
     /* The recording and the wait keep what they need of it. */
     (void)gml_streams_event_destroy(queues, point);
+}
+
+standin_stream *
+standin_stream_behind_all(standin_device *device)
+{
+    device->behind_all = device->behind_all ? device->behind_all : standin_stream_new(device, 0);
+    for (standin_stream *stream = streams; stream; stream = stream->next) {
+        if (stream->device == device) {
+            standin_queue_behind(device->behind_all, stream);
+        }
+    }
+    return device->behind_all;
 }
 
 /* ---- waiting and asking ---------------------------------------------------------------------- */

@@ -27,7 +27,6 @@ PARTS: Final[dict[str, str]] = {
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
     "_C._cuda_getCurrentRawStream": "an elastic tensor knows no streams",
-    "_C._cuda_getStreamFromExternal": "get_stream_from_external() is not watched",
     "_C._current_graph_task_id": "backward passes are not told from forward passes",
     "autograd.Variable._execution_engine": "the end of a backward pass is not seen",
     "_C.DisableTorchFunction": "record() would see its own calls",
@@ -197,13 +196,3 @@ def record_all_history(most_events: int = sys.maxsize) -> None:
 def stop_history() -> None:
     """Stop PyTorch's memory history."""
     torch.cuda.memory._record_memory_history(enabled=None)
-
-
-def stream_wrapper() -> Callable[..., Any] | None:
-    """Return PyTorch's function that wraps another library's stream; None if it has none."""
-    return getattr(_C, "_cuda_getStreamFromExternal", None)
-
-
-def replace_stream_wrapper(wrap: Callable[..., Any]) -> None:
-    """Replace that function, also under names that were imported earlier."""
-    _C._cuda_getStreamFromExternal = wrap

@@ -15,7 +15,7 @@ from typing import Final
 import torch
 
 from gmlake import _core
-from gmlake.pytorch import adapter, device, streams
+from gmlake.pytorch import adapter, device
 from gmlake.pytorch.compiling import AdapterError
 
 _REASON_BYTES = 256
@@ -51,7 +51,6 @@ def install() -> str:
     except AdapterError as error:
         _process.obstacle = str(error)
         return _process.obstacle
-    streams.watch()
     return ""
 
 
