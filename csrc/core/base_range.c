@@ -518,6 +518,7 @@ grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_fre
     }
     (void)set_free(range, extent, set, 0);
     range->present_bytes += *granules * range->granule_bytes;
+    range->driver->gone->changes++;
     return GML_OK;
 }
 
@@ -637,6 +638,7 @@ gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t 
     gml_extent *taken = gml_base_range_claim(range, offset, size_bytes, NULL);
     set_absent(range, taken);
     range->present_bytes -= size_bytes;
+    range->driver->gone->changes++;
     uint64_t before_bytes = range->held_bytes;
     status =
         release_chunks(range, offset / range->granule_bytes, size_bytes / range->granule_bytes);

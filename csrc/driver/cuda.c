@@ -480,6 +480,7 @@ gml_cuda_driver_open(int device, gml_driver **out, char *reason, size_t reason_b
     }
     cuda->base.ops = &cuda_ops;
     cuda->base.device = &cuda->base.own;
+    cuda->base.gone = &cuda->base.own_gone;
     cuda->base.per_thread_stream = GML_CU_STREAM_PER_THREAD;
     gml_status status = gml_cuda_library_load(&cuda->api, reason, reason_bytes);
     if (status != GML_OK) {

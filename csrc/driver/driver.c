@@ -66,6 +66,7 @@ gml_driver_close(gml_driver *driver)
 {
     if (driver) {
         gml_map_clear(&driver->sizes);
+        gml_gone_clear(&driver->own_gone);
         driver->ops->destroy(driver);
     }
 }
@@ -168,6 +169,7 @@ gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
             gml_device_give(driver->device, size_bytes);
         }
     }
+    driver->gone->changes += status == GML_OK;
     return status;
 }
 
@@ -177,6 +179,7 @@ gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handl
     gml_status status = driver->ops->release(driver, handle);
     if (status == GML_OK) {
         gml_device_give(driver->device, size_bytes);
+        driver->gone->changes++;
     }
     return status;
 }
@@ -213,7 +216,7 @@ hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes)
     }
     (void)gml_map_insert(&driver->sizes, key, (void *)(uintptr_t)size_bytes);
     driver->held_bytes += size_bytes;
-    driver->given_count++;
+    driver->gone->changes++;
     return GML_OK;
 }
 
@@ -222,6 +225,7 @@ let_go(gml_driver *driver, uint64_t key)
 {
     uint64_t size_bytes = (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
     driver->held_bytes -= size_bytes;
+    driver->gone->changes++;
     give(driver, size_bytes);
 }
 
@@ -336,9 +340,25 @@ gml_driver_free(gml_driver *driver, gml_address address)
     uint64_t start_ns = clock_of(driver);
     status = driver->ops->free(driver, address);
     if (status == GML_OK) {
+        gml_gone_add(driver->gone, address, gml_driver_size(driver, address | ADDRESS_BIT));
         let_go(driver, address | ADDRESS_BIT);
     }
     return account(driver, GML_CALL_FREE, 0, start_ns, status);
+}
+
+gml_status
+gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    gml_status status = check_thawed(driver, GML_CALL_UNMAP);
+    if (status != GML_OK) {
+        return status;
+    }
+    uint64_t start_ns = clock_of(driver);
+    status = driver->ops->unmap(driver, address, size_bytes);
+    if (status == GML_OK) {
+        gml_gone_add(driver->gone, address, size_bytes);
+    }
+    return account(driver, GML_CALL_UNMAP, size_bytes, start_ns, status);
 }
 
 gml_status

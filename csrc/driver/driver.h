@@ -19,6 +19,7 @@
 #include "base/map.h"
 #include "base/seam.h"
 #include "driver/device.h"
+#include "driver/gone.h"
 #include "gmlake.h"
 #include "gmlake_share.h"
 
@@ -30,7 +31,7 @@ typedef uint64_t gml_event;  /* a point in a stream; 0: none */
 typedef struct gml_streams gml_streams; /* streams.h */
 
 /* The calls of the table, one line for each of GML_DRIVER_CALLS: PLAIN, or HOLDS for those that
- * change the memory held. Each line has the parameters, the arguments to pass on to `driver`, and
+ * change the memory held, or where it lies. Each line has the parameters, the arguments to pass on to `driver`, and
  * the bytes that the cost depends on. All code that treats calls alike is generated from this list.
  *
  * create, release: physical memory, in multiples of driver->info.granularity_bytes.
@@ -68,7 +69,7 @@ typedef struct gml_streams gml_streams; /* streams.h */
     PLAIN(MAP, map,                                                                                \
           (gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle),         \
           (driver, address, size_bytes, handle), size_bytes)                                       \
-    PLAIN(UNMAP, unmap, (gml_driver *self, gml_address address, uint64_t size_bytes),              \
+    HOLDS(UNMAP, unmap, (gml_driver *self, gml_address address, uint64_t size_bytes),              \
           (driver, address, size_bytes), size_bytes)                                               \
     PLAIN(SET_ACCESS, set_access, (gml_driver *self, gml_address address, uint64_t size_bytes),    \
           (driver, address, size_bytes), size_bytes)                                               \
@@ -165,12 +166,13 @@ struct gml_driver {
     uint64_t call_ns[GML_CALL_COUNT]; /* their times together, modelled or measured */
     gml_map sizes;                    /* of memory held: handle or address of malloc -> bytes */
     uint64_t held_bytes;              /* created or malloc'ed and not freed */
-    uint64_t given_count;             /* pieces that were created or malloc'ed so far */
     uint64_t held_when_told;          /* held_bytes when info.free_bytes was asked last */
     uint64_t margin_bytes;            /* create and malloc leave this much of the device free */
     struct gml_handed *outgoing; /* where release() puts large chunks, as files; NULL: nowhere */
     gml_device *device;          /* state shared with other lakes */
     gml_device own; /* without shared state `device` points here, or to a wrapped driver's */
+    gml_gone *gone; /* `own_gone`, or that of a wrapped driver */
+    gml_gone own_gone;
     bool can_sleep; /* the calls for a chunk come again, see remap.h */
     bool
         has_own_account; /* tells the device itself of the memory it holds, see remap.h, common.h */

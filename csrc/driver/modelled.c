@@ -28,6 +28,7 @@ gml_modelled_init(gml_modelled *driver, uint64_t capacity_bytes, uint64_t granul
         return gml_driver_fail(&driver->base, status, "open: no host memory left");
     }
     driver->base.device = &driver->base.own;
+    driver->base.gone = &driver->base.own_gone;
     gml_device_info *info = &driver->base.info;
     info->granularity_bytes = granularity_bytes;
     info->total_bytes = driver->model.capacity_bytes;

@@ -224,7 +224,7 @@ end_mapping(gml_remapper *remapper, gml_driver *counted, place *at)
     gml_status status = GML_OK;
     if (at->now != ABSENT) {
         status = count(remapper, counted, GML_CALL_UNMAP,
-                       inner->ops->unmap(inner, at->node.address, at->size_bytes));
+                       gml_driver_unmap(inner, at->node.address, at->size_bytes));
         at->chunk->absent += status == GML_OK;
         at->now = status == GML_OK ? ABSENT : at->now;
     }
@@ -240,7 +240,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     gml_address end = address + size_bytes;
     gml_status status = await_copies(remapper, self);
     if (status == GML_OK && !remapper->is_asleep) {
-        status = gml_wrapped_relay(self, inner->ops->unmap(inner, address, size_bytes));
+        status = gml_wrapped_relay(self, gml_driver_unmap(inner, address, size_bytes));
     }
     place *at = place_from(remapper, address);
     for (; remapper->is_asleep && status == GML_OK && at && at->node.address < end;

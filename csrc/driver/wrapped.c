@@ -119,5 +119,6 @@ gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *se
     wrapped->base.can_sleep = inner->can_sleep;
     wrapped->base.has_own_account = inner->has_own_account;
     wrapped->base.device = inner->device;
+    wrapped->base.gone = inner->gone;
     wrapped->inner = inner;
 }

@@ -167,6 +167,8 @@ typedef struct gml_device {
     uint64_t spending;    /* requests that have looked everywhere, and may take that, too */
     struct gml_handed *handed; /* memory that other processes handed over; NULL: none can */
     const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
+    void (*changed)(void); /* called without locks after what lies behind addresses of a lake may have
+                              changed, other than by its requests; NULL: nobody watches */
 } gml_device;
 
 typedef struct gml_lake_config {

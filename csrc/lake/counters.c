@@ -170,13 +170,10 @@ gml_lake_follow_reserved(gml_lake *lake)
     uint64_t reserved_bytes = gml_lake_reserved(lake);
     uint64_t small_bytes = lake->policy->small_bytes;
     lake->noted_small_bytes = small_bytes;
-    /* A segment may have been released and replaced by another of its size. */
-    bool is_traded = lake->driver->given_count != lake->noted_given;
-    lake->noted_given = lake->driver->given_count;
     gml_pools_each_heap(&lake->pools, add_small, &small_bytes);
     gml_torch_stats *torch = &lake->torch;
     uint64_t before_bytes = torch->reserved_bytes[GML_POOL_ALL].current;
-    if (lake->history.ring && (is_traded || before_bytes != reserved_bytes)) {
+    if (lake->history.ring) {
         gml_lake_note_segments(lake, before_bytes, reserved_bytes);
     }
     move_to(&torch->reserved_bytes[GML_POOL_ALL], reserved_bytes);

@@ -548,6 +548,7 @@ resize(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_
     }
     gml_lake_show_request(lake, is_final ? status : GML_OK);
     pthread_mutex_unlock(&lake->lock);
+    gml_lake_tell(lake);
     return status;
 }
 

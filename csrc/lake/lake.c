@@ -550,6 +550,7 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
     gml_lake_show_all(lake);
     pthread_mutex_unlock(&lake->lock);
+    gml_lake_tell(lake);
     if (released_bytes) {
         *released_bytes = released;
     }

@@ -48,6 +48,7 @@ typedef struct gml_held_list {
 /* The spans held at the last look, and room for the next one. Zeroed: none. */
 typedef struct gml_looks {
     gml_held_list held, seen;
+    uint64_t changes; /* of driver->gone, at that look */
 } gml_looks;
 
 /* Counters in a file that others map, see gml_published. */
@@ -77,7 +78,6 @@ struct gml_lake {
                               those a policy does not keep */
     gml_lingering lingering;
     uint64_t noted_small_bytes; /* of the policy, when last looked at */
-    uint64_t noted_given;       /* the driver's given_count then */
     uint64_t next_id;           /* of the next allocation */
     gml_knobs knobs;            /* as configured */
     uint64_t capacity_bytes;    /* as configured; 0: the device's */
@@ -214,10 +214,12 @@ gml_lake_end_use(gml_lake *lake, gml_address address)
 /* Told of memory that came (`is_new`) or went. */
 typedef void (*gml_tell_held)(void *context, bool is_new, const gml_held *span);
 
-/* Compares what the lake holds with the last look and calls `tell` with each released or new span;
- * a NULL `tell` only looks. `*looks`, NULL before the first look, is guarded by the lock and never
- * freed. Without host memory it reports nothing, and the next look catches up. Linear in what is
- * held. `tell` is called under the lock and may call no lake of the device. */
+/* Compares what the lake holds with the last look and calls `tell` with each released or new span:
+ * both where other memory lies at the same addresses now. A lake that sleeps holds nothing. A NULL
+ * `tell` only looks. `*looks`, NULL before the first look, is guarded by the lock and never freed.
+ * Without host memory it reports nothing, and the next look catches up. Linear in what is held, and
+ * free of cost where no call changed anything. `tell` is called under the lock and may call no lake
+ * of the device. */
 void gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context);
 
 /* Takes the first look at what the lake holds; a no-op unless events are kept. */
@@ -233,6 +235,16 @@ void gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t rese
 
 /* Forgets the looks. */
 void gml_lake_end_segments(gml_lake *lake);
+
+/* Has whoever watches the device look at what changed. pre: no lock is held. */
+static inline void
+gml_lake_tell(const gml_lake *lake)
+{
+    void (*changed)(void) = GML_DEVICE_READ(lake->driver->device, changed);
+    if (changed) {
+        changed();
+    }
+}
 
 /* ---- publish.c ------------------------------------------------------------------------------- */
 
@@ -334,8 +346,10 @@ gml_lake_note_reserved(gml_lake *lake)
 {
     if (gml_lake_reserved(lake) != lake->torch.reserved_bytes[GML_POOL_ALL].current ||
         lake->policy->small_bytes != lake->noted_small_bytes ||
-        lake->driver->given_count != lake->noted_given) {
+        (lake->history.ring && lake->driver->gone->changes != lake->looks.changes)) {
         gml_lake_follow_reserved(lake);
+    } else {
+        gml_gone_settle(lake->driver->gone, GML_LOOKER_LAKE);
     }
 }
 

@@ -83,6 +83,7 @@ gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *r
         gml_lake_show_all(lake);
     }
     pthread_mutex_unlock(&lake->lock);
+    gml_lake_tell(lake);
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* Segment events: the difference between two looks at what a lake holds from the device. */
+/* Segment events: what went from its addresses since the last look, and the difference between that
+ * and what the lake holds now. */
 #include "lake/lake.h"
 
 #include <stdlib.h>
@@ -96,8 +97,10 @@ take_look(gml_lake *lake, gml_held_list *out)
 {
     look taken = {.held = out, .is_ordered = true};
     out->count = 0;
-    see_policy(&taken, lake->policy);
-    gml_pools_each_heap(&lake->pools, see_heap, &taken);
+    if (!gml_lake_sleeps(lake)) {
+        see_policy(&taken, lake->policy);
+        gml_pools_each_heap(&lake->pools, see_heap, &taken);
+    }
     if (!taken.is_ordered && !taken.is_short) {
         qsort(out->list, out->count, sizeof *out->list, by_address);
     }
@@ -140,33 +143,106 @@ tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_
     return told_bytes;
 }
 
-/* Tells what went and what came since the last look, and returns the change in bytes: 0 where this
- * look failed, without host memory, and the last one stays. */
-static uint64_t
-tell_changes(gml_lake *lake, gml_looks *looks, gml_tell_held tell, void *context)
+/* To tell of changes. */
+typedef struct telling {
+    gml_looks *looks;
+    gml_tell_held tell;
+    void *context;
+    uint64_t gone_bytes, come_bytes;
+} telling;
+
+static void
+swap(gml_looks *looks)
 {
-    if (!take_look(lake, &looks->seen)) {
-        return 0;
-    }
-    gml_held_list earlier = looks->held;
+    gml_held_list held = looks->held;
     looks->held = looks->seen;
-    looks->seen = earlier;
-    if (!tell) {
-        return 0;
+    looks->seen = held;
+}
+
+/* [begin, end) of a span went. */
+static void
+tell_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
+{
+    if (begin < end) {
+        of->tell(of->context, false, &(gml_held){begin, end - begin, span->stream, span->pool});
+        of->gone_bytes += end - begin;
     }
-    uint64_t gone_bytes = tell_difference(&looks->seen, &looks->held, false, tell, context);
-    uint64_t come_bytes = tell_difference(&looks->held, &looks->seen, true, tell, context);
-    return come_bytes - gone_bytes;
+}
+
+/* [begin, end) of a span is still there; without host memory to know that, it went too. */
+static void
+keep_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
+{
+    gml_held_list *kept = &of->looks->seen;
+    gml_held *grown = begin < end ? with_room(kept) : NULL;
+    if (grown) {
+        kept->list = grown;
+        kept->list[kept->count++] = (gml_held){begin, end - begin, span->stream, span->pool};
+    } else {
+        tell_part(of, span, begin, end);
+    }
+}
+
+/* Takes a range that went out of what was held. */
+static void
+take_out(telling *of, const gml_gone_range *gone)
+{
+    const gml_held_list *held = &of->looks->held;
+    of->looks->seen.count = 0;
+    for (size_t i = 0; i < held->count; i++) {
+        const gml_held *span = &held->list[i];
+        gml_address begin = span->address, end = end_of(span);
+        gml_address first = gone->address < begin ? begin : gone->address;
+        gml_address last = gone->end < end ? gone->end : end;
+        if (first >= last) {
+            keep_part(of, span, begin, end);
+        } else {
+            keep_part(of, span, begin, first);
+            tell_part(of, span, first, last);
+            keep_part(of, span, last, end);
+        }
+    }
+    swap(of->looks);
+}
+
+/* Tells what went and what came since the last look, and returns the change in bytes. Where this look
+ * fails, without host memory, what came is told at the next one. */
+static uint64_t
+tell_changes(gml_lake *lake, gml_looks *looks, gml_looker looker, gml_tell_held tell, void *context)
+{
+    gml_gone *gone = lake->driver->gone;
+    gml_gone_list *list = &gone->lists[looker];
+    telling of = {.looks = looks, .tell = tell, .context = context};
+    for (size_t i = 0; i < list->count && tell; i++) {
+        take_out(&of, &list->ranges[i]);
+    }
+    if (list->widest.end && tell) {
+        take_out(&of, &list->widest);
+    }
+    gml_gone_settle(gone, looker);
+    list->is_wanted = true;
+    if (!take_look(lake, &looks->seen)) {
+        return 0 - of.gone_bytes;
+    }
+    looks->changes = gone->changes;
+    swap(looks);
+    if (tell) {
+        of.gone_bytes += tell_difference(&looks->seen, &looks->held, false, tell, context);
+        of.come_bytes += tell_difference(&looks->held, &looks->seen, true, tell, context);
+    }
+    return of.come_bytes - of.gone_bytes;
 }
 
 void
 gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context)
 {
     pthread_mutex_lock(&lake->lock);
+    bool is_first = !*looks;
     *looks = *looks ? *looks : calloc(1, sizeof **looks);
-    if (*looks) {
-        (void)tell_changes(lake, *looks, tell, context);
+    if (*looks && (is_first || !tell || (*looks)->changes != lake->driver->gone->changes)) {
+        (void)tell_changes(lake, *looks, GML_LOOKER_FRAMEWORK, tell, context);
     }
+    gml_gone_settle(lake->driver->gone, GML_LOOKER_FRAMEWORK);
     pthread_mutex_unlock(&lake->lock);
 }
 
@@ -190,9 +266,10 @@ void
 gml_lake_begin_segments(gml_lake *lake)
 {
     gml_lake_end_segments(lake);
+    lake->driver->gone->lists[GML_LOOKER_LAKE].is_wanted = false;
     /* Spans missed here are seen, and accounted for, at the next change. */
     if (lake->history.ring) {
-        (void)tell_changes(lake, &lake->looks, NULL, NULL);
+        (void)tell_changes(lake, &lake->looks, GML_LOOKER_LAKE, NULL, NULL);
     }
 }
 
@@ -209,7 +286,7 @@ void
 gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes)
 {
     gml_history *history = &lake->history;
-    uint64_t expected_bytes = before_bytes + tell_changes(lake, &lake->looks, note, history);
+    uint64_t expected_bytes = before_bytes + tell_changes(lake, &lake->looks, GML_LOOKER_LAKE, note, history);
     if (expected_bytes > reserved_bytes) {
         note(history, false, &(gml_held){.size_bytes = expected_bytes - reserved_bytes});
     } else {

@@ -271,12 +271,14 @@ change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
     if (status == GML_OK) {
         status =
             how ? sleep_locked(lake, how->backup, how->folder, &report) : wake_whole(lake, &report);
+        gml_lake_note_reserved(lake);
         gml_lake_show(lake);
     }
     if (status == GML_OK && how) {
         (void)snprintf(lake->title, sizeof lake->title, "%s", how->title ? how->title : "");
     }
     pthread_mutex_unlock(&lake->lock);
+    gml_lake_tell(lake);
     report.time_ns = gml_clock_ns() - began_ns;
     if (status == GML_OK) {
         *out = report;

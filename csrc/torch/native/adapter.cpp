@@ -147,6 +147,7 @@ class Adapter final : public CUDAAllocator
     {
         if (owners.are_lakes(device, id)) {
             release_in_lakes(device, id);
+            history.look_at_all();
         } else if (uses_of_native(device, id) > 0) { /* else it is over: its capture failed */
             native->releasePool(device, id);
             if (uses_of_native(device, id) == 0) {

@@ -13,6 +13,7 @@
 #include <c10/util/ApproximateClock.h>
 #include <deque>
 #include <dlfcn.h>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,6 +34,11 @@ using Context = std::shared_ptr<GatheredContext>;
 constexpr size_t adopted_events = 100000;
 
 thread_local std::vector<std::string> compile_contexts;
+
+/* The stack of what this thread asked for that changes segments; NULL: none. */
+thread_local const Context *context_now = nullptr;
+
+void history_look() noexcept;
 
 /* The program's metadata for its events. */
 std::string
@@ -61,7 +67,6 @@ recorder_of_python()
 struct History {
     std::atomic<bool> is_wanted{false}; /* events are kept, or a tracker is registered */
     std::atomic<size_t> known{0};       /* of `contexts` */
-    std::array<std::atomic<uint64_t>, GML_NATIVE_LAKES> reserved_bytes{}; /* last look */
     std::array<gml_looks *, GML_NATIVE_LAKES> looks{}; /* each guarded by its lake's lock */
     c10::ApproximateClockToUnixTimeConverter clock;    /* knows no time before it was made */
     std::mutex mutex;                                  /* guards the rest */
@@ -73,6 +78,8 @@ struct History {
     std::array<std::deque<TraceEntry>, C10_COMPILE_TIME_MAX_GPUS> entries; /* by device */
     std::unordered_map<const void *, Context> contexts;                    /* of live blocks */
     std::vector<torch_cuda::AllocatorTraceTracker> trackers;
+    std::deque<TraceEntry> untold; /* to the trackers, in order */
+    bool is_telling = false;       /* a thread does, and goes on until all is told */
 
     void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
                 bool is_clear, std::vector<TraceEntry::Action> skip)
@@ -126,11 +133,11 @@ struct History {
         return create ? create() : nullptr;
     }
 
-    /* pre: the mutex is held. */
+    /* pre: the mutex is held; tell() is called once it is not. */
     void note(TraceEntry entry)
     {
-        for (const auto &tracker : trackers) {
-            tracker(entry);
+        if (!trackers.empty()) {
+            untold.push_back(entry);
         }
         if (!is_kept || std::find(skipped.begin(), skipped.end(), entry.action_) != skipped.end()) {
             return;
@@ -140,6 +147,31 @@ struct History {
         while (of_device.size() > most) {
             of_device.pop_front();
         }
+    }
+
+    /* Calls the trackers, which may do anything, also allocate, so no lock is held. One thread tells
+     * at a time, so that the order stays. */
+    void tell()
+    {
+        std::unique_lock<std::mutex> lock(mutex);
+        if (is_telling) {
+            return;
+        }
+        is_telling = true;
+        while (!untold.empty()) {
+            TraceEntry entry = std::move(untold.front());
+            untold.pop_front();
+            for (size_t i = 0; i < trackers.size(); i++) {
+                torch_cuda::AllocatorTraceTracker tracker = trackers[i];
+                lock.unlock();
+                try {
+                    tracker(entry);
+                } catch (const std::exception &) { /* the others, and the request, go on */
+                }
+                lock.lock();
+            }
+        }
+        is_telling = false;
     }
 
     /* What an event is about. */
@@ -177,70 +209,71 @@ struct History {
             return;
         }
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
-            gml_lake *lake = core->find(number);
-            gml_stats stats{};
-            (void)core->stats(lake, &stats);
-            reserved_bytes[static_cast<size_t>(number)] = stats.reserved_bytes;
-            core->changes(lake, &looks[static_cast<size_t>(number)], nullptr, nullptr);
+            core->changes(core->find(number), &looks[static_cast<size_t>(number)], nullptr, nullptr);
+        }
+        for (int device = 0; device < c10::cuda::device_count(); device++) {
+            void (*look)() = [] { history_look(); };
+            __atomic_store_n(&core->device(device)->changed, look, __ATOMIC_RELAXED);
         }
     }
 
-    struct Change {
-        TraceEntry::Action action;
-        gml_address address;
-        uint64_t size_bytes;
-        MempoolId_t id; /* of its private pool */
+    struct Look {
+        History *of;
+        c10::DeviceIndex device;
+        const Context &context;
+        std::string metadata;
+        std::exception_ptr failed;
+
+        /* In the order in which it happened: the lake's lock is held. */
+        void keep(bool is_new, gml_address address, uint64_t size_bytes, gml_pool_id id) noexcept
+        try {
+            Place place{device, address, size_bytes, nullptr, {id.first, id.second}};
+            std::lock_guard<std::mutex> lock(of->mutex);
+            of->note(of->entry_of(is_new ? TraceEntry::Action::SEGMENT_MAP
+                                         : TraceEntry::Action::SEGMENT_UNMAP,
+                                  place, context, metadata));
+        } catch (...) {
+            failed = std::current_exception();
+        }
     };
 
-    /* The spans added and released in a lake since the last look. */
-    std::vector<Change> changes(int number, gml_lake *lake)
-    {
-        std::vector<Change> found;
-        auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
-                       gml_pool_id id) {
-            auto action =
-                is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
-            static_cast<std::vector<Change> *>(to)->push_back(
-                {action, address, size_bytes, {id.first, id.second}});
-        };
-        core->changes(lake, &looks[static_cast<size_t>(number)], keep, &found);
-        return found;
-    }
-
-    /* Tells of memory that came and went in a lake since the last look. */
+    /* Tells of memory that came and went in a lake since the last look. pre: no lock is held. */
     void look(int number, gml_lake *lake, const Context &context)
     {
-        gml_stats stats{};
-        auto device = static_cast<c10::DeviceIndex>(core->device_of(number));
-        if (!is_wanted || core->stats(lake, &stats) != GML_OK ||
-            reserved_bytes[static_cast<size_t>(number)].exchange(stats.reserved_bytes) ==
-                stats.reserved_bytes) {
+        if (!is_wanted) {
             return;
         }
-        std::vector<Change> found = changes(number, lake);
-        std::string metadata = user_metadata();
-        std::lock_guard<std::mutex> lock(mutex);
-        for (const Change &change : found) {
-            Place place{device, change.address, change.size_bytes, nullptr, change.id};
-            note(entry_of(change.action, place, context, metadata));
+        Look at{this, static_cast<c10::DeviceIndex>(core->device_of(number)), context,
+                user_metadata(), nullptr};
+        auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
+                       gml_pool_id id) {
+            static_cast<Look *>(to)->keep(is_new, address, size_bytes, id);
+        };
+        core->changes(lake, &looks[static_cast<size_t>(number)], keep, &at);
+        tell();
+        if (at.failed) {
+            std::rethrow_exception(at.failed);
         }
     }
 
     void look_at_all()
     {
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
-            look(number, core->find(number), nullptr);
+            look(number, core->find(number), context_now ? *context_now : nullptr);
         }
     }
 
     void allocated(const Place &place, Context context, const std::string &metadata)
     {
-        std::lock_guard<std::mutex> lock(mutex);
-        note(entry_of(TraceEntry::Action::ALLOC, place, context, metadata));
-        if (is_kept && context) {
-            contexts[pointer_to(place.address)] = std::move(context);
-            known = contexts.size();
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            note(entry_of(TraceEntry::Action::ALLOC, place, context, metadata));
+            if (is_kept && context) {
+                contexts[pointer_to(place.address)] = std::move(context);
+                known = contexts.size();
+            }
         }
+        tell();
     }
 
     /* pre: the block lives still. */
@@ -248,25 +281,31 @@ struct History {
                        const std::string &metadata)
     {
         Context context = gather(RecordContext::ALL);
-        std::lock_guard<std::mutex> lock(mutex);
-        auto found = contexts.find(pointer_to(block.address));
-        if (found != contexts.end()) {
-            context = context ? context : found->second;
-            contexts.erase(found);
-            known = contexts.size();
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            auto found = contexts.find(pointer_to(block.address));
+            if (found != contexts.end()) {
+                context = context ? context : found->second;
+                contexts.erase(found);
+                known = contexts.size();
+            }
+            for (auto action :
+                 {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
+                note(entry_of(action, place_of(device, block), context, metadata));
+            }
         }
-        for (auto action :
-             {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
-            note(entry_of(action, place_of(device, block), context, metadata));
-        }
+        tell();
     }
 
 #if TORCH_VERSION_MINOR >= 14
     void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text)
     {
         if (is_wanted) {
-            std::lock_guard<std::mutex> lock(mutex);
-            note(entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
+            {
+                std::lock_guard<std::mutex> lock(mutex);
+                note(entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
+            }
+            tell();
         }
     }
 #endif
@@ -283,6 +322,14 @@ struct History {
 };
 
 History &history = *new History;
+
+/* What changed other than by this thread's requests: called by lakes. */
+void
+history_look() noexcept
+try {
+    history.look_at_all();
+} catch (const std::exception &) { /* the next look tells it */
+}
 
 /* Puts the events of lakes between those of `traces`, whose times are known already, and keeps as
  * many of both as were asked for. */

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 15,
+    GML_NATIVE_VERSION = 16,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -78,7 +78,8 @@ typedef struct gml_native_core {
     gml_status (*reset_peaks)(gml_lake *lake);
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
     /* Reports spans added and released in a lake since the last look of `*looks`, NULL before the
-     * first; a NULL `tell` only looks. `tell` is called under the lake's lock. */
+     * first: both where other memory lies at the same addresses now. A NULL `tell` only looks. `tell`
+     * is called under the lake's lock. */
     void (*changes)(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context);
     /* State shared by the lakes of a device, whether or not any is open. */
     gml_device *(*device)(int device);

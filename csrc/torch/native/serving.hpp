@@ -85,7 +85,9 @@ Limits &limits = *new Limits;
 void
 trim(int number, gml_lake *lake, const Context &context = nullptr)
 {
+    context_now = &context;
     (void)core->trim(lake, nullptr);
+    context_now = nullptr;
     history.look(number, lake, context);
 }
 
@@ -345,6 +347,7 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
     }
     if (C10_UNLIKELY(status != GML_OK)) {
         address = take_slowly(server.lake, status, request);
+        server.number = server.lake ? server.number : core->serving(device); /* it is open now */
         if (!address) {
             bool is_apart = request.is_pooled() || server.number != device;
             *asked = {is_apart ? Why::FOR_THE_RECORD : Why::AFTER_REFUSAL,
