@@ -96,13 +96,13 @@ destroy(gml_policy *self)
     if (planned->open.kind) {
         (void)gml_steps_end(self, NULL);
     }
-    gml_status first = gml_planned_yield(planned);
+    gml_planned_end_blocks(planned);
     gml_kinds_close(planned);
     gml_map_clear(&planned->records);
     gml_planned_close_holds(planned);
-    first = gml_first_failure(first, planned->inner->ops->destroy(planned->inner));
+    gml_status status = planned->inner->ops->destroy(planned->inner);
     free(planned);
-    return first;
+    return status;
 }
 
 static gml_status

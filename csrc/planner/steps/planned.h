@@ -111,6 +111,9 @@ gml_planned_of(gml_policy *policy)
 /* Gives all that is held back to the inner policy. GML_NO_HOST_MEMORY. */
 gml_status gml_planned_yield(gml_planned *planned);
 
+/* The same as the policy closes, which ends the blocks of steps: needs no host memory. */
+void gml_planned_end_blocks(gml_planned *planned);
+
 /* The reservation of a stream, opened if need be; NULL when the host has no memory. */
 gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream);
 

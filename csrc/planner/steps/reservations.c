@@ -13,6 +13,20 @@ gml_planned_yield(gml_planned *planned)
     return status;
 }
 
+/* Without blocks there is nothing to claim, so yielding needs no host memory. */
+void
+gml_planned_end_blocks(gml_planned *planned)
+{
+    for (gml_reservation *reservation = planned->reservations; reservation;
+         reservation = reservation->next) {
+        while (!gml_list_is_empty(&reservation->live)) {
+            gml_reservation_give(reservation, gml_placement_of_live(reservation->live.next));
+        }
+        reservation->cached = NULL;
+    }
+    (void)gml_planned_yield(planned);
+}
+
 gml_reservation *
 gml_planned_reservation(gml_planned *planned, gml_stream stream)
 {

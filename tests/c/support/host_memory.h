@@ -10,6 +10,7 @@
 
 static int64_t pieces;              /* taken and not given back */
 static uint64_t asked, refused_one; /* how often since it was armed; which time it is refused */
+static uint64_t refused_from;       /* from which time on it is refused; 0: never */
 static bool is_armed;
 static volatile bool is_looking; /* the compiler takes it that dlsym() calls none of these */
 
@@ -32,7 +33,7 @@ look_up(const char *name)
 static bool
 is_refused(void)
 {
-    return is_armed && ++asked == refused_one;
+    return is_armed && (++asked == refused_one || (refused_from && asked >= refused_from));
 }
 
 static void *

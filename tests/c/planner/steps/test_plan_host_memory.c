@@ -117,3 +117,35 @@ TEST(each_piece_is_refused)
     }
     gml_plan_release(plan);
 }
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+/* Closes amid a step that is served, with no host memory from that time on; how often it was asked
+ * for. */
+static uint64_t
+close_without(uint64_t from)
+{
+    int64_t before = pieces;
+    program self = {.lake = trainer_open_lake("sim", "plan", 0)};
+    for (uint64_t step = 0; step < 5; step++) {
+        run_step(&self, 0, 0);
+    }
+    CHECK_OK(gml_lake_begin_step(self.lake, 0));
+    for (size_t i = 0; i < LARGE; i++) {
+        (void)take(&self, 12 * MIB);
+    }
+    asked = 0;
+    refused_from = from;
+    is_armed = true;
+    CHECK_OK(gml_lake_close(self.lake));
+    is_armed = false;
+    refused_from = 0;
+    CHECK_EQ(pieces, before);
+    return asked;
+}
+
+TEST(a_step_that_is_served_ends_without_host_memory)
+{
+    for (uint64_t from = 1; close_without(from) >= from; from++) {
+    }
+}
