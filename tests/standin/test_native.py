@@ -68,6 +68,15 @@ def test_a_limit_from_before_holds_for_both() -> None:
     }
 
 
+def test_it_begins_beside_no_capture_and_no_pool_that_it_does_not_know() -> None:
+    seen = run("begun")
+    assert seen["early"] == ["RuntimeError: gmlake cannot begin", True] * 2 + [
+        "RuntimeError: gmlake cannot begin"
+    ]
+    assert seen["later"] == ["", True, True] * 2
+    assert seen["served"] == 16
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 

@@ -667,6 +667,20 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
     return false;
 }
 
+bool
+gml_native_knows_pools()
+{
+    static std::atomic<bool> is_known{false};
+    bool is_any = false;
+    if (!is_known && native->initialized()) {
+        for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
+            is_any |= has_begun_pool(device);
+        }
+    }
+    is_known = !is_any;
+    return !is_any;
+}
+
 void
 gml_native_serve(bool wanted)
 {

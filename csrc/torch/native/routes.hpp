@@ -346,15 +346,19 @@ struct Shadows {
         return id.first == UINT64_MAX;
     }
 
-    MempoolId_t begin(c10::DeviceIndex device)
+    MempoolId_t take(c10::DeviceIndex device)
     {
         MempoolId_t id{UINT64_MAX, 1};
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            while (!all.insert({device, id}).second) {
-                id.second++;
-            }
+        std::lock_guard<std::mutex> lock(mutex);
+        while (!all.insert({device, id}).second) {
+            id.second++;
         }
+        return id;
+    }
+
+    MempoolId_t begin(c10::DeviceIndex device)
+    {
+        MempoolId_t id = take(device);
         native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
         return id;
     }
@@ -368,6 +372,25 @@ struct Shadows {
 };
 
 Shadows &shadows = *new Shadows;
+
+/* Whether any thread captures on a device, or has begun a pool there, as native knows it. Native
+ * does not say; but while it is so, it refuses to empty a pool that is over, for which it would
+ * wait: here one without memory, so there is nothing to wait for. */
+bool
+has_begun_pool(c10::DeviceIndex device)
+try {
+    if (native->name() == "native") {
+        MempoolId_t id = shadows.take(device); /* for good: it may stay until the cache is emptied */
+        native->createOrIncrefPool(device, id, nullptr);
+        native->releasePool(device, id);
+        native->emptyCache(id);
+    } else { /* one capture at a time, by cudaMallocAsync */
+        shadows.end(device, shadows.begin(device));
+    }
+    return false;
+} catch (const c10::Error &) {
+    return true;
+}
 
 struct Routes {
     std::atomic<size_t> count{0};
