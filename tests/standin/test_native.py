@@ -77,6 +77,23 @@ def test_it_begins_beside_no_capture_and_no_pool_that_it_does_not_know() -> None
     assert seen["served"] == 16
 
 
+def test_a_storage_from_before_gets_what_gmlake_holds_idle_and_has_part_in_a_limit() -> None:
+    seen = run("older", "--capacity", "1GiB")
+    assert [seen["idle"], seen["resized"]] == [700, ""]
+    assert seen["limited"] == ["OutOfMemoryError", ""]
+    assert 480 <= seen["reserved"] <= 512
+    assert seen["last"] == ["OutOfMemoryError", 120]
+
+
+@pytest.mark.parametrize("allocator", ["", "per_process_memory_fraction:0.95"])
+def test_nothing_is_done_to_another_device(allocator: str) -> None:
+    settings = ("--capacity", "1GiB", "--devices", "4")
+    outcome = run_program("native", "apart", allocator=allocator, settings=settings)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results["used"] == [0]
+    assert outcome.results["full"] == ["OutOfMemoryError", 400, [0, 1]]
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 

@@ -206,7 +206,7 @@ class Adapter final : public CUDAAllocator
             auto index = static_cast<c10::DeviceIndex>(device);
             double fraction = native->getMemoryFraction(index);
             if (fraction < 1) {
-                setMemoryFraction(fraction, index);
+                limit(index, fraction);
             }
         }
     }
@@ -225,11 +225,21 @@ class Adapter final : public CUDAAllocator
     void setMemoryFraction(double fraction, c10::DeviceIndex device) override
     {
         native->setMemoryFraction(fraction, device); /* throws for an invalid fraction */
+        limit(device, fraction);
+    }
+
+    /* A device that the program has not used is not touched: nothing is held there yet. */
+    static void limit(c10::DeviceIndex device, double fraction)
+    {
         limits.set_fraction(device, fraction);
-        if (limits.is_limited(device)) {
+        core->limit(device, fraction);
+        share_limit_if_any(device);
+    }
+
+    static void share_limit_if_any(c10::DeviceIndex device)
+    {
+        if (limits.is_limited(device) && c10::cuda::hasPrimaryContext(device)) {
             share_limit(device, 0);
-        } else {
-            core->limit(device, fraction);
         }
     }
 
@@ -243,6 +253,9 @@ class Adapter final : public CUDAAllocator
         }
         if (!owners.are_lakes_of_any(id)) {
             native->emptyCache(id); /* a pool of lakes gave its memory back with its last use */
+        }
+        for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
+            share_limit_if_any(device);
         }
     }
 

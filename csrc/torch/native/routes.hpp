@@ -366,8 +366,13 @@ struct Shadows {
     void end(c10::DeviceIndex device, MempoolId_t id)
     {
         native->endAllocateToPool(device, id);
+        forget({device, id});
+    }
+
+    void forget(const PoolKey &pool)
+    {
         std::lock_guard<std::mutex> lock(mutex);
-        all.erase({device, id});
+        all.erase(pool);
     }
 };
 

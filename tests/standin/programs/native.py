@@ -211,6 +211,52 @@ def elsewhere(
             thread.submit(end).result()
 
 
+def older() -> dict[str, Any]:
+    """Resize a storage from before gmlake, on a device of 1 GiB, at its end and at a limit's."""
+    storage = block(1).untyped_storage()
+    storage.resize_(0)
+
+    def resize(mib: int) -> str:
+        return failure(lambda: storage.resize_(mib * MIB)).partition(":")[0]
+
+    gmlake.enable()
+    seen: dict[str, Any] = {"idle": block(700).nbytes // MIB, "resized": resize(600)}
+    storage.resize_(0)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    held = [block(300)]
+    seen["limited"] = [resize(300), resize(100)]
+    storage.resize_(0)  # PyTorch keeps it
+    held.append(block(80))
+    seen["reserved"] = torch.cuda.memory_reserved() // MIB
+    seen["last"] = [refused(block, 200).partition(":")[0], block(120).nbytes // MIB]
+    return seen
+
+
+def apart() -> dict[str, Any]:
+    """Leave devices alone that a program does not use, and those that it uses when one is full."""
+    gmlake.enable(capacity="900MiB")
+    torch.cuda.set_per_process_memory_fraction(0.9, 2)
+    with gmlake.region("apart"):
+        held = [block()]
+    gmlake.sleep("apart")
+    gmlake.wake("apart")
+    torch.cuda.empty_cache()
+    figures = [torch.cuda.memory_stats(3), torch.cuda.memory_snapshot(), gmlake.snapshot()]
+    seen: dict[str, Any] = {"figures": len(figures), "used": contexts()}
+    with gmlake.enabled("caching"):
+        for device in ("cuda:0", "cuda:1"):
+            torch.empty(400 * MIB, dtype=torch.uint8, device=device)
+    held.append(block(800))
+    seen["full"] = [refused(block, 400)[:16], torch.cuda.memory_reserved(1) // MIB, contexts()]
+    return seen
+
+
+def contexts() -> list[int]:
+    """Return the devices on which this process has a context."""
+    return [n for n in range(4) if torch._C._cuda_hasPrimaryContext(n)]  # noqa: SLF001
+
+
 def threads() -> dict[str, Any]:
     """Switch while threads allocate and free, some of what others allocated."""
     shared: list[torch.Tensor] = []
