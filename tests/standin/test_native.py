@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.standin.running import (
+    PROGRAMS,
     Outcome,
     finish_program,
     run_program,
@@ -19,6 +21,8 @@ from tests.standin.running import (
     without_adapters,
 )
 from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
+
+from gmlake.pytorch import compiling
 
 MIB = 1 << 20
 
@@ -132,6 +136,23 @@ def test_memory_that_comes_and_goes_is_recorded() -> None:
     assert seen["frames"] == [True]
     assert seen["sums"] == [120, 0]
     assert seen["unmapped"] == 120 * MIB
+
+
+def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
+    library = tmp_path / "no_memory.so"
+    source = PROGRAMS / "no_memory.cpp"
+    subprocess.run(  # noqa: S603
+        [compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
+    )
+    outcome = run_program("no_memory", str(library), settings=("--capacity", "1GiB"))
+    assert outcome.code == 0, (outcome.results, outcome.errors)
+    assert outcome.results == {
+        "snapshot": [[True], True, 72],
+        "empty_cache": [[True], True, 72],
+        "allocate": [[True], True, 80],
+        "free": [[], True, 72],
+        "left": 0,
+    }
 
 
 # ---- the adapter

@@ -25,6 +25,7 @@
 #include "states.hpp"
 
 #include <cstdio>
+#include <cstring>
 
 #if TORCH_VERSION_MINOR >= 11
 #include <c10/core/AllocatorConfig.h>
@@ -128,6 +129,9 @@ class Adapter final : public CUDAAllocator
         try {
             native->recordStream(natives, stream);
         } catch (const c10::Error &) { /* unknown */
+        } catch (...) {
+            (void)natives.release_context();
+            throw;
         }
         (void)natives.release_context();
     }
@@ -408,19 +412,23 @@ class Adapter final : public CUDAAllocator
         if (!find_block(pointer, &block, &number)) {
             return native->shareIpcHandle(pointer);
         }
-        torch_cuda::ShareableHandle shared{0, ""};
+        struct Shared : Callback {
+            torch_cuda::ShareableHandle shareable{0, ""};
+        } shared;
         uint64_t offset_bytes = 0;
         char reason[reason_bytes] = "";
         auto write = [](void *to, const char *text, size_t size) {
-            static_cast<std::string *>(to)->append(text, size);
+            auto *into = static_cast<Shared *>(to);
+            into->run([&] { into->shareable.handle.append(text, size); });
         };
         gml_status status =
             core->share(core->find(number), address_of(pointer), TORCH_VERSION_MINOR, write,
-                        &shared.handle, &offset_bytes, reason, sizeof reason);
+                        &shared, &offset_bytes, reason, sizeof reason);
+        shared.rethrow();
         TORCH_CHECK(status == GML_OK, "this tensor cannot be shared with other processes: ", reason,
                     "; make it outside of gmlake.enabled()");
-        shared.offset = static_cast<ptrdiff_t>(offset_bytes);
-        return shared;
+        shared.shareable.offset = static_cast<ptrdiff_t>(offset_bytes);
+        return shared.shareable;
     }
 
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override
@@ -647,7 +655,7 @@ has_stacks()
 
 bool
 gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes)
-{
+try {
     if (native) {
         return true;
     }
@@ -662,7 +670,9 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         native = before;
         auto *adapter = new Adapter; /* never freed: tensors are freed until the process ends */
         for (int device = 0; device < C10_COMPILE_TIME_MAX_GPUS; device++) {
-            core->device(device)->end_failed_captures = [] { routes.end_failed_captures(); };
+            core->device(device)->end_failed_captures = [] {
+                quietly([] { routes.end_failed_captures(); });
+            };
         }
         follow_settings();
         is_caching = before->isEnabled();
@@ -677,6 +687,10 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         torch_cuda::allocator.store(adapter);
         return true;
     }
+    return false;
+} catch (const std::exception &error) {
+    int line = static_cast<int>(strcspn(error.what(), "\n"));
+    (void)snprintf(reason, size_bytes, "%.*s", line, error.what());
     return false;
 }
 

@@ -195,16 +195,21 @@ struct History {
     /* The spans added and released in a lake since the last look. */
     std::vector<Change> changes(int number, gml_lake *lake)
     {
-        std::vector<Change> found;
+        struct Found : Callback {
+            std::vector<Change> all;
+        } found;
         auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
                        gml_pool_id id) {
+            auto *into = static_cast<Found *>(to);
             auto action =
                 is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
-            static_cast<std::vector<Change> *>(to)->push_back(
-                {action, address, size_bytes, {id.first, id.second}});
+            into->run([&] {
+                into->all.push_back({action, address, size_bytes, {id.first, id.second}});
+            });
         };
         core->changes(lake, &looks[static_cast<size_t>(number)], keep, &found);
-        return found;
+        found.rethrow();
+        return std::move(found.all);
     }
 
     /* Tells of memory that came and went in a lake since the last look. */

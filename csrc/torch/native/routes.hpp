@@ -53,8 +53,16 @@ template <typename Tell>
 void
 each_pool(gml_lake *lake, Tell tell)
 {
-    auto see = [](void *to, const gml_pool_info *info) { (*static_cast<Tell *>(to))(*info); };
-    core->pools(lake, see, &tell);
+    struct Seen : Callback {
+        Tell *tell;
+    } seen;
+    seen.tell = &tell;
+    auto see = [](void *to, const gml_pool_info *info) {
+        auto *into = static_cast<Seen *>(to);
+        into->run([&] { (*into->tell)(*info); });
+    };
+    core->pools(lake, see, &seen);
+    seen.rethrow();
 }
 
 /* Calls `tell` with the lakes of a device that know the pool, and how it stands. */
@@ -393,7 +401,7 @@ try {
         shadows.end(device, shadows.begin(device));
     }
     return false;
-} catch (const c10::Error &) {
+} catch (...) {
     return true;
 }
 
@@ -408,7 +416,7 @@ struct Routes {
 
         ~Leaving()
         {
-            of->end_failed_captures();
+            quietly([&] { of->end_failed_captures(); });
         }
     };
 

@@ -151,7 +151,7 @@ class Sharing
     ~Sharing()
     {
         if (is_limited) {
-            share_limit(device, 0);
+            quietly([&] { share_limit(device, 0); });
         }
     }
 
@@ -213,7 +213,7 @@ struct Standing {
     static void end_in_native(const PoolKey &pool)
     try {
         native->endAllocateToPool(pool.first, pool.second);
-    } catch (const c10::Error &) {
+    } catch (...) {
         /* it is ended already, or not begun yet */
     }
 };
@@ -309,7 +309,7 @@ try {
     if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
         (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(pointer));
     }
-} catch (const c10::Error &) {
+} catch (...) {
     /* nobody is told */
 }
 
@@ -451,7 +451,12 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
         }
     }
     last_number = server.number;
-    tell_of(device, server.number, request.id, pointer_to(address), size_bytes, stream);
+    try {
+        tell_of(device, server.number, request.id, pointer_to(address), size_bytes, stream);
+    } catch (...) {
+        (void)core->free(core->find(server.number), address);
+        throw;
+    }
     return pointer_to(address);
 }
 
@@ -547,10 +552,7 @@ void
 release(void *pointer)
 {
     if (!give_back(pointer)) {
-        try {
-            native->raw_delete(pointer);
-        } catch (const c10::Error &) { /* unknown */
-        }
+        quietly([&] { native->raw_delete(pointer); });
     }
 }
 
