@@ -26,9 +26,9 @@ class Mode:
 def begin() -> Mode:
     """Install gmlake in front of PyTorch's allocator until the process ends, if possible.
 
-    Otherwise a warning says why, once. Raises RuntimeError while a graph is captured.
+    Otherwise a warning says why, once. Raises RuntimeError as native.install() does.
     """
-    why = "" if native.is_installed() else device.absence() or native.install()
+    why = ("" if native.is_installed() else device.absence()) or native.install()
     if not why:
         return Mode("native", "")
     notices.once(
