@@ -127,14 +127,18 @@ gml_status gml_lake_end_imports(gml_lake *lake);
 
 /* ---- elastic.c ------------------------------------------------------------------------------- */
 
-/* Unmaps idle mappings, before a policy releases chunks. Continues after a failure and returns the
- * first. pre: the driver is not frozen. */
-gml_status gml_elastics_release_idle(gml_lake *lake);
+/* gml_driver.end_aliases, with a lake as its context: unmaps idle mappings. */
+gml_status gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes);
+
+/* Destroys the closed buffers that could not be destroyed before. Continues after a failure and
+ * returns the first. pre: the driver is not frozen. */
+gml_status gml_elastics_end_closed(gml_lake *lake);
 
 /* Before the policy and the driver are closed. Returns the first failure. */
 gml_status gml_elastics_end(gml_lake *lake);
 
-/* Every chunk in use is a live block and lies in its place: GML_OK, or GML_CORRUPT. */
+/* Every chunk in use is a live block and lies in its place, and whatever else is mapped is a chunk
+ * that the policy holds: GML_OK, or GML_CORRUPT. */
 gml_status gml_elastics_check(gml_lake *lake);
 
 /* Counts the chunks in use, and their bytes. */

@@ -20,13 +20,12 @@ gml_lake_finish_pending(void *context)
     }
 }
 
-/* A chunk that an elastic buffer still maps could not be released. */
 static gml_status
 trim_policy(gml_lake *lake)
 {
     uint64_t released_bytes = 0;
-    gml_status status = gml_elastics_release_idle(lake);
-    return status == GML_OK ? lake->policy->ops->trim(lake->policy, &released_bytes) : status;
+    gml_status status = lake->policy->ops->trim(lake->policy, &released_bytes);
+    return gml_first_failure(status, gml_elastics_end_closed(lake));
 }
 
 gml_status

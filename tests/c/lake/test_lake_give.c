@@ -2,6 +2,7 @@
  */
 #include "driver/device.h"
 #include "driver/streams.h"
+#include "gmlake_elastic.h"
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
 #include "support/contract.h"
@@ -175,6 +176,41 @@ TEST(freed_blocks_whose_uses_are_over_are_given)
     CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK(give(lake, UINT64_MAX, &is_pending) >= 16 * MIB);
+    lake_finish(lake);
+}
+
+/* What a buffer no longer has is idle once its work is done, though it is still mapped there; and
+ * what was not given serves the buffer again without a call. */
+TEST(chunks_that_a_buffer_gave_up_are_given)
+{
+    if (!gives_parts()) {
+        return;
+    }
+    gml_lake *lake = lake_open(64 * MIB);
+    gml_streams *streams = gml_driver_streams(lake->driver);
+    gml_address buffer = 0;
+    uint64_t memory_bytes = 0;
+    bool is_pending = false;
+    CHECK_OK(gml_lake_open_elastic(lake, 64 * MIB, 1, &buffer));
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 32 * MIB, 0, &memory_bytes));
+    CHECK_OK(gml_streams_set_manual(streams, true));
+    lake_queue_work(lake, 1);
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 2 * MIB, 0, &memory_bytes));
+    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
+    CHECK(is_pending);
+    CHECK_OK(gml_streams_set_manual(streams, false));
+    CHECK_EQ(give(lake, 8 * MIB, &is_pending), 8 * MIB);
+    CHECK(!is_pending);
+    const gml_stats before = lake_stats_of(lake);
+    CHECK_EQ(before.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
+    CHECK_EQ(before.driver_calls[GML_CALL_EVENT_SYNCHRONIZE], 0);
+    uint64_t calls = lake_calls(lake);
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 24 * MIB, 0, &memory_bytes));
+    CHECK_EQ(lake_calls(lake), calls + 1); /* whether a graph is captured */
+    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 32 * MIB, 0, &memory_bytes));
+    CHECK_EQ(lake->driver->held_bytes, 32 * MIB);
+    CHECK_OK(gml_lake_check(lake));
+    CHECK_OK(gml_lake_close_elastic(lake, buffer));
     lake_finish(lake);
 }
 
