@@ -206,22 +206,20 @@ end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
     }
 }
 
-/* The work queued on the stream by now is the last that may use the newly idle mappings. */
+/* What the device was given by now is the last that may use the newly idle mappings. */
 static void
 note_idle(gml_lake *lake, gml_elastic *of)
 {
     gml_driver *driver = lake->driver;
-    bool is_capturing = gml_driver_is_frozen(driver);
-    gml_status status =
-        is_capturing ? GML_OK : gml_driver_stream_capturing(driver, of->stream, &is_capturing);
-    if (status == GML_OK && !is_capturing && !of->has_event) {
+    gml_status status = gml_driver_is_frozen(driver) ? GML_MISUSE : GML_OK;
+    if (status == GML_OK && !of->has_event) {
         status = gml_driver_event_create(driver, &of->event);
         of->has_event = status == GML_OK;
     }
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_event_record(driver, of->event, of->stream);
+    if (status == GML_OK) {
+        status = gml_driver_event_record_all(driver, of->event);
     }
-    of->is_recorded = status == GML_OK && !is_capturing;
+    of->is_recorded = status == GML_OK;
     of->is_unordered |= !of->is_recorded;
 }
 
