@@ -630,6 +630,9 @@ gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t 
     uint64_t size_bytes = end - offset;
     gml_status status = gml_base_range_prepare(range, 2);
     if (status == GML_OK) {
+        status = gml_driver_end_aliases(range->driver, range->base + offset, size_bytes);
+    }
+    if (status == GML_OK) {
         status = gml_driver_unmap(range->driver, range->base + offset, size_bytes);
     }
     if (status != GML_OK) {

@@ -115,10 +115,12 @@ GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t o
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                struct gml_freeset *set);
 
-/* Removes the whole chunks of a free extent that begin at `offset` or behind it, and releases them
- * to the driver. The caller has made sure that there is one, that no work uses them and that no
- * view maps them. *released_bytes is increased by what the driver took. After a failure everything
- * is consistent. pre: `offset` is where a chunk begins, or lies before the extent's first. */
+/* Removes the whole chunks of a free extent that begin at `offset` or behind it, ends what others
+ * still map of them (gml_driver_end_aliases()), and releases them to the driver: the only way by
+ * which a chunk that was in use goes. The caller has made sure that there is one, that no work uses
+ * them and that no view maps them. *released_bytes is increased by what the driver took. After a
+ * failure everything is consistent. pre: `offset` is where a chunk begins, or lies before the
+ * extent's first. */
 gml_status gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t offset,
                                  uint64_t *released_bytes);
 

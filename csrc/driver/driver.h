@@ -169,9 +169,13 @@ struct gml_driver {
     uint64_t held_when_told;          /* held_bytes when info.free_bytes was asked last */
     uint64_t margin_bytes;            /* create and malloc leave this much of the device free */
     struct gml_handed *outgoing; /* where release() puts large chunks, as files; NULL: nowhere */
-    gml_device *device;          /* state shared with other lakes */
-    gml_device own; /* without shared state `device` points here, or to a wrapped driver's */
-    gml_gone *gone; /* `own_gone`, or that of a wrapped driver */
+    /* Ends what is mapped elsewhere of the chunks at these addresses, and no more in use; see
+     * gml_driver_end_aliases(). NULL: nothing is. */
+    gml_status (*end_aliases)(void *context, gml_address address, uint64_t size_bytes);
+    void *alias_context;
+    gml_device *device; /* state shared with other lakes */
+    gml_device own;     /* without shared state `device` points here, or to a wrapped driver's */
+    gml_gone *gone;     /* `own_gone`, or that of a wrapped driver */
     gml_gone own_gone;
     bool can_sleep; /* the calls for a chunk come again, see remap.h */
     bool
@@ -269,6 +273,16 @@ gml_driver_time_ns(const gml_driver *driver)
 /* The size of the largest chunk of at most so many bytes that create() need not take from the
  * device, since another process handed it over; 0: there is none. */
 uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes);
+
+/* Before whoever holds the chunks at [address, address + size_bytes) lets them go: who mapped them
+ * at other addresses too, and kept that when it freed them, ends it, since memory lives as long as
+ * any mapping of it. pre: no work uses the chunks. After a failure they must stay. */
+static inline gml_status
+gml_driver_end_aliases(gml_driver *driver, gml_address address, uint64_t size_bytes)
+{
+    return driver->end_aliases ? driver->end_aliases(driver->alias_context, address, size_bytes)
+                               : GML_OK;
+}
 
 /* See spare_bytes(). */
 static inline uint64_t

@@ -3,7 +3,8 @@
  * A chunk in use is a live block of the policy's, mapped at its place in the buffer as well.
  * Shrinking frees the blocks, and the mappings stay, idle: where the buffer grows again and gets
  * the same chunks, no call is made. An idle mapping is unmapped when its place needs another chunk,
- * and before any memory is released to the device.
+ * and before its chunk goes: the base range has that done (gml_driver_end_aliases()), so whatever
+ * is mapped is a chunk that the policy holds.
  */
 #include "base/rounding.h"
 #include "base/size.h"
@@ -24,7 +25,8 @@ typedef struct gml_elastic {
     size_t mapped_end;   /* no place from this one on is mapped */
     gml_block **blocks;  /* by place, of those in use */
     gml_address *bases;  /* by place: where the chunk that is mapped lies in the policy; 0: none */
-    gml_handle *handles; /* by place, while it is being mapped */
+    gml_handle *handles; /* by place: that chunk; 0: of no use, a half-made mapping that the driver
+                            refused to take back */
     gml_event event;     /* behind the work that may use idle mappings, where it is recorded */
     bool has_event, is_recorded;
     bool is_unordered; /* no event could be recorded: the device must have finished */
@@ -37,9 +39,6 @@ of_link(gml_link *link)
 {
     return (gml_elastic *)(void *)((char *)link - offsetof(gml_elastic, all));
 }
-
-/* A place that is mapped, but of no use: the driver refused to take a half-made mapping back. */
-#define NO_CHUNK UINT64_C(1)
 
 /* ---- idle mappings --------------------------------------------------------------------------- */
 
@@ -78,6 +77,9 @@ unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
         }
         first += status == GML_OK; /* that one is not mapped */
     }
+    while (of->mapped_end > of->count && !of->bases[of->mapped_end - 1]) {
+        of->mapped_end--;
+    }
     return status;
 }
 
@@ -88,16 +90,41 @@ end_idle(gml_lake *lake, gml_elastic *of)
         return GML_OK;
     }
     gml_status status = wait_for_idle(lake, of);
-    if (status == GML_OK) {
-        status = unmap_places(lake, of, of->count, of->mapped_end);
-    }
-    if (status == GML_OK) {
-        of->mapped_end = of->count;
+    return status == GML_OK ? unmap_places(lake, of, of->count, of->mapped_end) : status;
+}
+
+gml_status
+gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes)
+{
+    gml_lake *lake = context;
+    gml_status status = GML_OK;
+    gml_link *all = &lake->elastic_list;
+    for (gml_link *link = all->next; link != all && status == GML_OK; link = link->next) {
+        gml_elastic *of = of_link(link);
+        for (size_t first = of->count; first < of->mapped_end && status == GML_OK; first++) {
+            size_t end = first;
+            while (end < of->mapped_end && of->bases[end] - address < size_bytes) {
+                end++;
+            }
+            if (end > first) { /* work that used them was queued before the chunks were freed */
+                status = unmap_places(lake, of, first, end);
+                first = end;
+            }
+        }
     }
     return status;
 }
 
 /* ---- mapping --------------------------------------------------------------------------------- */
+
+/* The chunk of the policy that lies there now; 0, with a reason, if none does. */
+static gml_handle
+chunk_at(gml_lake *lake, gml_address address)
+{
+    gml_chunk chunk = {0};
+    gml_status status = lake->policy->ops->chunk(lake->policy, address, &chunk);
+    return status == GML_OK ? chunk.handle : 0;
+}
 
 /* Maps the chunks of [first, end), none of which is mapped, and opens access. */
 static gml_status
@@ -105,9 +132,8 @@ map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 {
     gml_status status = GML_OK;
     for (size_t i = first; i < end && status == GML_OK; i++) {
-        gml_chunk chunk = {0};
-        status = lake->policy->ops->chunk(lake->policy, of->blocks[i]->address, &chunk);
-        of->handles[i] = chunk.handle;
+        of->handles[i] = chunk_at(lake, of->blocks[i]->address);
+        status = of->handles[i] ? GML_OK : GML_UNSUPPORTED;
     }
     uint64_t stuck_bytes = 0;
     if (status == GML_OK) {
@@ -116,16 +142,18 @@ map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     }
     size_t mapped = status == GML_OK ? end : first + (size_t)(stuck_bytes / of->chunk_bytes);
     for (size_t i = first; i < mapped; i++) {
-        of->bases[i] = status == GML_OK ? of->blocks[i]->address : NO_CHUNK;
+        of->bases[i] = of->blocks[i]->address;
+        of->handles[i] = status == GML_OK ? of->handles[i] : 0;
     }
     of->mapped_end = mapped > of->mapped_end ? mapped : of->mapped_end;
     return status;
 }
 
 static bool
-is_in_place(const gml_elastic *of, size_t place)
+is_in_place(gml_lake *lake, const gml_elastic *of, size_t place)
 {
-    return of->bases[place] == of->blocks[place]->address;
+    gml_address address = of->blocks[place]->address;
+    return of->bases[place] == address && of->handles[place] == chunk_at(lake, address);
 }
 
 /* Maps the chunk of each place in [first, end) that lacks it. After a failure the mapped places are
@@ -136,7 +164,7 @@ map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     gml_status status = GML_OK;
     while (first < end && status == GML_OK) {
         size_t behind = first;
-        while (behind < end && !is_in_place(of, behind)) {
+        while (behind < end && !is_in_place(lake, of, behind)) {
             behind++;
         }
         if (behind > first && first < of->mapped_end) {
@@ -178,22 +206,20 @@ end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
     }
 }
 
-/* The work queued on the stream by now is the last that may use the newly idle mappings. */
+/* What the device was given by now is the last that may use the newly idle mappings. */
 static void
 note_idle(gml_lake *lake, gml_elastic *of)
 {
     gml_driver *driver = lake->driver;
-    bool is_capturing = gml_driver_is_frozen(driver);
-    gml_status status =
-        is_capturing ? GML_OK : gml_driver_stream_capturing(driver, of->stream, &is_capturing);
-    if (status == GML_OK && !is_capturing && !of->has_event) {
+    gml_status status = gml_driver_is_frozen(driver) ? GML_MISUSE : GML_OK;
+    if (status == GML_OK && !of->has_event) {
         status = gml_driver_event_create(driver, &of->event);
         of->has_event = status == GML_OK;
     }
-    if (status == GML_OK && !is_capturing) {
-        status = gml_driver_event_record(driver, of->event, of->stream);
+    if (status == GML_OK) {
+        status = gml_driver_event_record_all(driver, of->event);
     }
-    of->is_recorded = status == GML_OK && !is_capturing;
+    of->is_recorded = status == GML_OK;
     of->is_unordered |= !of->is_recorded;
 }
 
@@ -238,10 +264,9 @@ end_late(gml_lake *lake, gml_elastic *of)
     return status;
 }
 
-/* Destroys the closed buffers, as far as the driver allows; returns the first failure. The open
- * ones are not looked at. */
-static gml_status
-end_all_late(gml_lake *lake)
+/* The open ones are not looked at. */
+gml_status
+gml_elastics_end_closed(gml_lake *lake)
 {
     gml_link *all = &lake->elastic_list;
     gml_status first = GML_OK;
@@ -250,16 +275,6 @@ end_all_late(gml_lake *lake)
         first = gml_first_failure(first, end_late(lake, of_link(link)));
     }
     return first;
-}
-
-gml_status
-gml_elastics_release_idle(gml_lake *lake)
-{
-    gml_status first = GML_OK;
-    for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
-        first = gml_first_failure(first, end_idle(lake, of_link(link)));
-    }
-    return gml_first_failure(first, end_all_late(lake));
 }
 
 static gml_status
@@ -352,23 +367,19 @@ begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 
 /* Whether mappings may change now: not while a graph is captured. */
 static gml_status
-check_capture(gml_lake *lake, const gml_elastic *of)
+check_capture(gml_lake *lake)
 {
-    bool is_capturing = gml_driver_is_frozen(lake->driver);
-    gml_status status = is_capturing
-                            ? GML_OK
-                            : gml_driver_stream_capturing(lake->driver, of->stream, &is_capturing);
-    return status == GML_OK && is_capturing
+    return gml_driver_is_frozen(lake->driver)
                ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                  "an elastic buffer cannot grow while a graph is being captured")
-               : status;
+               : GML_OK;
 }
 
 /* All of it or nothing. */
 static gml_status
 grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
 {
-    gml_status status = check_capture(lake, of);
+    gml_status status = check_capture(lake);
     if (status == GML_OK && gml_map_reserve(&lake->blocks, end - of->count) != GML_OK) {
         status = gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                  "the table of live blocks cannot grow");
@@ -486,7 +497,7 @@ open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address 
                                ", and a stream that exists",
                                size_bytes);
     }
-    (void)end_all_late(lake); /* what fails is tried again at the next chance */
+    (void)gml_elastics_end_closed(lake); /* what fails is tried again at the next chance */
     gml_status status = gml_map_reserve(&lake->elastics, 1);
     if (status != GML_OK) {
         return gml_driver_fail(driver, status, "the table of elastic buffers cannot grow");
@@ -576,7 +587,7 @@ gml_lake_close_elastic(gml_lake *lake, gml_address address)
         of->is_over = true;
         gml_list_remove(&of->all);
         gml_list_append(lake->elastic_list.next, &of->all); /* before the first */
-        (void)end_all_late(lake);
+        (void)gml_elastics_end_closed(lake);
         gml_lake_show(lake);
     }
     pthread_mutex_unlock(&lake->lock);
@@ -625,17 +636,28 @@ gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_b
 
 /* ---- invariants ------------------------------------------------------------------------------ */
 
+/* Whether a place in use has the chunk of a live block, and whatever else is mapped is held. */
+static bool
+is_right(gml_lake *lake, const gml_elastic *of, size_t place)
+{
+    if (place < of->count) {
+        gml_block *block = of->blocks[place];
+        return gml_map_find(&lake->blocks, block->address) == block && is_in_place(lake, of, place);
+    }
+    gml_handle held = of->bases[place] ? chunk_at(lake, of->bases[place]) : 0;
+    return !of->bases[place] || (held && (held == of->handles[place] || !of->handles[place]));
+}
+
 gml_status
 gml_elastics_check(gml_lake *lake)
 {
     for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
         const gml_elastic *of = of_link(link);
-        for (size_t i = 0; i < of->count; i++) {
-            if (gml_map_find(&lake->blocks, of->blocks[i]->address) != of->blocks[i] ||
-                !is_in_place(of, i)) {
+        for (size_t i = 0; i < of->mapped_end; i++) {
+            if (!is_right(lake, of, i)) {
                 return gml_driver_fail(lake->driver, GML_CORRUPT,
                                        "chunk %zu of the elastic buffer at 0x%" PRIx64
-                                       " is not live, or not in its place",
+                                       " is not live, not in its place, or gone",
                                        i, of->address);
             }
         }

@@ -179,6 +179,8 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
     };
     gml_pools_init(&lake->pools);
     gml_list_init(&lake->elastic_list);
+    lake->driver->end_aliases = gml_elastics_end_aliases;
+    lake->driver->alias_context = lake;
     gml_uses_init(&lake->uses, lake->driver, finish_free, lake);
     /* A policy that models PyTorch waits for other streams where PyTorch does. */
     lake->policy->finish_frees = gml_lake_finish_pending;

@@ -127,14 +127,18 @@ gml_status gml_lake_end_imports(gml_lake *lake);
 
 /* ---- elastic.c ------------------------------------------------------------------------------- */
 
-/* Unmaps idle mappings, before a policy releases chunks. Continues after a failure and returns the
- * first. pre: the driver is not frozen. */
-gml_status gml_elastics_release_idle(gml_lake *lake);
+/* gml_driver.end_aliases, with a lake as its context: unmaps idle mappings. */
+gml_status gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes);
+
+/* Destroys the closed buffers that could not be destroyed before. Continues after a failure and
+ * returns the first. pre: the driver is not frozen. */
+gml_status gml_elastics_end_closed(gml_lake *lake);
 
 /* Before the policy and the driver are closed. Returns the first failure. */
 gml_status gml_elastics_end(gml_lake *lake);
 
-/* Every chunk in use is a live block and lies in its place: GML_OK, or GML_CORRUPT. */
+/* Every chunk in use is a live block and lies in its place, and whatever else is mapped is a chunk
+ * that the policy holds: GML_OK, or GML_CORRUPT. */
 gml_status gml_elastics_check(gml_lake *lake);
 
 /* Counts the chunks in use, and their bytes. */
@@ -289,14 +293,14 @@ void gml_counter_page_close(gml_counter_page *page);
 gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes);
 
 /* Releases idle memory for somebody else, `wanted_bytes` of it or a chunk more; what the policy can
- * choose, and the device export, goes into `to` as files, if that is not NULL. It waits for no work
- * where the policy knows which memory is in use (stitch); *is_pending: more can be released once
- * work is done that is queued now. Others release all that they have, and wait. A no-op while
- * the driver is frozen and while the lake sleeps. */
+ * choose, and the device export, goes into `to` as files, if that is not NULL. It waits for no
+ * work; *is_pending: more can be released once work is done that is queued now. Private pools give
+ * nothing. A no-op while the driver is frozen and while the lake sleeps. */
 gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, struct gml_handed *to,
                          uint64_t *released_bytes, bool *is_pending);
 
-/* Reserved and not live: more than can be released, since chunks may be in use in part. */
+/* What gml_lake_give() could release once all work is done, and besides it, from private pools that
+ * no graph uses, gml_lake_trim(). */
 uint64_t gml_lake_idle_bytes(gml_lake *lake);
 
 /* Makes room for `policy`, which has refused a request: waits for streams that still use freed

@@ -593,6 +593,19 @@ gml_pools_trim(gml_pools *pools, bool is_urgent)
     return first;
 }
 
+uint64_t
+gml_pools_idle(const gml_pools *pools)
+{
+    uint64_t sum_bytes = 0;
+    for (const gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
+        gml_policy *policy = ((const pool *)link)->heap.policy;
+        if (policy && policy->ops->idle_bytes && !is_spared((const pool *)link)) {
+            sum_bytes += policy->ops->idle_bytes(policy);
+        }
+    }
+    return sum_bytes;
+}
+
 gml_status
 gml_pools_release(gml_pools *pools, gml_pool_id id)
 {

@@ -100,6 +100,10 @@ gml_pools_reserved(const gml_pools *pools)
  * is not frozen. */
 gml_status gml_pools_trim(gml_pools *pools, bool is_urgent);
 
+/* What that could release of the pools, but for the memory of turns; 0 for heaps that graphs use.
+ */
+uint64_t gml_pools_idle(const gml_pools *pools);
+
 /* See gml_lake_spoil_graph(). */
 gml_status gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream);
 

@@ -20,13 +20,12 @@ gml_lake_finish_pending(void *context)
     }
 }
 
-/* A chunk that an elastic buffer still maps could not be released. */
 static gml_status
 trim_policy(gml_lake *lake)
 {
     uint64_t released_bytes = 0;
-    gml_status status = gml_elastics_release_idle(lake);
-    return status == GML_OK ? lake->policy->ops->trim(lake->policy, &released_bytes) : status;
+    gml_status status = lake->policy->ops->trim(lake->policy, &released_bytes);
+    return gml_first_failure(status, gml_elastics_end_closed(lake));
 }
 
 gml_status
@@ -49,15 +48,18 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
     return first;
 }
 
-/* A part of it where the policy can say which, else all of it. */
+/* Whether memory of the lake may go to somebody else now. */
+static bool
+may_give(const gml_lake *lake)
+{
+    return !gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake) && lake->policy->ops->give;
+}
+
 static gml_status
 give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *released_bytes,
             bool *is_pending)
 {
     gml_policy *policy = lake->policy;
-    if (!policy->ops->give) {
-        return gml_lake_trim_locked(lake, released_bytes);
-    }
     gml_uses_poll(&lake->uses);
     lake->driver->outgoing = to;
     gml_status status = policy->ops->give(policy, wanted_bytes, released_bytes, is_pending);
@@ -75,7 +77,7 @@ gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *r
     *is_pending = false;
     gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
-    if (!gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake)) {
+    if (may_give(lake)) {
         status = give_locked(lake, wanted_bytes, to, released_bytes, is_pending);
     }
     if (*released_bytes) {
@@ -90,11 +92,14 @@ gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *r
 uint64_t
 gml_lake_idle_bytes(gml_lake *lake)
 {
+    uint64_t idle_bytes = 0;
     pthread_mutex_lock(&lake->lock);
-    uint64_t reserved_bytes = gml_lake_sleeps(lake) ? 0 : gml_lake_reserved(lake);
-    uint64_t live_bytes = lake->stats.live_bytes;
+    if (may_give(lake)) {
+        gml_uses_poll(&lake->uses);
+        idle_bytes = lake->policy->ops->idle_bytes(lake->policy) + gml_pools_idle(&lake->pools);
+    }
     pthread_mutex_unlock(&lake->lock);
-    return reserved_bytes > live_bytes ? reserved_bytes - live_bytes : 0;
+    return idle_bytes;
 }
 
 /* Releases the idle memory of the policies other than `policy`. */

@@ -115,6 +115,8 @@ typedef struct gml_policy_ops {
      * is done that is queued now. pre: the driver is not frozen. */
     gml_status (*give)(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
                        bool *is_pending);
+    /* What give() could give once all work is done; 0 where graphs use it. With give(). */
+    uint64_t (*idle_bytes)(gml_policy *self);
     /* Fills all but allocation, allocated_bytes, requested_bytes, oversize_allocations and
      * num_ooms, which the lake counts. */
     void (*torch_stats)(gml_policy *self, gml_torch_stats *out);

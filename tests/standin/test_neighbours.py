@@ -18,6 +18,7 @@ TRUTHS = {
     "serves": ("about_what_is_missing", "known", "counted"),
     "wakes": ("given", "awake"),
     "grows": ("given",),
+    "shrinks": ("given",),
     "natives": ("given",),
     "pools": ("given",),
     "limits": ("refused", "not_asked", "too_much"),
@@ -62,10 +63,12 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
     assert outcome.results[part][name] is True
 
 
-def handed(folder: Path, *arguments: str, is_backed: bool) -> Outcome:
+def handed(
+    folder: Path, *arguments: str, is_backed: bool, capacity: str = "80GiB", knobs: str = ""
+) -> Outcome:
     backed = ("--backed",) if is_backed else ()
-    settings = (*backed, "--capacity", "80GiB", "--shared", str(folder / "devices"))
-    variables = {"XDG_RUNTIME_DIR": str(folder)}
+    settings = (*backed, "--capacity", capacity, "--shared", str(folder / "devices"))
+    variables = {"XDG_RUNTIME_DIR": str(folder), "GMLAKE_SET": knobs}
     return run_program("handed", *arguments, settings=settings, variables=variables)
 
 
@@ -88,6 +91,12 @@ def test_no_rule_was_broken_by_files(handed_over: Outcome) -> None:
 def test_half_of_the_files_are_the_programs(tmp_path: Path) -> None:
     found = handed(tmp_path, "few", is_backed=False)
     assert found.results["few_files"] == {"served": True, "half": True, "some": True}, found.errors
+
+
+def test_rows_that_were_given_are_another_processs(tmp_path: Path) -> None:
+    knobs = "chunk_size=64MiB"
+    found = handed(tmp_path, "rows", is_backed=True, capacity="8GiB", knobs=knobs)
+    assert found.results["rows"] == {"given": True, "theirs": True, "kept": True}, found.errors
 
 
 def test_no_rule_was_broken(outcome: Outcome) -> None:

@@ -167,6 +167,30 @@ trim(gml_policy *self, uint64_t *released_bytes)
 }
 
 static gml_status
+give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+{
+    gml_planned *planned = gml_planned_of(self);
+    *released_bytes = 0;
+    *is_pending = false;
+    gml_status status = let_go(planned, "left: idle memory was given to another process");
+    if (status == GML_OK) {
+        status =
+            planned->inner->ops->give(planned->inner, wanted_bytes, released_bytes, is_pending);
+    }
+    follow(planned);
+    return status;
+}
+
+/* Without host memory, reserved bytes are not idle. */
+static uint64_t
+idle_bytes(gml_policy *self)
+{
+    gml_planned *planned = gml_planned_of(self);
+    (void)gml_planned_yield(planned);
+    return planned->inner->ops->idle_bytes(planned->inner);
+}
+
+static gml_status
 chunk(gml_policy *self, gml_address address, gml_chunk *out)
 {
     gml_policy *inner = gml_planned_of(self)->inner;
@@ -244,6 +268,8 @@ const gml_policy_ops gml_plan_policy = {
     .allocate = allocate,
     .free = free_block,
     .trim = trim,
+    .give = give,
+    .idle_bytes = idle_bytes,
     .usage = usage,
     .check = check,
     .visit = visit,

@@ -237,6 +237,7 @@ const gml_policy_ops gml_stitch_policy = {
     .free = free_block,
     .trim = gml_stitch_trim,
     .give = gml_stitch_give,
+    .idle_bytes = gml_stitch_idle_bytes,
     .usage = gml_stitch_usage,
     .check = gml_stitch_check,
     .visit = gml_stitch_visit,

@@ -409,6 +409,7 @@ bool gml_slab_is_valid(const gml_slab *slab);
 gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
 gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
                            bool *is_pending);
+uint64_t gml_stitch_idle_bytes(gml_policy *self);
 
 /* ---- checkpoint.c: see gml_policy_ops -------------------------------------------------------- */
 

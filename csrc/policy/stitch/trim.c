@@ -73,17 +73,16 @@ last_present(const gml_base_range *range)
     return last->kind == GML_EXTENT_ABSENT ? last->previous : last;
 }
 
-/* Whether the last chunk is wholly free, whichever streams own its parts. */
-static bool
-ends_idle(const gml_base_range *range)
+/* The bytes of the last chunks that are wholly free, whichever streams own their parts. */
+static uint64_t
+count_idle_end(const gml_base_range *range)
 {
     const gml_extent *extent = last_present(range);
-    uint64_t end = extent ? extent->offset + extent->size_bytes : 0;
-    uint64_t chunk = end ? gml_base_range_chunk_begin(range, end - 1) : 0;
-    while (extent && extent->kind == GML_EXTENT_FREE && extent->offset > chunk) {
-        extent = extent->previous;
+    uint64_t end = extent ? extent->offset + extent->size_bytes : 0, begin = end;
+    for (; extent && extent->kind == GML_EXTENT_FREE; extent = extent->previous) {
+        begin = extent->offset;
     }
-    return extent && extent->kind == GML_EXTENT_FREE;
+    return end - gml_base_range_boundary(range, begin);
 }
 
 /* In an arena only the chunks at its end are released, one after the other: releasing others would
@@ -93,7 +92,7 @@ static gml_status
 release_end(gml_stitch *stitch, uint64_t *released_bytes)
 {
     gml_status status = GML_OK;
-    while (status == GML_OK && ends_idle(&stitch->range)) {
+    while (status == GML_OK && count_idle_end(&stitch->range)) {
         gml_extent *last = last_present(&stitch->range);
         gml_freeset_index(last->set);
         status = gml_base_range_shrink(&stitch->range, last, 0, released_bytes);
@@ -172,7 +171,7 @@ has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
         return true; /* what could not be released before */
     }
     if (!gml_stitch_has_views(stitch)) {
-        return ends_idle(range);
+        return count_idle_end(range);
     }
     return !gml_list_is_empty(&stitch->pending_unmaps) ||
            (free_bytes / range->granule_bytes && count_idle_bytes(range));
@@ -270,6 +269,9 @@ gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_byte
     gml_status status = look_at_device(stitch);
     uint64_t floor = find_floor(stitch, wanted_bytes, is_pending);
     if (status == GML_OK) {
+        status = gml_view_unmap_pending(stitch);
+    }
+    if (status == GML_OK) {
         /* A view was freed no later than its runs: no work uses it where none uses these. */
         status = forget_losers(stitch, floor);
     }
@@ -278,4 +280,19 @@ gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_byte
     }
     self->reserved_bytes = stitch->range.held_bytes;
     return status;
+}
+
+uint64_t
+gml_stitch_idle_bytes(gml_policy *self)
+{
+    gml_stitch *stitch = gml_stitch_of(self);
+    uint64_t sum_bytes = 0;
+    if (self->is_kept) {
+        return 0;
+    }
+    gml_stream_caches_flush(stitch);
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        sum_bytes += gml_stream_cache_of_link(link)->set.whole_bytes;
+    }
+    return gml_stitch_has_views(stitch) ? sum_bytes : count_idle_end(&stitch->range);
 }

@@ -97,6 +97,8 @@ static const gml_torch_rules rules = {
     .obtain_again = add_segment,
     .must_split = must_split,
     .release_all = gml_caching_release_all,
+    .give = gml_caching_give,
+    .idle_bytes = gml_caching_idle_bytes,
 };
 
 static gml_status
@@ -163,6 +165,8 @@ const gml_policy_ops gml_caching_policy = {
     .allocate = gml_torch_allocate,
     .free = gml_torch_heap_free,
     .trim = gml_torch_trim,
+    .give = gml_torch_give,
+    .idle_bytes = gml_torch_idle_bytes,
     .usage = gml_torch_usage,
     .check = caching_check,
     .visit = gml_torch_visit,

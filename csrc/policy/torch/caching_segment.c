@@ -234,3 +234,55 @@ gml_caching_release_all(gml_torch_heap *heap)
     gml_status status = gml_driver_device_synchronize(heap->base.driver);
     return status == GML_OK ? release_idle(heap) : status;
 }
+
+/* ---- a part of it, without a wait ------------------------------------------------------------ */
+
+/* Whether `one` serves better than `other` to give that much: enough rather than not, then little
+ * beyond it, or little less. */
+static bool
+is_better(const gml_torch_segment *one, const gml_torch_segment *other, uint64_t wanted_bytes)
+{
+    bool is_enough = other->size_bytes >= wanted_bytes;
+    return is_enough ? one->size_bytes >= wanted_bytes && one->size_bytes < other->size_bytes
+                     : one->size_bytes > other->size_bytes;
+}
+
+/* The idle segment that is to go next; NULL: there is none that no work uses. */
+static gml_torch_segment *
+choose_given(const gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
+{
+    gml_torch_segment *best = NULL;
+    for (gml_torch_segment *each = heap->segments; each; each = each->next) {
+        if (is_idle(each) && gml_torch_is_over(heap, each->head, is_pending) &&
+            (!best || is_better(each, best, wanted_bytes))) {
+            best = each;
+        }
+    }
+    return best;
+}
+
+gml_status
+gml_caching_give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
+{
+    uint64_t before_bytes = heap->base.reserved_bytes, given_bytes = 0;
+    gml_status status = GML_OK;
+    while (status == GML_OK && given_bytes < wanted_bytes) {
+        gml_torch_segment *chosen = choose_given(heap, wanted_bytes - given_bytes, is_pending);
+        if (!chosen) {
+            break;
+        }
+        status = release_segment(heap, chosen);
+        given_bytes = before_bytes - heap->base.reserved_bytes;
+    }
+    return status;
+}
+
+uint64_t
+gml_caching_idle_bytes(const gml_torch_heap *heap)
+{
+    uint64_t sum_bytes = 0;
+    for (const gml_torch_segment *each = heap->segments; each; each = each->next) {
+        sum_bytes += is_idle(each) ? each->size_bytes : 0;
+    }
+    return sum_bytes;
+}

@@ -24,4 +24,8 @@ gml_status gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_re
 /* Synchronises if there is anything to free, and frees all it can. */
 gml_status gml_caching_release_all(gml_torch_heap *heap);
 
+/* See gml_torch_rules. */
+gml_status gml_caching_give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending);
+uint64_t gml_caching_idle_bytes(const gml_torch_heap *heap);
+
 #endif

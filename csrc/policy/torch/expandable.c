@@ -187,26 +187,37 @@ take_out(gml_torch_heap *heap, gml_torch_block *block, uint64_t before_bytes,
     return block;
 }
 
-/* Unmaps the whole granules in a free block; *out is the block of the unmapped range, or the same
- * block if it has none. */
+/* The whole granules in a block are those from place *first on; returns how many. */
+static size_t
+granules_in(const gml_torch_block *block, size_t *first)
+{
+    uint64_t granule_bytes = ((const gml_expandable_segment *)block->segment)->granule_bytes;
+    uint64_t begin_bytes = block->base.address - block->segment->address;
+    size_t end = (size_t)((begin_bytes + block->base.block_bytes) / granule_bytes);
+    *first = (size_t)(gml_divide_up(begin_bytes, granule_bytes));
+    return end > *first ? end - *first : 0;
+}
+
+/* Unmaps the last `most` whole granules in a free block, which no work uses; *out is the block of
+ * the unmapped range, or the same block if it has none. */
 static gml_status
-unmap_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
+unmap_block(gml_torch_heap *heap, gml_torch_block *block, size_t most, gml_torch_block **out)
 {
     *out = block;
     gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
     uint64_t granule_bytes = segment->granule_bytes;
     uint64_t begin_bytes = block->base.address - segment->base.address;
-    uint64_t end_bytes = begin_bytes + block->base.block_bytes;
-    size_t first = (size_t)(gml_divide_up(begin_bytes, granule_bytes));
-    size_t end = (size_t)(end_bytes / granule_bytes);
-    if (first >= end) {
+    size_t first, count = granules_in(block, &first);
+    if (!count) {
         return GML_OK;
     }
+    first += count > most ? count - most : 0;
+    count = count > most ? most : count;
     gml_torch_block *spare[2] = {gml_pool_take(&heap->block_pool),
                                  gml_pool_take(&heap->block_pool)};
     size_t unbacked = 0;
     gml_status status = spare[0] && spare[1]
-                            ? gml_expandable_unback(heap, segment, first, end - first, &unbacked)
+                            ? gml_expandable_unback(heap, segment, first, count, &unbacked)
                             : gml_torch_no_host_memory(heap);
     if (unbacked) {
         *out = take_out(heap, block, first * granule_bytes - begin_bytes, unbacked * granule_bytes,
@@ -218,13 +229,25 @@ unmap_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
     return status;
 }
 
+/* All of a free block, once its stream is idle. */
+static gml_status
+release_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
+{
+    size_t first;
+    gml_status status = granules_in(block, &first)
+                            ? gml_driver_stream_synchronize(heap->base.driver, block->lane->stream)
+                            : GML_OK;
+    *out = block;
+    return status == GML_OK ? unmap_block(heap, block, SIZE_MAX, out) : status;
+}
+
 static gml_status
 release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
 {
     gml_status first = gml_expandable_sweep(heap, segment);
     for (gml_torch_block *block = segment->base.head; block; block = block->next) {
         if (block->use == GML_TORCH_FREE) {
-            gml_status status = unmap_block(heap, block, &block);
+            gml_status status = release_block(heap, block, &block);
             if (first == GML_OK) {
                 first = status;
             }
@@ -262,6 +285,54 @@ release_all(gml_torch_heap *heap)
     return first;
 }
 
+/* ---- a part of it, without a wait ------------------------------------------------------------ */
+
+/* Of one segment, until the heap holds no more than `least_bytes`. */
+static gml_status
+give_of(gml_torch_heap *heap, const gml_expandable_segment *segment, uint64_t least_bytes,
+        bool *is_pending)
+{
+    gml_status status = GML_OK;
+    for (gml_torch_block *block = segment->base.head; block && status == GML_OK;
+         block = block->next) {
+        uint64_t held_bytes = heap->base.reserved_bytes;
+        if (block->use == GML_TORCH_FREE && held_bytes > least_bytes &&
+            gml_torch_is_over(heap, block, is_pending)) {
+            uint64_t most = gml_divide_up(held_bytes - least_bytes, segment->granule_bytes);
+            status = unmap_block(heap, block, (size_t)most, &block);
+        }
+    }
+    return status;
+}
+
+static gml_status
+give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
+{
+    uint64_t held_bytes = heap->base.reserved_bytes;
+    uint64_t least_bytes = held_bytes > wanted_bytes ? held_bytes - wanted_bytes : 0;
+    gml_status status = GML_OK;
+    for (const gml_torch_segment *each = heap->segments; each && status == GML_OK;
+         each = each->next) {
+        status = give_of(heap, (const gml_expandable_segment *)each, least_bytes, is_pending);
+    }
+    return status;
+}
+
+static uint64_t
+idle_bytes(const gml_torch_heap *heap)
+{
+    uint64_t sum_bytes = 0;
+    for (const gml_torch_segment *each = heap->segments; each; each = each->next) {
+        uint64_t granule_bytes = ((const gml_expandable_segment *)each)->granule_bytes;
+        for (const gml_torch_block *block = each->head; block; block = block->next) {
+            size_t first;
+            sum_bytes +=
+                block->use == GML_TORCH_FREE ? granules_in(block, &first) * granule_bytes : 0;
+        }
+    }
+    return sum_bytes;
+}
+
 /* ---- the policy ------------------------------------------------------------------------------ */
 
 static bool
@@ -277,6 +348,8 @@ static const gml_torch_rules rules = {
     .obtain_again = grow,
     .must_split = must_split,
     .release_all = release_all,
+    .give = give,
+    .idle_bytes = idle_bytes,
 };
 
 static gml_status
@@ -379,6 +452,8 @@ const gml_policy_ops gml_expandable_policy = {
     .allocate = gml_torch_allocate,
     .free = gml_torch_heap_free,
     .trim = gml_torch_trim,
+    .give = gml_torch_give,
+    .idle_bytes = gml_torch_idle_bytes,
     .usage = gml_torch_usage,
     .check = expandable_check,
     .visit = gml_torch_visit,

@@ -201,10 +201,7 @@ gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment, siz
                       size_t count, size_t *unbacked)
 {
     *unbacked = 0;
-    gml_status status = gml_driver_device_synchronize(heap->base.driver);
-    if (status != GML_OK) {
-        return status;
-    }
+    gml_status status = GML_OK;
     uint64_t before_bytes = heap->base.reserved_bytes;
     for (size_t place = first; place < first + count; place++) {
         gml_status unmapped = unmap_granule(heap, segment, place);

@@ -46,8 +46,8 @@ gml_status gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_s
 gml_status gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
                                size_t count);
 
-/* Takes the memory from under backed granules, in ascending order, once the stream is idle.
- * *unbacked counts those that are no longer backed, also on failure. */
+/* Takes the memory from under backed granules, in ascending order. pre: no work uses it. *unbacked
+ * counts those that are no longer backed, also on failure. */
 gml_status gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment,
                                  size_t first, size_t count, size_t *unbacked);
 

@@ -40,6 +40,7 @@ gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules, g
     heap->block_pool.object_bytes = sizeof(gml_torch_block);
     heap->segment_pool.object_bytes = segment_object_bytes;
     heap->lane_pool.object_bytes = sizeof(gml_torch_lane);
+    gml_fences_init(&heap->fences, driver, &(gml_fence_rules){0});
     add_lane(heap, &heap->default_lanes[false], 0, false);
     add_lane(heap, &heap->default_lanes[true], 0, true);
     return heap;
@@ -48,6 +49,7 @@ gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules, g
 void
 gml_torch_heap_destroy(gml_torch_heap *heap)
 {
+    gml_fences_close(&heap->fences);
     gml_map_clear(&heap->lane_of_stream[false]);
     gml_map_clear(&heap->lane_of_stream[true]);
     gml_pool_clear(&heap->block_pool);
@@ -220,6 +222,7 @@ gml_torch_cut(gml_torch_block *block, uint64_t low_bytes, gml_torch_block *rest)
     rest->segment = block->segment;
     rest->lane = block->lane;
     rest->use = block->use;
+    rest->freed = block->freed;
     rest->prev = block;
     rest->next = block->next;
     if (rest->next) {
@@ -235,6 +238,7 @@ absorb_next(gml_torch_heap *heap, gml_torch_block *low)
 {
     gml_torch_block *high = low->next;
     low->base.block_bytes += high->base.block_bytes;
+    low->freed = low->freed > high->freed ? low->freed : high->freed;
     low->next = high->next;
     if (low->next) {
         low->next->prev = low;
@@ -390,6 +394,43 @@ gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
     return status;
 }
 
+bool
+gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool *is_pending)
+{
+    bool is_over = block->freed <= heap->fences.completed;
+    *is_pending |= !is_over && block->freed <= heap->fences.marked;
+    return is_over;
+}
+
+/* PyTorch's allocators wait before they release. What goes to another process waits for no stream:
+ * the device is asked how far it has come, and where it cannot say that, nothing is known to be
+ * over. */
+gml_status
+gml_torch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
+{
+    gml_torch_heap *heap = (gml_torch_heap *)self;
+    *released_bytes = 0;
+    *is_pending = false;
+    if (self->is_kept || self->awaits_device) {
+        return GML_OK;
+    }
+    gml_status status = gml_fence_mark(&heap->fences);
+    gml_fence_poll(&heap->fences);
+    uint64_t before_bytes = self->reserved_bytes;
+    if (status == GML_OK) {
+        status = heap->rules->give(heap, wanted_bytes, is_pending);
+    }
+    *released_bytes = before_bytes - self->reserved_bytes;
+    return status;
+}
+
+uint64_t
+gml_torch_idle_bytes(gml_policy *self)
+{
+    const gml_torch_heap *heap = (const gml_torch_heap *)self;
+    return self->is_kept ? 0 : heap->rules->idle_bytes(heap);
+}
+
 /* Counts a free neighbour of a block being freed as an inactive split block. */
 static void
 add_free_neighbour(const gml_torch_block *neighbour, uint64_t *count, uint64_t *bytes)
@@ -407,6 +448,7 @@ gml_torch_heap_free(gml_policy *self, gml_block *live)
     gml_torch_block *block = (gml_torch_block *)live;
     gml_torch_stats *stats = &heap->stats;
     bool is_small = block->lane->is_small;
+    block->freed = gml_fence_now(&heap->fences);
     gml_torch_stats_lower(stats->active, is_small, 1);
     gml_torch_stats_lower(stats->active_bytes, is_small, block->base.block_bytes);
     uint64_t merged = 0;

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/tree.h"
+#include "core/fences.h"
 #include "policy/policy.h"
 #include "policy/torch/stat.h"
 
@@ -38,6 +39,7 @@ struct gml_torch_block {
     gml_torch_segment *segment;
     gml_torch_lane *lane;
     uint64_t freed_at; /* the pool's count of searches when it became free */
+    uint64_t freed;    /* the instant of the last free of any of its bytes, see fences.h; 0: none */
     gml_torch_use use;
 };
 
@@ -66,6 +68,10 @@ typedef struct gml_torch_rules {
     bool (*must_split)(const gml_torch_heap *heap, const gml_torch_block *block,
                        uint64_t size_bytes);
     gml_status (*release_all)(gml_torch_heap *heap);
+    /* Releases free memory that gml_torch_is_over() until it is `wanted_bytes`, or a segment or
+     * granule more; and counts what could be released once all of it is. */
+    gml_status (*give)(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending);
+    uint64_t (*idle_bytes)(const gml_torch_heap *heap);
 } gml_torch_rules;
 
 struct gml_torch_heap {
@@ -76,6 +82,7 @@ struct gml_torch_heap {
     bool is_expandable;     /* its blocks do not count as inactive_split */
     gml_torch_stats stats;  /* the part that a policy keeps */
     uint64_t searches[2];   /* [is_small], for the age of free blocks */
+    gml_fences fences;      /* for giving: streams never share memory */
     uint64_t entered_bytes; /* of all segments that there ever were */
     gml_torch_segment *segments;
     gml_torch_lane *lanes[2];  /* [is_small], in order of first use */
@@ -167,10 +174,17 @@ gml_torch_block *gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, g
 bool gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block,
                          uint64_t size_bytes);
 
+/* Whether no work uses a free block, as far as is known; *is_pending is set where that will be
+ * known once work is done that is queued now. */
+bool gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool *is_pending);
+
 /* The policy entries that both share. */
 gml_status gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream,
                               gml_block **out);
 gml_status gml_torch_trim(gml_policy *self, uint64_t *released_bytes);
+gml_status gml_torch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                          bool *is_pending);
+uint64_t gml_torch_idle_bytes(gml_policy *self);
 void gml_torch_heap_free(gml_policy *self, gml_block *block);
 void gml_torch_usage(gml_policy *self, gml_usage *out);
 void gml_torch_visit(gml_policy *self, const gml_visitor *visitor);

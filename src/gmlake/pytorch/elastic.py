@@ -138,9 +138,10 @@ class Elastic:
         tensor, or give rows that this call is about to use. An exception is printed and counts as
         having no row to give. It stays in force until the next fill(), which may name none.
 
-        No rows are given during the capture of a graph, nor while another thread resizes this
-        tensor. Raises as resize() does, but not for lack of memory; TypeError for a `give` that
-        cannot be called, ValueError for a negative `leave`.
+        No rows are given during the capture of a graph. While this tensor gives rows for one
+        thread, or is resized by it, others that would be refused memory wait for that, and are
+        served by what it leaves, or ask again. Raises as resize() does, but not for lack of memory;
+        TypeError for a `give` that cannot be called, ValueError for a negative `leave`.
         """
         if not (give is None or callable(give)):
             raise TypeError(f"give is called with a number of rows; {give!r} cannot be")
@@ -164,16 +165,29 @@ class Elastic:
             return 0
         return self.memory_bytes
 
-    def give_way(self, device: int, size_bytes: int) -> bool:
+    @property
+    def is_changed_here(self) -> bool:
+        """Whether this thread is inside of its give()."""
+        return self._giver == get_ident()
+
+    def settles(self, seconds: float) -> bool:
+        """Wait until no other thread changes its memory; return False if that takes longer."""
+        try:
+            return self._busy.acquire(timeout=seconds)
+        finally:  # also where it is interrupted
+            with suppress(RuntimeError):  # another thread has it
+                self._busy.release()
+
+    def give_way(self, device: int, size_bytes: int) -> bool | None:
         """Remove rows of that many bytes if give(), see fill(), can spare any; return whether so.
 
-        gmlake calls it where a request would be refused.
+        gmlake calls it where a request would be refused. None: another thread resizes it now.
         """
         give = self._give
-        if give is None or not self.spare_bytes(device) or self._giver == get_ident():
+        if give is None or not self.spare_bytes(device) or self.is_changed_here:
             return False
         if not self._busy.acquire(blocking=False):
-            return False
+            return None
         try:
             held, rows = self.memory_bytes, self.rows
             chunk = self.chunk_bytes
@@ -206,7 +220,7 @@ class Elastic:
 
     def _guard(self) -> RLock:
         """Return the lock of its memory. Raises RuntimeError inside of give(), which holds it."""
-        if self._giver == get_ident():
+        if self.is_changed_here:
             raise RuntimeError("an elastic tensor cannot change while it is asked to give rows")
         return self._busy
 

@@ -1,7 +1,9 @@
 """Who gives way before a request is refused: elastic tensors that were told to fill a device.
 
-C asks in the thread that allocates, which may be any thread and in the middle of any call: nothing
-here waits for another thread.
+C asks in the thread that allocates, which may be any thread and in the middle of any call. It waits
+for another thread only while that one changes the memory of a giver, since it may leave enough; not
+where it does so itself, so no two of them wait for each other; and not for long, since give() is
+the user's.
 """
 
 # mypy: allow-untyped-calls
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PATIENCE_SECONDS: Final = 10.0  # with a thread that is inside of give()
+
 
 class Giver(Protocol):
     """Holds memory of a device that it can do without."""
@@ -32,8 +36,20 @@ class Giver(Protocol):
         """Return the most bytes of a device that give_way() could free."""
         ...
 
-    def give_way(self, device: int, size_bytes: int) -> bool:
-        """Free about so many bytes, of that device alone, and return whether any were."""
+    def give_way(self, device: int, size_bytes: int) -> bool | None:
+        """Free about so many bytes, of that device alone, and return whether any were.
+
+        None, at once, where another thread changes its memory now.
+        """
+
+    def settles(self, seconds: float) -> bool:
+        """Wait until no other thread changes its memory; return False if that takes longer."""
+        ...
+
+    @property
+    def is_changed_here(self) -> bool:
+        """Whether this thread is inside of its give()."""
+        ...
 
 
 # Changed by whole assignments only, so that a thread that looks through it sees one state.
@@ -54,8 +70,9 @@ def add(giver: ref[Giver]) -> None:
 def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
     """Return whether anybody gave way for a request of that size: the first that does is enough.
 
-    Nobody is asked where all of them together could not give what the device lacks. besides: who
-    asks, and is not asked.
+    Nobody is asked where all of them together could not give what the device lacks. Where one is
+    giving for another thread, that is waited for, and True says that it is over. besides: who asks,
+    and is not asked.
     """
     givers = [each for each in (held() for held in _givers) if each not in (None, besides)]
     lacking_bytes = lacking(device, size_bytes)
@@ -63,7 +80,14 @@ def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
         return False
     # Where the device has enough, a limit refused the request, and how far is not known here.
     wanted_bytes = lacking_bytes if lacking_bytes > 0 else size_bytes
-    return any(_gives_way(giver, device, wanted_bytes) for giver in givers)
+    busy: Giver | None = None
+    for giver in givers:
+        gave = _gives_way(giver, device, wanted_bytes)
+        if gave:
+            return True
+        busy = giver if gave is None else busy
+    may_wait = besides is None and not any(giver.is_changed_here for giver in givers)
+    return busy is not None and may_wait and busy.settles(_PATIENCE_SECONDS)
 
 
 def lacking(device: int, size_bytes: int) -> int:
@@ -71,7 +95,7 @@ def lacking(device: int, size_bytes: int) -> int:
     return size_bytes - int(torch.cuda.mem_get_info(device)[0])
 
 
-def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool:
+def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool | None:
     """Ask one; a failure of its is printed, as whoever asks has nothing to do with it."""
     try:
         return giver.give_way(device, size_bytes)

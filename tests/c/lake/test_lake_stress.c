@@ -1,8 +1,9 @@
 /* Everything that a program may tell its lakes, at random: four lakes on two devices, plain ones,
  * arenas, windows and regions that sleep and wake; streams that end and whose handles come back,
- * elastic buffers, captures, graphs that take turns, marks, trims, limits, margins, refusals,
- * failing calls, alone and by four threads that hand each other blocks. The driver checks the order
- * of streams, and on `host` every block keeps its content. See support/stress.h.
+ * elastic buffers, captures, graphs that take turns, marks, trims, memory given away, limits,
+ * margins, refusals, failing calls, alone and by four threads that hand each other blocks. The
+ * driver checks the order of streams, and on `host` every block keeps its content. See
+ * support/stress.h.
  *
  * GMLAKE_STRESS_OPERATIONS, GMLAKE_STRESS_THREADED_OPERATIONS: how many for each policy and driver,
  * of one thread and of four together; GMLAKE_STRESS_SEED: where to begin; GMLAKE_STRESS_FAILING: of
@@ -199,16 +200,18 @@ look_at_census(void)
            ", that failed: %" PRIu64 ", of these asleep: %" PRIu64 ", wakes: %" PRIu64
            ", wakes that failed: %" PRIu64 ", saved blocks read: %" PRIu64
            ", buffers grown: %" PRIu64 ", shrunk: %" PRIu64 ", requests refused: %" PRIu64
-           ", captures: %" PRIu64 ", in turn: %" PRIu64 ", of these failed: %" PRIu64
-           ", graphs spoiled: %" PRIu64 ", driver calls that failed: %" PRIu64 "\n",
+           ", memory given: %" PRIu64 ", captures: %" PRIu64 ", in turn: %" PRIu64
+           ", of these failed: %" PRIu64 ", graphs spoiled: %" PRIu64
+           ", driver calls that failed: %" PRIu64 "\n",
            of->sleeps[0], of->sleeps[1], of->sleeps[2], of->failed_sleeps, of->half_sleeps,
-           of->wakes, of->failed_wakes, of->saved, of->grown, of->shrunk, of->refused, of->captures,
-           of->turns, of->failed_turns, of->spoiled, of->struck);
+           of->wakes, of->failed_wakes, of->saved, of->grown, of->shrunk, of->refused, of->given,
+           of->captures, of->turns, of->failed_turns, of->spoiled, of->struck);
     if (current - from_environment("GMLAKE_STRESS_SEED", 1) < 2) {
         return; /* in a seed or two something may not happen */
     }
     CHECK(of->sleeps[0] && of->sleeps[1] && of->sleeps[2] && of->wakes && of->saved);
-    CHECK(of->grown && of->shrunk && of->refused && of->captures && of->turns && of->spoiled);
+    CHECK(of->grown && of->shrunk && of->refused && of->given && of->captures);
+    CHECK(of->turns && of->spoiled);
 }
 
 int

@@ -319,6 +319,21 @@ end_block(program *self)
     self->harness.policy->ops->free(self->harness.policy, block);
 }
 
+/* As to another process that asks. */
+static void
+give(program *self)
+{
+    gml_policy *policy = self->harness.policy;
+    uint64_t wanted_bytes = check_below(&self->random, 64) * MIB, released_bytes;
+    uint64_t before_bytes = policy->reserved_bytes;
+    bool is_pending;
+    (void)policy->ops->idle_bytes(policy);
+    if (policy->ops->give(policy, wanted_bytes, &released_bytes, &is_pending) != GML_OK ||
+        before_bytes - policy->reserved_bytes != released_bytes) {
+        self->fault = "what was given is not what is missing";
+    }
+}
+
 static void
 step(program *self)
 {
@@ -327,6 +342,8 @@ step(program *self)
     if (kind == 0 && !self->repeats) {
         uint64_t released_bytes;
         (void)policy->ops->trim(policy, &released_bytes);
+    } else if (kind < 3 && !self->repeats && policy->ops->give) {
+        give(self);
     } else if (kind < 300 && self->count) {
         gml_block *block = self->blocks[check_below(&self->random, self->count)];
         (void)shadow_use(self->harness.shadow, block->address, block->requested_bytes,

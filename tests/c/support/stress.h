@@ -73,7 +73,7 @@ typedef struct stress_buffer {
 typedef struct stress_census {
     atomic_uint_least64_t sleeps[3]; /* by backup */
     atomic_uint_least64_t failed_sleeps, half_sleeps, wakes, failed_wakes, saved;
-    atomic_uint_least64_t grown, shrunk, refused, captures, struck, planned;
+    atomic_uint_least64_t grown, shrunk, refused, given, captures, struck, planned;
     atomic_uint_least64_t turns, failed_turns, spoiled; /* spoiled: graphs, each time */
 } stress_census;
 

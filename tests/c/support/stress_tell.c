@@ -191,6 +191,20 @@ trim(stress *self, stress_lake *at)
     stress_expect(self, gml_lake_trim(at->lake, NULL));
 }
 
+/* As to another process that asks. */
+static void
+give(stress *self, stress_lake *at)
+{
+    uint64_t wanted_bytes = (1 + check_below(&self->random, 64)) * MIB, released_bytes = 0;
+    bool is_pending = false;
+    if (check_below(&self->random, 8) == 0) {
+        wanted_bytes = UINT64_MAX;
+    }
+    stress_expect(self, gml_lake_give(at->lake, wanted_bytes, NULL, &released_bytes, &is_pending));
+    stress_counts.given += released_bytes > 0;
+    (void)gml_lake_idle_bytes(at->lake);
+}
+
 static void
 mark(stress *self, stress_lake *at)
 {
@@ -276,7 +290,8 @@ stress_tell(stress *self)
         work,          work,          record_stream, record_stream, record_stream,
         record_stream, trim,          mark,          set_limit,     set_margin,
         capture,       capture,       capture,       spoil_graph,   spoil_graph,
-        grant,         look_at_block, look,          keep_history,
+        grant,         look_at_block, look,          keep_history,  give,
+        give,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
     stress_lake *at = stress_any_lake(self);

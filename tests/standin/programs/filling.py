@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -330,6 +331,56 @@ def elsewhere() -> Result:
         }
 
 
+def run_both(work: Callable[[], None]) -> bool:
+    """Run it in two threads at once; whether both ended."""
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def together() -> Result:
+    """Threads that lack memory at once wait for each other's rows, but not inside of give()."""
+    lock = threading.Lock()
+    refused: list[str] = []
+
+    def slow(rows: int) -> int:
+        time.sleep(0.02)
+        return rows
+
+    def greedy(rows: int) -> int:
+        slow(rows)
+        failure(lambda: taken(700 * MIB))  # the other one is busy, too, by then
+        return rows
+
+    with cache_of() as cache, cache_of() as other:
+
+        def work() -> None:
+            for _ in range(10):
+                why = failure(lambda: taken(100 * MIB))
+                refused.extend([why] if why else [])
+                torch.cuda.empty_cache()
+                with lock:
+                    cache.fill(slow, leave=LEFT)
+
+        def try_some() -> None:
+            for _ in range(5):
+                failure(lambda: taken(64 * MIB))
+
+        cache.fill(slow, leave=LEFT)
+        are_served = run_both(work) and not refused
+        cache.resize(cache.rows // 2)
+        torch.cuda.empty_cache()
+        other.fill(greedy, leave=LEFT)
+        cache.fill(greedy, leave=LEFT)
+        began = time.monotonic()
+        have_ended = run_both(try_some)
+        is_soon = time.monotonic() - began < 8
+    return {"served": are_served, "ended": have_ended, "soon": is_soon}
+
+
 def ended() -> Result:
     """Who is closed, gone, or told nothing any more is not asked; nor anybody in a capture."""
     give = Giver()
@@ -435,7 +486,8 @@ def main() -> int:
     torch.cuda.init()
     gmlake.enable()
     parts: list[Callable[[], Result]] = [
-        fills, gives_way, refuses, fails, beside, apart, asleep, elsewhere, ended, serves,
+        fills, gives_way, refuses, fails, beside, apart, asleep, elsewhere, together, ended,
+        serves,
     ]  # fmt: skip
     results: Result = {}
     for part in parts:

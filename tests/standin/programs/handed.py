@@ -2,7 +2,8 @@
 
 Runs on a stand-in of 80 GiB whose memory has bytes and which two processes share: chunks are 128
 MiB there. With the argument `few` it runs the part about few files; without bytes, since memory of
-another process takes a second file where it has some.
+another process takes a second file where it has some. With `rows`, in 8 GiB and chunks of 64 MiB,
+the part about an elastic tensor.
 """
 
 # mypy: allow-untyped-calls
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin.programs.neighbours import MIB, Other, taken
+from tests.standin.programs.neighbours import MIB, Other, are_marked, marks, taken
 
 import gmlake
 
@@ -51,24 +52,6 @@ def tickets(process: int | str = "self") -> int:
 def free() -> int:
     """Return how many MiB the device has left."""
     return int(torch.cuda.mem_get_info()[0]) // MIB
-
-
-def ends_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return where each 64 MiB begin and end: no chunk that is handed over is smaller."""
-    parts = [part for each in tensors for part in each.split(64 * MIB)]
-    return [end for part in parts for end in (part[:16], part[-16:])]
-
-
-def marks(tensors: list[torch.Tensor], value: int) -> None:
-    """Write there; the stand-in copies, and computes nothing."""
-    source = torch.full((16,), value, dtype=torch.uint8)
-    for end in ends_of(tensors):
-        end.copy_(source)
-
-
-def are_marked(tensors: list[torch.Tensor], value: int) -> bool:
-    expected = torch.full((16,), value, dtype=torch.uint8)
-    return all(torch.equal(end.cpu(), expected) for end in ends_of(tensors))
 
 
 def comes(other: Other) -> Result:
@@ -146,6 +129,29 @@ def few_files(other: Other) -> Result:
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     came = handed() - before
     return {"served": len(mine) == 120, "half": 0 < had <= few // 2, "some": 0 < came < 20 * GIB}
+
+
+def rows(other: Other) -> Result:
+    """What an elastic tensor had is another process's, also where it grows again, and sleeps."""
+    filler = taken(3 * GIB * MIB)
+    with gmlake.region("rows", backup="cpu"):
+        cache = gmlake.elastic((4 * GIB, MIB), torch.uint8)
+    cache.resize(3 * GIB)
+    cache.resize(64)
+    other.tell("hold", 3 * GIB)
+    other.tell("mark", 200)
+    given = gmlake.sharing().given_bytes // MIB
+    del filler
+    torch.cuda.empty_cache()
+    marks([cache.resize(3 * GIB)], 7)
+    is_theirs = other.says("has", 200)
+    gmlake.sleep("rows")
+    gmlake.wake("rows")
+    return {
+        "given": given > GIB and tickets(other.process.pid) > 0,
+        "theirs": is_theirs,
+        "kept": are_marked([cache.tensor], 7),
+    }
 
 
 def waiting(held: int) -> int:
@@ -231,6 +237,9 @@ def main() -> int:
     other = Other()
     if sys.argv[1:] == ["few"]:
         print(json.dumps({"few_files": few_files(other)}))
+        return 0
+    if sys.argv[1:] == ["rows"]:
+        print(json.dumps({"rows": rows(other)}))
         return 0
     parts: list[Callable[[Other], Result]] = [
         comes, goes_back, goes_on, is_dropped, leaves_some, goes_to_the_device, is_not_inherited,

@@ -33,6 +33,24 @@ def taken(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
+def ends_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return where each 64 MiB begin and end: no chunk that is handed over is smaller."""
+    parts = [part for each in tensors for part in each.flatten().split(64 * MIB)]
+    return [end for part in parts for end in (part[:16], part[-16:])]
+
+
+def marks(tensors: list[torch.Tensor], value: int) -> None:
+    """Write there; the stand-in copies, and computes nothing."""
+    source = torch.full((16,), value, dtype=torch.uint8)
+    for end in ends_of(tensors):
+        end.copy_(source)
+
+
+def are_marked(tensors: list[torch.Tensor], value: int) -> bool:
+    expected = torch.full((16,), value, dtype=torch.uint8)
+    return all(torch.equal(end.cpu(), expected) for end in ends_of(tensors))
+
+
 # ---- the neighbour -------------------------------------------------------------------------------
 
 
@@ -41,6 +59,7 @@ class Neighbour:
 
     def __init__(self) -> None:
         self.held: list[torch.Tensor] = []
+        self.cache = gmlake.elastic((1 << 20, MIB), torch.uint8)
         self.graph = torch.cuda.CUDAGraph()
         self.stream = torch.cuda.Stream()
 
@@ -65,19 +84,29 @@ class Neighbour:
             else:
                 self.graph.capture_end()
 
+    def rows(self, size: int) -> None:
+        """Have so many rows of a MiB."""
+        self.cache.resize(size)
+
+    def mark(self, value: int) -> None:
+        marks(self.held, value)
+
+    def has(self, value: int) -> bool:
+        return are_marked(self.held, value)
+
     def look(self, _: int) -> None:
         """Do nothing but answer."""
 
 
 def obey() -> None:
-    """Do what each line says; print what was given so far, in MiB."""
+    """Do what each line says; print what was given so far, in MiB, and whether it said yes."""
     one = Neighbour()
     one.idle(2)
-    print(0, flush=True)
+    print(0, 0, flush=True)
     for line in sys.stdin:
         name, value = line.split()
-        getattr(one, name)(int(value))
-        print(gmlake.sharing().given_bytes // MIB, flush=True)
+        answer = getattr(one, name)(int(value))
+        print(gmlake.sharing().given_bytes // MIB, int(answer or 0), flush=True)
 
 
 class Other:
@@ -90,18 +119,24 @@ class Other:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.given = self._answer()
+        self.given, self.said = self._answer()
 
-    def _answer(self) -> int:
+    def _answer(self) -> tuple[int, int]:
         assert self.process.stdout is not None
-        return int(self.process.stdout.readline())
+        given, said = self.process.stdout.readline().split()
+        return int(given), int(said)
 
     def tell(self, name: str, value: int = 0) -> int:
         """Return how many MiB it has given since the last line."""
         assert self.process.stdin is not None
         print(name, value, file=self.process.stdin, flush=True)
-        before, self.given = self.given, self._answer()
+        before = self.given
+        self.given, self.said = self._answer()
         return self.given - before
+
+    def says(self, name: str, value: int) -> bool:
+        self.tell(name, value)
+        return self.said == 1
 
     def end(self) -> int:
         assert self.process.stdin is not None
@@ -157,6 +192,18 @@ def grows(other: Other) -> Result:
         given = other.tell("look")
     other.tell("drop")
     return {"given": given >= 376}
+
+
+def shrinks(other: Other) -> Result:
+    """What an elastic tensor no longer has is the device's, once it is given."""
+    other.tell("rows", 700)
+    other.tell("rows", 64)
+    mine = taken(600 * MIB)
+    given = other.tell("look")
+    del mine
+    other.tell("rows", 0)
+    other.tell("drop")
+    return {"given": 376 - 64 <= given < 636}
 
 
 def natives(other: Other) -> Result:
@@ -304,7 +351,8 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, natives, pools, limits, captures, graphs, lives, forks, begins,
+        serves, wakes, grows, shrinks, natives, pools, limits, captures, graphs, lives, forks,
+        begins,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(first)
