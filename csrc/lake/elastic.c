@@ -178,7 +178,7 @@ end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
     }
 }
 
-/* The work queued on the stream by now is the last that may use the newly idle mappings. */
+/* What the device was given by now is the last that may use the newly idle mappings. */
 static void
 note_idle(gml_lake *lake, gml_elastic *of)
 {
@@ -191,7 +191,7 @@ note_idle(gml_lake *lake, gml_elastic *of)
         of->has_event = status == GML_OK;
     }
     if (status == GML_OK && !is_capturing) {
-        status = gml_driver_event_record(driver, of->event, of->stream);
+        status = gml_driver_event_record_all(driver, of->event);
     }
     of->is_recorded = status == GML_OK && !is_capturing;
     of->is_unordered |= !of->is_recorded;

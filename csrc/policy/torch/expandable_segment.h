@@ -46,7 +46,7 @@ gml_status gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_s
 gml_status gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
                                size_t count);
 
-/* Takes the memory from under backed granules, in ascending order, once the stream is idle.
+/* Takes the memory from under backed granules, in ascending order, once the device is idle.
  * *unbacked counts those that are no longer backed, also on failure. */
 gml_status gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment,
                                  size_t first, size_t count, size_t *unbacked);
