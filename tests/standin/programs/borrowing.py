@@ -311,7 +311,11 @@ def capture(region: gmlake.Session) -> Seen:
     is_right = torch.equal(inside.cpu(), torch.arange(1000.0))
     calls = region.stats()["driver_calls"]
     del eager, inside
-    return {"is_right": is_right, "order_calls": recorded_calls, "records": calls["event_record_all"]}
+    return {
+        "is_right": is_right,
+        "order_calls": recorded_calls,
+        "records": calls["event_record_all"],
+    }
 
 
 def main() -> None:
