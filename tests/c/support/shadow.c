@@ -533,6 +533,7 @@ shadow_open(gml_driver *inner)
     self->base.ops = &shadow_ops;
     self->base.info = inner->info;
     self->base.device = inner->device;
+    self->base.gone = inner->gone;
     self->base.arena = inner->arena;
     self->base.arena_bytes = inner->arena_bytes;
     self->inner = inner;

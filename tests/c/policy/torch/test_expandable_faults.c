@@ -179,6 +179,7 @@ check_strays(gml_driver_call first, gml_driver_call second, int refusals, uint64
     CHECK_OK(gml_sim_driver_open(GIB, 0, &driver.inner, reason, sizeof reason));
     driver.base.info = driver.inner->info;
     driver.base.device = driver.inner->device;
+    driver.base.gone = driver.inner->gone;
     f.driver = &driver.base;
     CHECK_OK(f.ops->create(f.driver, 0, &f.knobs, &f.policy));
     get(&f, 20 * MIB, 0); /* so that places begin behind something live */
