@@ -600,11 +600,11 @@ namespace c10
 REGISTER_FREE_MEMORY_CALLBACK(gmlake, IdleLakes)
 }
 
-int
-gml_native_minor()
-{
-    return TORCH_VERSION_MINOR;
-}
+#ifndef GML_NATIVE_INTERFACE
+#define GML_NATIVE_INTERFACE "" /* compiled by hand */
+#endif
+
+const char gml_native_interface[] = GML_NATIVE_INTERFACE;
 
 /* Lets lakes round sizes as PyTorch does, by a setting that may change at any time. The other ones
  * of PyTorch's allocator have no meaning for lakes. */

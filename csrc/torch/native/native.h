@@ -119,8 +119,8 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 
 /* ---- exported by the adapter ----------------------------------------------------------------- */
 
-/* The minor version of PyTorch that it is compiled for: 11 of 2.11. */
-GML_API int gml_native_minor(void);
+/* Of the headers of PyTorch that it is compiled with: looked for in its file, before it is loaded. */
+GML_API extern const char gml_native_interface[];
 
 /* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards
  * everything. `core` stays valid. False, with a reason of one line, where another allocator is in

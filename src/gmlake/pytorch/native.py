@@ -72,11 +72,7 @@ def _put_in_place() -> ctypes.CDLL:
         raise AdapterError(
             "another allocator was put into PyTorch by change_current_allocator(); leave that out"
         )
-    path = adapter.find()
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise AdapterError(f"the adapter to PyTorch cannot be loaded: {error}") from None
+    loaded = adapter.load()
     loaded.gml_native_install.restype = loaded.gml_native_knows_pools.restype = ctypes.c_bool
     core = ctypes.CDLL(_core.__file__)
     core.gml_torch_native_core.restype = ctypes.c_void_p
