@@ -98,6 +98,10 @@ def test_nothing_is_done_to_another_device(allocator: str) -> None:
     assert outcome.results["full"] == ["OutOfMemoryError", 400, [0, 1]]
 
 
+def test_libraries_find_a_context_behind_the_first_tensor_of_a_thread() -> None:
+    assert run("products") == {"numbers": [4096, 4096]}
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 

@@ -257,6 +257,19 @@ def contexts() -> list[int]:
     return [n for n in range(4) if torch._C._cuda_hasPrimaryContext(n)]  # noqa: SLF001
 
 
+def products() -> dict[str, Any]:
+    """Multiply behind the first tensor of two threads; cuBLAS must find a context in each."""
+    warnings.simplefilter("error")
+    gmlake.enable()
+
+    def multiply() -> int:
+        matrix = torch.empty(64, 64, device="cuda")
+        return (matrix @ matrix).numel()
+
+    with ThreadPoolExecutor(1) as thread:
+        return {"numbers": [multiply(), thread.submit(multiply).result()]}
+
+
 def threads() -> dict[str, Any]:
     """Switch while threads allocate and free, some of what others allocated."""
     shared: list[torch.Tensor] = []
