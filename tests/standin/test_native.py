@@ -102,6 +102,10 @@ def test_libraries_find_a_context_behind_the_first_tensor_of_a_thread() -> None:
     assert run("products") == {"numbers": [4096, 4096]}
 
 
+def test_the_default_stream_of_another_device_uses_a_tensor() -> None:
+    assert run("far", "--devices", "2") == {"early": False, "late": True}
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 

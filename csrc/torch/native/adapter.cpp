@@ -111,7 +111,8 @@ class Adapter final : public CUDAAllocator
             return;
         }
         gml_status status = ask_lakes([&](gml_lake *lake, int) {
-            return core->record_stream(lake, address_of(pointer.get()), handle_of(stream.stream()));
+            return core->record_stream(lake, address_of(pointer.get()), stream.device_index(),
+                                       handle_of(stream.stream()));
         });
         TORCH_CHECK(
             status == GML_OK || status == GML_UNKNOWN_ADDRESS,

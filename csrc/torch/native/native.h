@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 15,
+    GML_NATIVE_VERSION = 16,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -49,7 +49,8 @@ typedef struct gml_native_core {
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
-    gml_status (*record_stream)(gml_lake *lake, gml_address address, gml_stream stream);
+    gml_status (*record_stream)(gml_lake *lake, gml_address address, int device,
+                                gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
     gml_status (*grant)(gml_lake *lake, int peer);
     /* Private pools. Whether those of the lake are of its own kind: else PyTorch's are better. */
