@@ -40,11 +40,11 @@ gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result)
                            name ? name : "unknown error", result, text ? text : "no description");
 }
 
-gml_status
-gml_cuda_enter(gml_cuda_driver *cuda)
+static gml_status
+enter(gml_cuda_driver *cuda, gml_cu_context context)
 {
     gml_status status =
-        gml_cuda_check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(cuda->context));
+        gml_cuda_check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(context));
     if (status != GML_OK) {
         return status;
     }
@@ -56,6 +56,58 @@ gml_cuda_enter(gml_cuda_driver *cuda)
         (void)cuda->api.cuCtxPopCurrent(&ignored);
     }
     return status;
+}
+
+gml_status
+gml_cuda_enter(gml_cuda_driver *cuda)
+{
+    return enter(cuda, cuda->context);
+}
+
+/* The primary context of another device, retained until the driver is closed. */
+static gml_status
+find_context(gml_cuda_driver *cuda, int device, gml_cu_context *out)
+{
+    uint64_t key = (uint64_t)device + 1;
+    gml_cu_device other;
+    *out = gml_map_find(&cuda->elsewhere, key);
+    if (*out) {
+        return GML_OK;
+    }
+    if (gml_map_reserve(&cuda->elsewhere, 1) != GML_OK) {
+        return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "no room for another context");
+    }
+    gml_status status = gml_cuda_check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(&other, device));
+    if (status == GML_OK) {
+        status = gml_cuda_check(cuda, "cuDevicePrimaryCtxRetain",
+                                cuda->api.cuDevicePrimaryCtxRetain(out, other));
+    }
+    if (status == GML_OK) {
+        (void)gml_map_insert(&cuda->elsewhere, key, *out);
+    }
+    return status;
+}
+
+gml_status
+gml_cuda_enter_elsewhere(gml_cuda_driver *cuda, int device)
+{
+    gml_cu_context context;
+    gml_status status = find_context(cuda, device, &context);
+    return status == GML_OK ? enter(cuda, context) : status;
+}
+
+/* Lets go of the contexts of other devices. */
+static void
+leave_elsewhere(gml_cuda_driver *cuda)
+{
+    for (size_t i = 0; i < cuda->elsewhere.capacity; i++) {
+        gml_cu_device other;
+        uint64_t key = cuda->elsewhere.slots[i].key;
+        if (key && cuda->api.cuDeviceGet(&other, (int)(key - 1)) == GML_CU_SUCCESS) {
+            (void)cuda->api.cuDevicePrimaryCtxRelease(other);
+        }
+    }
+    gml_map_clear(&cuda->elsewhere);
 }
 
 gml_status
@@ -74,6 +126,7 @@ destroy(gml_driver *self)
     if (cuda->context) {
         (void)cuda->api.cuDevicePrimaryCtxRelease(cuda->device);
     }
+    leave_elsewhere(cuda);
     gml_cuda_peers_clear(&cuda->peers);
     gml_cuda_forget_files(cuda);
     free(cuda);
@@ -341,6 +394,7 @@ static const gml_driver_ops cuda_ops = {
     .event_destroy = gml_cuda_event_destroy,
     .event_record = gml_cuda_event_record,
     .event_record_all = gml_cuda_event_record_all,
+    .record_elsewhere = gml_cuda_record_elsewhere,
     .event_query = gml_cuda_event_query,
     .event_synchronize = gml_cuda_event_synchronize,
     .stream_wait = gml_cuda_stream_wait,

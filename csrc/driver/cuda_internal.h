@@ -14,6 +14,7 @@ typedef struct gml_cuda_driver {
     gml_cu_allocation allocation;
     bool takes_handed; /* what other processes hand over, which may not be exported again */
     gml_cuda_peers peers;
+    gml_map elsewhere; /* ordinals of other devices, plus 1, to their primary contexts, retained */
     gml_map files;   /* exported handles to the files that are kept, plus 1 */
     int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
 } gml_cuda_driver;
@@ -37,6 +38,9 @@ gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result
 
 /* Begins a call that needs the context. */
 gml_status gml_cuda_enter(gml_cuda_driver *cuda);
+
+/* The same in another device's. */
+gml_status gml_cuda_enter_elsewhere(gml_cuda_driver *cuda, int device);
 
 /* Ends it and passes its status on. Undoing what gml_cuda_enter() did fails only where the driver
  * is shut down, and then the call's own answer says so. */
@@ -70,6 +74,8 @@ gml_status gml_cuda_event_create(gml_driver *self, gml_event *out);
 gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream);
 gml_status gml_cuda_event_record_all(gml_driver *self, gml_event event);
+gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream,
+                                     gml_event *out);
 gml_status gml_cuda_event_query(gml_driver *self, gml_event event);
 gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event);
 gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event);

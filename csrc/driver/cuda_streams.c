@@ -30,22 +30,26 @@ is_capturing(gml_cuda_driver *cuda, gml_stream stream, bool *out)
     return GML_OK;
 }
 
-/* gml_cuda_enter() for a call that a capture on `stream` would not survive. */
+/* Leaves again, with a reason, if `stream` captures. pre: inside gml_cuda_enter() */
 static gml_status
-enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
+demand_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
 {
-    gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
     bool is_captured = false;
-    status = is_capturing(cuda, stream, &is_captured);
+    gml_status status = is_capturing(cuda, stream, &is_captured);
     if (status == GML_OK && is_captured) {
         status = gml_driver_fail(&cuda->base, GML_MISUSE,
                                  "%s: forbidden while stream %" PRIu64 " captures a graph", call,
                                  stream);
     }
     return status == GML_OK ? GML_OK : gml_cuda_leave(cuda, status);
+}
+
+/* gml_cuda_enter() for a call that a capture on `stream` would not survive. */
+static gml_status
+enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
+{
+    gml_status status = gml_cuda_enter(cuda);
+    return status == GML_OK ? demand_uncaptured(cuda, call, stream) : status;
 }
 
 gml_status
@@ -106,6 +110,32 @@ gml_cuda_event_record_all(gml_driver *self, gml_event event)
     return gml_cuda_leave(
         cuda, gml_cuda_check(cuda, "cuCtxRecordEvent",
                              cuda->api.cuCtxRecordEvent(cuda->context, event_of(event))));
+}
+
+gml_status
+gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream, gml_event *out)
+{
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    gml_cu_event event;
+    gml_status status = gml_cuda_enter_elsewhere(cuda, device);
+    if (status == GML_OK) {
+        status = demand_uncaptured(cuda, "cuEventRecord", stream);
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    status = gml_cuda_check(cuda, "cuEventCreate",
+                            cuda->api.cuEventCreate(&event, GML_CU_EVENT_DISABLE_TIMING));
+    if (status == GML_OK) {
+        status = gml_cuda_check(cuda, "cuEventRecord",
+                                cuda->api.cuEventRecord(event, stream_of(stream)));
+        if (status == GML_OK) {
+            *out = (gml_event)(uintptr_t)event;
+        } else {
+            (void)cuda->api.cuEventDestroy(event);
+        }
+    }
+    return gml_cuda_leave(cuda, status);
 }
 
 gml_status

@@ -431,6 +431,15 @@ gml_driver_share(gml_driver *driver, unsigned handle_type)
 }
 
 gml_status
+gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream, gml_event *out)
+{
+    return driver->ops->record_elsewhere
+               ? driver->ops->record_elsewhere(driver, device, stream, out)
+               : gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' has no other device",
+                                 driver->ops->name);
+}
+
+gml_status
 gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out)
 {
     return driver->ops->export_file ? driver->ops->export_file(driver, handle, is_kept, out)

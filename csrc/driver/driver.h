@@ -131,6 +131,9 @@ typedef struct gml_driver_ops {
     /* Gives another device access to all memory accessible now or later; GML_OK if that device
      * cannot reach this one. */
     gml_status (*grant)(gml_driver *self, int peer);
+    /* Records an event of its own on a stream of another device; it is queried, waited for and
+     * destroyed as any other. */
+    gml_status (*record_elsewhere)(gml_driver *self, int device, gml_stream stream, gml_event *out);
     /* Physical memory created from now on can be exported as the given kind of handle, a
      * CUmemAllocationHandleType. */
     gml_status (*share)(gml_driver *self, unsigned handle_type);
@@ -253,6 +256,10 @@ gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64
 gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_driver_grant(gml_driver *driver, int peer);
 gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
+
+/* GML_UNSUPPORTED where there are no other devices. */
+gml_status gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream,
+                                       gml_event *out);
 gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out);
 gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out);
 gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,

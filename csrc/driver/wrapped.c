@@ -51,6 +51,12 @@ grant(gml_driver *self, int peer)
 }
 
 static gml_status
+record_elsewhere(gml_driver *self, int device, gml_stream stream, gml_event *out)
+{
+    return gml_wrapped_relay(self, gml_driver_record_elsewhere(inner_of(self), device, stream, out));
+}
+
+static gml_status
 share(gml_driver *self, unsigned handle_type)
 {
     return gml_wrapped_relay(self, gml_driver_share(inner_of(self), handle_type));
@@ -93,6 +99,7 @@ static const gml_driver_ops passing_ops = {
 #undef ENTRY
         .bytes = bytes,
     .expect_malloc = expect_malloc,
+    .record_elsewhere = record_elsewhere,
     .export_file = export_file,
     .behind_malloc = behind_malloc,
     .open_files = open_files,

@@ -516,16 +516,24 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
 }
 
 gml_status
-gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
+gml_lake_record_stream_of(gml_lake *lake, gml_address address, int device, gml_stream stream)
 {
+    int elsewhere = device == lake->device ? -1 : device;
     pthread_mutex_lock(&lake->lock);
     gml_block *block = find_block(lake, address);
-    gml_status status = block ? gml_uses_add(&lake->uses, block, stream) : GML_UNKNOWN_ADDRESS;
-    if (status == GML_OK && lake->checker) {
+    gml_status status =
+        block ? gml_uses_add(&lake->uses, block, elsewhere, stream) : GML_UNKNOWN_ADDRESS;
+    if (status == GML_OK && lake->checker && elsewhere < 0) { /* it sees one device */
         status = gml_lake_checked(lake, lake->checker->join_use(lake->checker, address, stream));
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
+}
+
+gml_status
+gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
+{
+    return gml_lake_record_stream_of(lake, address, lake->device, stream);
 }
 
 gml_status

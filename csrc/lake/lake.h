@@ -159,6 +159,10 @@ gml_status gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, 
 gml_status gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
 
+/* gml_lake_record_stream() for a stream of any device. */
+gml_status gml_lake_record_stream_of(gml_lake *lake, gml_address address, int device,
+                                     gml_stream stream);
+
 /* After such a request: the program is told that there is no memory. Counts that, and gives the
  * reason. */
 void gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream);

@@ -9,6 +9,7 @@
 typedef struct queue {
     gml_link link;    /* in gml_uses.streams while it has events */
     gml_link waiting; /* of gml_use: with an event */
+    int device; /* of the stream, if that is not the driver's; else -1 */
     gml_stream stream;
     size_t use_count; /* uses that name it; without any it is dropped */
 } queue;
@@ -58,25 +59,29 @@ gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
+/* Handles are addresses, or small numbers that each device has: those of another device get its
+ * number in a byte that no address reaches. */
 static uint64_t
-key_of(gml_stream stream)
+key_of(int device, gml_stream stream)
 {
-    return stream ? stream : UINT64_MAX;
+    uint64_t elsewhere = (uint64_t)(device + 1) << 56;
+    return stream | elsewhere ? stream ^ elsewhere : UINT64_MAX;
 }
 
 /* The queue of a stream, made on first use; NULL when the host has no memory. */
 static queue *
-find_queue(gml_uses *uses, gml_stream stream)
+find_queue(gml_uses *uses, int device, gml_stream stream)
 {
-    queue *found = gml_map_find(&uses->queue_of, key_of(stream));
+    queue *found = gml_map_find(&uses->queue_of, key_of(device, stream));
     if (found) {
         return found;
     }
     queue *added = gml_pool_take(&uses->queues);
-    if (!added || gml_map_insert(&uses->queue_of, key_of(stream), added) != GML_OK) {
+    if (!added || gml_map_insert(&uses->queue_of, key_of(device, stream), added) != GML_OK) {
         gml_pool_give(&uses->queues, added);
         return NULL;
     }
+    added->device = device;
     added->stream = stream;
     gml_list_init(&added->waiting);
     return added;
@@ -87,22 +92,35 @@ static void
 drop_queue(gml_uses *uses, queue *dropped)
 {
     if (dropped->use_count == 0) {
-        (void)gml_map_take(&uses->queue_of, key_of(dropped->stream));
+        (void)gml_map_take(&uses->queue_of, key_of(dropped->device, dropped->stream));
         gml_pool_give(&uses->queues, dropped);
     }
 }
 
 static gml_status
-record(gml_uses *uses, gml_use *use)
+record_here(gml_uses *uses, gml_stream stream, gml_event *out)
 {
-    gml_event event;
-    gml_status status = gml_events_take(&uses->events, &event);
+    gml_status status = gml_events_take(&uses->events, out);
     if (status != GML_OK) {
         return status;
     }
-    status = gml_driver_event_record(uses->driver, event, use->queue->stream);
+    status = gml_driver_event_record(uses->driver, *out, stream);
     if (status != GML_OK) {
-        gml_events_give(&uses->events, event);
+        gml_events_give(&uses->events, *out);
+    }
+    return status;
+}
+
+static gml_status
+record(gml_uses *uses, gml_use *use)
+{
+    const queue *on = use->queue;
+    gml_event event;
+    gml_status status =
+        on->device < 0
+            ? record_here(uses, on->stream, &event)
+            : gml_driver_record_elsewhere(uses->driver, on->device, on->stream, &event);
+    if (status != GML_OK) {
         return status;
     }
     use->event = event;
@@ -125,7 +143,11 @@ leave_queue(gml_uses *uses, gml_use *use)
     if (gml_list_is_empty(&use->queue->waiting)) {
         gml_list_remove(&use->queue->link);
     }
-    gml_events_give(&uses->events, use->event);
+    if (use->queue->device < 0) {
+        gml_events_give(&uses->events, use->event);
+    } else {
+        (void)gml_driver_event_destroy(uses->driver, use->event);
+    }
     use->event = 0;
 }
 
@@ -246,12 +268,12 @@ record_pending(gml_uses *uses)
 /* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does.
  */
 static bool
-is_known(const gml_uses *uses, const gml_block *block, gml_stream stream)
+is_known(const gml_uses *uses, const gml_block *block, int device, gml_stream stream)
 {
-    if (stream == block->stream) {
+    if (device < 0 && stream == block->stream) {
         return true;
     }
-    const queue *named = gml_map_find(&uses->queue_of, key_of(stream));
+    const queue *named = gml_map_find(&uses->queue_of, key_of(device, stream));
     const gml_use *use = block->uses;
     while (use && use->queue != named) {
         use = use->next;
@@ -267,16 +289,16 @@ no_host_memory(gml_uses *uses)
 }
 
 gml_status
-gml_uses_add(gml_uses *uses, gml_block *block, gml_stream stream)
+gml_uses_add(gml_uses *uses, gml_block *block, int device, gml_stream stream)
 {
     if (stream == UINT64_MAX) {
         return gml_driver_fail(uses->driver, GML_INVALID_ARGUMENT,
                                "2^64 - 1 is not a stream handle");
     }
-    if (is_known(uses, block, stream)) {
+    if (is_known(uses, block, device, stream)) {
         return GML_OK;
     }
-    queue *named = find_queue(uses, stream);
+    queue *named = find_queue(uses, device, stream);
     if (!named) {
         return no_host_memory(uses);
     }

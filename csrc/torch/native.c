@@ -75,7 +75,7 @@ gml_torch_native_core(void)
         .allocate = gml_lake_try,
         .free = gml_lake_free,
         .block = gml_lake_block,
-        .record_stream = gml_lake_record_stream,
+        .record_stream = gml_lake_record_stream_of,
         .trim = gml_lake_trim,
         .grant = gml_lake_grant,
         .has_private_heaps = gml_lake_has_private_heaps,

@@ -22,7 +22,7 @@ from tests.standin.running import (
 )
 from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
 
-from gmlake.pytorch import compiling
+from gmlake.pytorch import adapter, compiling
 
 MIB = 1 << 20
 
@@ -98,6 +98,14 @@ def test_nothing_is_done_to_another_device(allocator: str) -> None:
     assert outcome.results["full"] == ["OutOfMemoryError", 400, [0, 1]]
 
 
+def test_libraries_find_a_context_behind_the_first_tensor_of_a_thread() -> None:
+    assert run("products") == {"numbers": [4096, 4096]}
+
+
+def test_the_default_stream_of_another_device_uses_a_tensor() -> None:
+    assert run("far", "--devices", "2") == {"early": False, "late": True}
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 
@@ -142,7 +150,7 @@ def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_pat
     library = tmp_path / "no_memory.so"
     source = PROGRAMS / "no_memory.cpp"
     subprocess.run(  # noqa: S603
-        [compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
+        [*compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
     )
     outcome = run_program("no_memory", str(library), settings=("--capacity", "1GiB"))
     assert outcome.code == 0, (outcome.results, outcome.errors)
@@ -240,6 +248,40 @@ def test_an_adapter_of_the_package_needs_no_compiler_while_it_fits(tmp_path: Pat
     with (place / "adapter.cpp").open("a", encoding="utf-8") as source:
         source.write("/* another one */\n")
     assert "install g++" in off(variables)
+
+
+def test_an_adapter_that_this_node_cannot_load_is_compiled_once_more(tmp_path: Path) -> None:
+    variables = compiler(tmp_path)
+    run("sharing", **variables)
+    (general,) = adapters(tmp_path)
+    fits = general.read_bytes()
+    general.write_bytes(fits[:64] + bytes(len(fits) - 64) + interface())
+    for _ in range(2):
+        assert run("sharing", **variables)["served"] > 0
+    assert starts(tmp_path) == 2
+    exact = next(path for path in adapters(tmp_path) if path != general)
+    assert "-glibc-" in exact.name
+    assert "-libstdc++.so." in exact.name
+    # Neither one of another patch release is loaded, whose functions may lie elsewhere.
+    general.write_bytes(fits.replace(interface(), b"x" * len(interface())))
+    assert run("sharing", **variables)["served"] > 0
+    exact.unlink()
+    said = off(variables | {"CXX": "no-such-compiler"})
+    assert said.count("GmlakeWarning") == 1
+    assert "the one that is here cannot be loaded: it is for other headers of PyTorch" in said
+
+
+def interface() -> bytes:
+    build = adapter.installed()
+    assert build is not None
+    return compiling.interface(build.home)
+
+
+def test_the_compiler_may_have_more_words(tmp_path: Path) -> None:
+    variables = compiler(tmp_path)
+    words = f"env 'NAME=of more' {variables['CXX']} -g0"
+    assert run("sharing", **variables | {"CXX": words})["served"] > 0
+    assert starts(tmp_path) == 1
 
 
 def test_without_a_cache_it_works_all_the_same(tmp_path: Path) -> None:

@@ -109,10 +109,16 @@ def test_a_pool_over_an_allocator_in_c(plugin: Path) -> None:
     assert live_bytes.value == 0
 
 
-def test_an_allocator_in_c_with_every_hook(plugin: Path) -> None:
-    outcome = run_program("pluggable", str(plugin))
+@pytest.mark.parametrize("before", [(), ("gmlake",)])
+def test_an_allocator_in_c_with_every_hook(plugin: Path, before: tuple[str, ...]) -> None:
+    outcome = run_program("pluggable", str(plugin), *before)
     results = outcome.results
     assert outcome.code == 0, outcome.errors
+    if before:
+        mode, is_enabled, why = results["gmlake"]
+        assert (mode, is_enabled) == ("off", False)
+        assert "another allocator was put into PyTorch" in why
+        assert outcome.errors.count("gmlake serves nothing in this process") == 1
     assert results["backend"] == "pluggable"
     asked = results["asked"]
     assert asked["alloc"] > 1000

@@ -153,6 +153,22 @@ def test_a_tensor_of_another_device_is_lent_there() -> None:
         advance_all(side)
 
 
+def test_a_stream_of_another_device_uses_a_tensor_and_nothing_waits() -> None:
+    other = torch.cuda.Stream(device=1)
+    with control.paced("manual"):
+        lent = block(8)
+        begin = lent.data_ptr()
+        with torch.cuda.stream(other):
+            torch.empty(8, device="cuda:1").add_(1)
+        lent.record_stream(other)
+        control.reset_calls()
+        del lent
+        assert not overlaps(block(8), begin, 8 * MIB)
+        assert not any("Synchronize" in name for name in control.calls())
+        advance_all(other)
+    assert overlaps(block(8), begin, 8 * MIB)
+
+
 # ---- threads
 
 

@@ -111,7 +111,8 @@ class Adapter final : public CUDAAllocator
             return;
         }
         gml_status status = ask_lakes([&](gml_lake *lake, int) {
-            return core->record_stream(lake, address_of(pointer.get()), handle_of(stream.stream()));
+            return core->record_stream(lake, address_of(pointer.get()), stream.device_index(),
+                                       handle_of(stream.stream()));
         });
         TORCH_CHECK(
             status == GML_OK || status == GML_UNKNOWN_ADDRESS,
@@ -601,11 +602,11 @@ namespace c10
 REGISTER_FREE_MEMORY_CALLBACK(gmlake, IdleLakes)
 }
 
-int
-gml_native_minor()
-{
-    return TORCH_VERSION_MINOR;
-}
+#ifndef GML_NATIVE_INTERFACE
+#define GML_NATIVE_INTERFACE "" /* compiled by hand */
+#endif
+
+const char gml_native_interface[] = GML_NATIVE_INTERFACE;
 
 /* Lets lakes round sizes as PyTorch does, by a setting that may change at any time. The other ones
  * of PyTorch's allocator have no meaning for lakes. */

@@ -49,7 +49,8 @@ typedef struct gml_native_core {
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
-    gml_status (*record_stream)(gml_lake *lake, gml_address address, gml_stream stream);
+    gml_status (*record_stream)(gml_lake *lake, gml_address address, int device,
+                                gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
     gml_status (*grant)(gml_lake *lake, int peer);
     /* Private pools. Whether those of the lake are of its own kind: else PyTorch's are better. */
@@ -120,8 +121,8 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 
 /* ---- exported by the adapter ----------------------------------------------------------------- */
 
-/* The minor version of PyTorch that it is compiled for: 11 of 2.11. */
-GML_API int gml_native_minor(void);
+/* Of the headers of PyTorch that it is compiled with: looked for in its file, before it is loaded. */
+GML_API extern const char gml_native_interface[];
 
 /* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards
  * everything. `core` stays valid. False, with a reason of one line, where another allocator is in

@@ -420,6 +420,19 @@ struct Asked {
     cudaStream_t stream = nullptr;
 };
 
+/* A lake calls the driver in the device's context and leaves no trace of it in the thread. CUDA's
+ * libraries expect one there behind a thread's first tensor, as native's cudaMalloc leaves it. */
+thread_local bool has_context = false;
+
+C10_NOINLINE void
+leave_context(c10::DeviceIndex device)
+{
+    has_context = true;
+    if (cudaSetDevice(device) != cudaSuccess) { /* PyTorch's current one, which it is already */
+        (void)cudaGetLastError();
+    }
+}
+
 /* NULL: native is to be asked. */
 void *
 take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *asked)
@@ -452,6 +465,9 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
                       core->find(server.number), stream};
             return nullptr;
         }
+    }
+    if (C10_UNLIKELY(!has_context)) {
+        leave_context(device);
     }
     last_number = server.number;
     try {

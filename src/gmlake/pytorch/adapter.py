@@ -7,10 +7,13 @@ is compiled from the headers of the installed PyTorch, into the user's cache.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
+import hashlib
 import os
 import re
 import runpy
+import shlex
 import shutil
 import sys
 import tempfile
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmlake import owned
+from gmlake.printable import printable
 from gmlake.pytorch import compiling, notices
 from gmlake.pytorch.compiling import AdapterError
 from gmlake.pytorch.versions import KNOWN, RANGE
@@ -52,6 +56,19 @@ class Build:
         return minor
 
     @property
+    def exact_file_name(self) -> str:
+        """That of an adapter for nothing but its headers, this system and CXX. pre: it is imported.
+
+        Raises AdapterError.
+        """
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        libraries = {Path(found).name for found in re.findall(r"\S*/libstdc\+\+\.so\S*", maps)}
+        system = "-".join([*(os.confstr("CS_GNU_LIBC_VERSION") or "").split(), *sorted(libraries)])
+        parts = compiling.interface(self.home) + os.environ.get("CXX", "").encode()
+        digest = hashlib.sha256(parts).hexdigest()[:8]
+        return f"{self.file_name.removesuffix('.so')}-{system}-{digest}.so"
+
+    @property
     def file_name(self) -> str:
         """The file name of its adapter. Raises AdapterError."""
         is_release = re.fullmatch(r"[\d.]+(\+cu\d+)?", self.version)
@@ -64,7 +81,7 @@ class Outlook:
     """How gmlake would serve a process started now on a machine with a GPU.
 
     torch: PyTorch's version; "" if there is none. source: where its adapter comes from:
-    "package", "cache", "compiler", or "" for nowhere. compiler: the path of the C++ compiler; ""
+    "package", "cache", "compiler", or "" for nowhere. compiler: what starts the C++ compiler; ""
     for none. mode: "native" or "off". why: the reason for "off", and what to do about it.
     """
 
@@ -102,7 +119,7 @@ def outlook() -> Outlook:
     if build is None:
         return Outlook("", "", "", "off", "PyTorch is not installed")
     with suppress(AdapterError):
-        compiler = compiling.compiler()
+        compiler = shlex.join(compiling.compiler())
     try:
         return Outlook(build.version, _source(build), compiler, "native", "")
     except AdapterError as error:
@@ -122,16 +139,46 @@ def _source(build: Build) -> str:
     return "compiler"
 
 
-@cache
-def find() -> Path:
-    """Return the adapter for this PyTorch; if necessary, one process compiles it for all.
+def load() -> ctypes.CDLL:
+    """Load the adapter for this PyTorch. Raises AdapterError.
 
-    Raises AdapterError.
+    One that was compiled elsewhere may want a newer system, where nodes share a home, or belong to
+    another patch release, whose tables of virtual functions may differ. Another one is then
+    compiled for exactly this process's.
     """
+    build = _installed()
+    why = ""
+    for is_exact in (False, True):
+        try:
+            path = find(is_exact=is_exact)
+        except AdapterError as error:
+            but = f"; the one that is here cannot be loaded: {why}" if why else ""
+            raise AdapterError(f"{error}{but}") from None
+        if compiling.interface(build.home) not in path.read_bytes():
+            why = "it is for other headers of PyTorch"  # what it registers could not be undone
+            continue
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            why = printable(str(error))
+    raise AdapterError(f"the adapter to PyTorch cannot be loaded: {why}")
+
+
+def _installed() -> Build:
     build = installed()
     if build is None:
         raise AdapterError("PyTorch is not installed")
-    name = build.file_name
+    return build
+
+
+@cache
+def find(*, is_exact: bool = False) -> Path:
+    """Return the adapter for this PyTorch; if necessary, one process compiles it for all.
+
+    is_exact: one that was compiled with these headers, on a system as this. Raises AdapterError.
+    """
+    build = _installed()
+    name = build.exact_file_name if is_exact else build.file_name
     if (compiling.SOURCES / name).exists():
         return compiling.SOURCES / name
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,10 @@ COMPILERS: Final = ("c++", "g++", "clang++")
 _SOURCE: Final = {".cpp", ".hpp", ".h"}
 _COMPILE_SECONDS: Final = 300
 _OPTIONS: Final = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete")
+_INTERFACE: Final = (
+    *("c10/core/Allocator.h", "c10/core/CachingDeviceAllocator.h"),
+    "c10/cuda/CUDACachingAllocator.h",
+)
 _CXX20_SINCE: Final = 14
 """Its headers need C++20, which uses more of the C++ library than C++17 does."""
 
@@ -45,13 +50,26 @@ def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str
     return f"adapter-2.{minor}-{digest.hexdigest()[:16]}.so"
 
 
+def interface(home: Path) -> bytes:
+    """Return the text in each adapter that fits the headers in the folder `torch`; b"" without any.
+
+    They declare the virtual functions, which a patch release could change as well.
+    """
+    headers = [path for name in _INTERFACE if (path := home / "include" / name).exists()]
+    if not headers:
+        return b""
+    texts = b"\0".join(path.read_bytes() for path in headers)
+    return f"gmlake adapter to {hashlib.sha256(texts).hexdigest()}".encode()
+
+
 def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
     """Return an adapter, built where no other user can reach it. Raises AdapterError.
 
     home: the folder `torch` with the headers and libraries of a build of PyTorch for CUDA.
     """
     command = [
-        compiler(),
+        *compiler(),
+        f'-DGML_NATIVE_INTERFACE="{interface(home).decode()}"',
         *_options(minor, has_cxx11_abi=has_cxx11_abi),
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp")),
@@ -83,11 +101,18 @@ def _options(minor: int, *, has_cxx11_abi: bool) -> tuple[str, ...]:
     return (standard, f"-D_GLIBCXX_USE_CXX11_ABI={int(has_cxx11_abi)}", *_OPTIONS)
 
 
-def compiler() -> str:
-    """Return the path of the C++ compiler. Raises AdapterError."""
+def compiler() -> list[str]:
+    """Return what starts the C++ compiler: its path, and the words of CXX behind that.
+
+    Raises AdapterError.
+    """
     chosen = os.environ.get("CXX")
-    for name in (chosen,) if chosen else COMPILERS:
-        if found := shutil.which(name.split()[0] if name else ""):
-            return found
+    for text in (chosen,) if chosen else COMPILERS:
+        try:
+            name, *words = shlex.split(text)
+        except ValueError:  # a quote that does not end, or blanks
+            continue
+        if found := shutil.which(name):
+            return [found, *words]
     wanted = f"CXX={chosen} is not there" if chosen else "there is no C++ compiler"
     raise AdapterError(f"{wanted}, which makes the adapter to PyTorch; install g++")

@@ -35,6 +35,11 @@ def device_count() -> int | None:
     return count if count >= 0 else None
 
 
+def is_started() -> bool:
+    """Whether PyTorch has started CUDA."""
+    return bool(torch.cuda.is_initialized())
+
+
 def backend() -> str:
     """Return which allocator PyTorch has: "native", "cudaMallocAsync" or "pluggable"."""
     return str(torch.cuda.get_allocator_backend())

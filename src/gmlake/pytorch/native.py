@@ -37,14 +37,23 @@ def is_installed() -> bool:
     return _process.adapter is not None
 
 
+def obstacle() -> str:
+    """Return why gmlake never serves this process; "" if nothing is known to be in its way."""
+    if device.backend() == "pluggable":  # which may take the adapter's place before CUDA starts
+        _process.obstacle = (
+            "another allocator was put into PyTorch by change_current_allocator(); leave that out"
+        )
+    return _process.obstacle
+
+
 def install() -> str:
     """Install the adapter until the process ends; return "", or why that is impossible.
 
     Raises RuntimeError while a graph is captured or a MemPool is in use, in any thread, that the
     adapter does not know; it can be retried afterwards.
     """
-    if _process.obstacle:
-        return _process.obstacle
+    if why := obstacle():
+        return why
     if _process.adapter is None:
         try:
             _process.adapter = _put_in_place()
@@ -67,15 +76,7 @@ def serve(*, is_wanted: bool) -> None:
 
 def _put_in_place() -> ctypes.CDLL:
     """Load and install the adapter. Raises AdapterError."""
-    if device.backend() == "pluggable":
-        raise AdapterError(
-            "another allocator was put into PyTorch by change_current_allocator(); leave that out"
-        )
-    path = adapter.find()
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise AdapterError(f"the adapter to PyTorch cannot be loaded: {error}") from None
+    loaded = adapter.load()
     loaded.gml_native_install.restype = loaded.gml_native_knows_pools.restype = ctypes.c_bool
     core = ctypes.CDLL(_core.__file__)
     core.gml_torch_native_core.restype = ctypes.c_void_p

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch.session_settings import Given, Settings
 
 _CACHING: Final = "caching"
+_OFF: Final = "gmlake serves nothing in this process, PyTorch's own allocator does: "
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,15 @@ def begin() -> Mode:
     why = ("" if native.is_installed() else device.absence()) or native.install()
     if not why:
         return Mode("native", "")
-    notices.once(
-        "off", f"gmlake serves nothing in this process, PyTorch's own allocator does: {why}"
-    )
+    notices.once("off", _OFF + why)
     return Mode("off", why)
+
+
+def lost() -> str:
+    """Return why gmlake, which was in place, serves nothing; say it. Raises nothing."""
+    if why := native.obstacle():
+        notices.say(_OFF + why)
+    return why
 
 
 class Serving:

@@ -57,6 +57,7 @@ class _Process:
         self.open: list[_Opening] = []
         self.lasting: Session | None = None  # that of enable()
         self.serving: Serving | None = None
+        self.looks_again = False
 
 
 _process = _Process()
@@ -134,6 +135,7 @@ class Session(ContextDecorator):
         _process.serving = _process.serving or serving.Serving()
         mode = serving.begin()
         if mode.name != "off":
+            _look_again_when_cuda_starts()
             others = [other.owner for other in _process.open if other is not opening]
             is_alone = all(session is _process.lasting for session in others)
             self.policy, server = _process.serving.resolve(
@@ -238,6 +240,27 @@ class Session(ContextDecorator):
             if self.mode == "native":
                 lakes.trim_all()
         return max(0, held - lakes.reserved_bytes())
+
+
+def _look_again_when_cuda_starts() -> None:
+    """Have an allocator noticed that takes gmlake's place before CUDA starts: later none can."""
+    from gmlake.pytorch import compat, device
+
+    if not _process.looks_again and not device.is_started():
+        _process.looks_again = True
+        compat.when_cuda_starts(_look_again)
+
+
+def _look_again() -> None:
+    from gmlake.pytorch import serving
+
+    with lock:
+        if why := serving.lost():
+            for opening in _process.open:
+                opening.mode = "off"
+                if opening.owner is not None:
+                    opening.owner.mode, opening.owner.why = "off", why
+            _update_serving()
 
 
 def _update_serving() -> None:

@@ -76,7 +76,7 @@ use_and_free(bench *self, size_t index)
 {
     gml_block *block = &self->blocks[index];
     for (gml_stream stream = 2; stream < 3 + index % MOST_USERS; stream++) {
-        CHECK_OK(gml_uses_add(&self->uses, block, stream));
+        CHECK_OK(gml_uses_add(&self->uses, block, -1, stream));
         self->reads[index]++;
         CHECK_OK(gml_streams_enqueue(gml_driver_streams(self->driver), stream, read_once,
                                      &self->reads[index]));

@@ -23,6 +23,7 @@ from tests.standin.refusal import refused
 
 import gmlake
 from gmlake import Lake, _core
+from gmlake.standin import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,6 +256,35 @@ def apart() -> dict[str, Any]:
 def contexts() -> list[int]:
     """Return the devices on which this process has a context."""
     return [n for n in range(4) if torch._C._cuda_hasPrimaryContext(n)]  # noqa: SLF001
+
+
+def far() -> dict[str, Any]:
+    """Lend a tensor to another device's default stream, whose handle is that of this one's."""
+    gmlake.enable()
+    far = torch.cuda.default_stream(1)
+    with control.paced("manual"):
+        lent = block()
+        address = lent.data_ptr()
+        with torch.cuda.stream(far):
+            torch.empty(8, device="cuda:1").add_(1)
+        lent.record_stream(far)
+        del lent
+        early = block()
+    torch.cuda.synchronize(1)
+    return {"early": early.data_ptr() == address, "late": block().data_ptr() == address}
+
+
+def products() -> dict[str, Any]:
+    """Multiply behind the first tensor of two threads; cuBLAS must find a context in each."""
+    warnings.simplefilter("error")
+    gmlake.enable()
+
+    def multiply() -> int:
+        matrix = torch.empty(64, 64, device="cuda")
+        return (matrix @ matrix).numel()
+
+    with ThreadPoolExecutor(1) as thread:
+        return {"numbers": [multiply(), thread.submit(multiply).result()]}
 
 
 def threads() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Swaps PyTorch's allocator for one in C before CUDA starts, with every hook that there is.
 
-Its argument is the library of pluggable.c; it prints what was seen as JSON.
+Its argument is the library of pluggable.c; with a second one gmlake is enabled before. It prints
+what was seen as JSON.
 """
 
 # Hooks have private names only.
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from tests.standin.training import Trainer
 
+import gmlake
 from gmlake.standin import control
 
 KINDS = (
@@ -99,6 +101,7 @@ def use_graph(library: ctypes.CDLL) -> dict[str, Any]:
 
 def main() -> None:
     """Do it all in order."""
+    session = gmlake.enable() if len(sys.argv) > 2 else None  # noqa: PLR2004
     library = swap(sys.argv[1])
     results: dict[str, Any] = {"backend": torch.cuda.get_allocator_backend()}
     trainer = Trainer(torch.bfloat16)
@@ -120,6 +123,7 @@ def main() -> None:
     results["live_bytes"] = number(library, "live_bytes", ctypes.c_uint64)
     results["asked"] = asked(library)
     results["calls"] = control.calls()
+    results["gmlake"] = session and [session.mode, gmlake.is_enabled(), gmlake.enable().why]
     json.dump(results, sys.stdout)
 
 
