@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-/* Marks that are kept. Further ones replace the youngest: the oldest completes first, and the newest
- * covers most. */
+/* Marks that are kept. Further ones replace the youngest: the oldest completes first, and the
+ * newest covers most. */
 enum { MOST_MARKS = 16 };
 
 typedef struct mark {
@@ -228,8 +228,7 @@ static bool
 is_known_to_pass(const gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
                  uint64_t instant)
 {
-    return owner == borrower ||
-           (fences->rules.is_opportunistic && fences->completed >= instant) ||
+    return owner == borrower || (fences->rules.is_opportunistic && fences->completed >= instant) ||
            (fences->rules.follows_events && borrower->ordered >= instant);
 }
 
@@ -270,13 +269,21 @@ wait_for(gml_fences *fences, gml_seeker *borrower, const mark *awaited, gml_pair
     return GML_OK;
 }
 
+/* A wait on the handle that is another stream in every thread would order one thread's only. */
+static bool
+may_be_waited(const gml_fences *fences, const gml_seeker *borrower)
+{
+    gml_stream per_thread = fences->driver->per_thread_stream;
+    return fences->rules.may_wait && !gml_driver_is_frozen(fences->driver) &&
+           (!per_thread || borrower->stream != per_thread);
+}
+
 gml_status
 gml_fence_pass(gml_fences *fences, gml_seeker *borrower, const gml_seeker *owner, uint64_t instant,
                gml_effort effort, bool *is_passed)
 {
     *is_passed = is_known_to_pass(fences, borrower, owner, instant);
-    if (*is_passed || effort == GML_KNOWN || !fences->rules.may_wait ||
-        gml_driver_is_frozen(fences->driver)) {
+    if (*is_passed || effort == GML_KNOWN || !may_be_waited(fences, borrower)) {
         return GML_OK;
     }
     gml_pair *pair = owner ? find_pair(fences, borrower, owner) : NULL;

@@ -1,9 +1,9 @@
 /* Fences: when freed memory may serve another stream, or leave the process.
  *
- * A freed block serves its own stream again at once: work on one stream runs in order. Whatever else
- * may still use it was queued before the free, on any stream: a program may have lent a tensor to a
- * stream that never allocates, freed it, and ordered nothing but the tensor's own stream behind that
- * use. So freed memory is passed by the whole device or not at all.
+ * A freed block serves its own stream again at once: work on one stream runs in order. Whatever
+ * else may still use it was queued before the free, on any stream: a program may have lent a tensor
+ * to a stream that never allocates, freed it, and ordered nothing but the tensor's own stream
+ * behind that use. So freed memory is passed by the whole device or not at all.
  *
  * Every free is an instant of one clock, which only counts. A free costs no driver call. The first
  * stream that needs the memory of another has ONE event recorded behind everything that the device
@@ -27,11 +27,11 @@
 
 typedef struct gml_seeker {
     gml_stream stream;
-    uint64_t number;                /* of the seeker, from 1 */
-    uint64_t ordered;               /* it runs after all frees up to this instant */
-    uint64_t requests;              /* that it made: what the limit of its waits is counted in */
-    uint64_t window, window_waits;  /* the current stretch of requests, and the waits in it */
-    uint64_t refused_request;       /* counts one refusal per request, however many attempts */
+    uint64_t number;               /* of the seeker, from 1 */
+    uint64_t ordered;              /* it runs after all frees up to this instant */
+    uint64_t requests;             /* that it made: what the limit of its waits is counted in */
+    uint64_t window, window_waits; /* the current stretch of requests, and the waits in it */
+    uint64_t refused_request;      /* counts one refusal per request, however many attempts */
 } gml_seeker;
 
 typedef struct gml_pair {

@@ -48,9 +48,9 @@ gml_status gml_modelled_copy_in(gml_driver *self, gml_address to, const void *fr
 /* Those about streams and copies, which no backend answers otherwise. */
 #define GML_MODELLED_STREAMS                                                                       \
     .event_create = gml_modelled_event_create, .event_destroy = gml_modelled_event_destroy,        \
-    .event_record = gml_modelled_event_record,                                                     \
-    .event_record_all = gml_modelled_event_record_all, .event_query = gml_modelled_event_query,    \
-    .event_synchronize = gml_modelled_event_synchronize, .stream_wait = gml_modelled_stream_wait,  \
+    .event_record = gml_modelled_event_record, .event_record_all = gml_modelled_event_record_all,  \
+    .event_query = gml_modelled_event_query, .event_synchronize = gml_modelled_event_synchronize,  \
+    .stream_wait = gml_modelled_stream_wait,                                                       \
     .stream_synchronize = gml_modelled_stream_synchronize,                                         \
     .stream_capturing = gml_modelled_stream_capturing,                                             \
     .device_synchronize = gml_modelled_device_synchronize, .streams = gml_modelled_streams,        \

@@ -41,9 +41,9 @@ gml_status gml_streams_synchronize_all(gml_streams *streams);
 
 /* While a stream captures, work, event records, waits and synchronisation on it answer GML_MISUSE,
  * as do queries of events that were last recorded on it, gml_streams_event_record_all and
- * gml_streams_synchronize_all: each would break the capture, or become a part of it. (CUDA would answer a query of an event recorded before
- * the capture began; the core has no business asking.) Elsewhere GML_INVALID_ARGUMENT stands for an
- * event that does not exist. */
+ * gml_streams_synchronize_all: each would break the capture, or become a part of it. (CUDA would
+ * answer a query of an event recorded before the capture began; the core has no business asking.)
+ * Elsewhere GML_INVALID_ARGUMENT stands for an event that does not exist. */
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing);
 gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out);
 

@@ -239,11 +239,11 @@ GML_API gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, g
 
 /* ---- streams that lend each other memory --------------------------------------------------------
  *
- * Memory that one stream freed is reused on another only behind everything that the device was given
- * by then, on any stream: once that has completed, where the second stream has waited for it already,
- * or after a wait inserted into the second. No call is ever made on a stream but the one that asks,
- * and those of gml_lake_record_stream(), which have to exist until their block was freed and
- * nobody uses it. See docs/streams.md.
+ * Memory that one stream freed is reused on another only behind everything that the device was
+ * given by then, on any stream: once that has completed, where the second stream has waited for it
+ * already, or after a wait inserted into the second. No call is ever made on a stream but the one
+ * that asks, and those of gml_lake_record_stream(), which have to exist until their block was freed
+ * and nobody uses it. See docs/streams.md.
  */
 
 /* Memory lent between two streams. */

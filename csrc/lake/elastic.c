@@ -367,23 +367,19 @@ begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 
 /* Whether mappings may change now: not while a graph is captured. */
 static gml_status
-check_capture(gml_lake *lake, const gml_elastic *of)
+check_capture(gml_lake *lake)
 {
-    bool is_capturing = gml_driver_is_frozen(lake->driver);
-    gml_status status = is_capturing
-                            ? GML_OK
-                            : gml_driver_stream_capturing(lake->driver, of->stream, &is_capturing);
-    return status == GML_OK && is_capturing
+    return gml_driver_is_frozen(lake->driver)
                ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                  "an elastic buffer cannot grow while a graph is being captured")
-               : status;
+               : GML_OK;
 }
 
 /* All of it or nothing. */
 static gml_status
 grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
 {
-    gml_status status = check_capture(lake, of);
+    gml_status status = check_capture(lake);
     if (status == GML_OK && gml_map_reserve(&lake->blocks, end - of->count) != GML_OK) {
         status = gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
                                  "the table of live blocks cannot grow");

@@ -19,7 +19,7 @@ struct gml_use {
     queue *queue;
     gml_link link;   /* in the queue's `waiting`, with an event */
     gml_event event; /* recorded, not known to have completed; 0: none */
-    bool is_done; /* the stream has passed the free */
+    bool is_done;    /* the stream has passed the free */
 
     /* Of the first use of a freed block: */
     gml_link pending; /* in `recorded` or `unrecorded` */
@@ -243,7 +243,8 @@ record_pending(gml_uses *uses)
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-/* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does. */
+/* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does.
+ */
 static bool
 is_known(const gml_uses *uses, const gml_block *block, gml_stream stream)
 {

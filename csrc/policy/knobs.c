@@ -60,20 +60,20 @@ static const knob_entry knobs_table[] = {
       SIZE(16384 * GIB, 0, UINT64_C(1) << 46)},
      FIELD(max_view_bytes)},
     {{"reuse_follow_event_dependencies",
-      "1: a stream may reuse memory that another freed before a point it already comes after; 0: "
+      "1: a stream may reuse memory that was freed before a point it has waited for already; 0: "
       "off",
       ours, NUMBER(1, 0, 1)},
      FIELD(reuse_follow_event_dependencies)},
     {{"reuse_allow_opportunistic",
-      "1: a stream may reuse memory that another freed once the work before the free is complete; "
+      "1: a stream may reuse memory that another freed once all work before the free is complete; "
       "0: off",
       ours, NUMBER(1, 0, 1)},
      FIELD(reuse_allow_opportunistic)},
     {{"reuse_allow_internal_dependencies",
-      "1: a stream may be made to wait for another whose freed memory it needs; 0: off", ours,
-      NUMBER(1, 0, 1)},
+      "1: a stream may be made to wait for the others where it needs memory that one freed; 0: off",
+      ours, NUMBER(1, 0, 1)},
      FIELD(reuse_allow_internal_dependencies)},
-    {{"borrow_waits", "maximum waits of one stream for another, per 1024 requests that it makes",
+    {{"borrow_waits", "maximum waits of one stream for the others, per 1024 requests that it makes",
       ours, NUMBER(256, 0, 1024)},
      FIELD(borrow_waits)},
     {{"max_split_size", "blocks of this many bytes or more are not split; the maximum: no limit",

@@ -13,9 +13,10 @@ static const uint64_t MILLION = 1000000;
 
 /* The calls that only create an ordering, so that skipping one shows only when memory is
  * reused. */
-static const uint64_t SKIPPABLE =
-    BIT(GML_CALL_EVENT_RECORD) | BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) |
-    BIT(GML_CALL_STREAM_WAIT) | BIT(GML_CALL_STREAM_SYNCHRONIZE) | BIT(GML_CALL_DEVICE_SYNCHRONIZE);
+static const uint64_t SKIPPABLE = BIT(GML_CALL_EVENT_RECORD) | BIT(GML_CALL_EVENT_RECORD_ALL) |
+                                  BIT(GML_CALL_EVENT_QUERY) | BIT(GML_CALL_EVENT_SYNCHRONIZE) |
+                                  BIT(GML_CALL_STREAM_WAIT) | BIT(GML_CALL_STREAM_SYNCHRONIZE) |
+                                  BIT(GML_CALL_DEVICE_SYNCHRONIZE);
 
 typedef struct fault_driver {
     gml_wrapped wrapped; /* must be first */

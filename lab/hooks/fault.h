@@ -15,8 +15,8 @@ gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_m
 
 /* From now on that wrapper skips the calls whose bit (1 << gml_driver_call) is set and returns
  * GML_OK, to test the effect of a missing ordering. GML_INVALID_ARGUMENT, with nothing changed, for
- * calls other than event_record, event_query, stream_wait and those that synchronise. pre: `driver`
- * is of gml_fault_driver_open(). */
+ * calls other than event_record, event_record_all, event_query, stream_wait and those that
+ * synchronise. pre: `driver` is of gml_fault_driver_open(). */
 gml_status gml_fault_driver_skip(gml_driver *driver, uint64_t calls);
 
 #endif

@@ -26,6 +26,7 @@ struct Event {
 std::mutex mutex; /* guards the rest */
 std::vector<Event> events;
 std::map<void *, c10::DataPtr> held;
+std::atomic<size_t> to_ask{0};
 
 /* Exceptions do not go through ctypes. */
 template <typename Work>
@@ -54,6 +55,25 @@ track(int64_t number)
         events.push_back({number, entry.action_, entry.device_, static_cast<int64_t>(entry.addr_),
                           static_cast<int64_t>(entry.size_)});
     });
+}
+
+/* A tracker that asks the allocator for memory itself while it is told of an event, so often. */
+API void
+track_by_asking(size_t times)
+{
+    to_ask = times;
+    torch_cuda::attachAllocatorTraceTracker([](const TraceEntry &) {
+        if (to_ask > 0) {
+            to_ask--;
+            torch_cuda::raw_delete(torch_cuda::raw_alloc(512));
+        }
+    });
+}
+
+API size_t
+left_to_ask()
+{
+    return to_ask;
 }
 
 /* Gives away the events so far: at most `most`; returns how many. */

@@ -134,6 +134,13 @@ def test_a_block_that_a_recorded_stream_reads_is_lent_to_nobody() -> None:
     assert seen["deferred_later"] == 0
 
 
+def test_a_block_that_an_unknown_stream_reads_is_written_only_after_that() -> None:
+    seen = with_bytes("untold")
+    assert seen["wrong"] == 0
+    assert seen["grown"] == 0
+    assert seen["pending"] == [True, True]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("seed", ["0", "1"])

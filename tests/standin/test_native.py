@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.standin.running import (
+    PROGRAMS,
     Outcome,
     finish_program,
     run_program,
@@ -19,6 +21,8 @@ from tests.standin.running import (
     without_adapters,
 )
 from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
+
+from gmlake.pytorch import compiling
 
 MIB = 1 << 20
 
@@ -68,6 +72,32 @@ def test_a_limit_from_before_holds_for_both() -> None:
     }
 
 
+def test_it_begins_beside_no_capture_and_no_pool_that_it_does_not_know() -> None:
+    seen = run("begun")
+    assert seen["early"] == ["RuntimeError: gmlake cannot begin", True] * 2 + [
+        "RuntimeError: gmlake cannot begin"
+    ]
+    assert seen["later"] == ["", True, True] * 2
+    assert seen["served"] == 16
+
+
+def test_a_storage_from_before_gets_what_gmlake_holds_idle_and_has_part_in_a_limit() -> None:
+    seen = run("older", "--capacity", "1GiB")
+    assert [seen["idle"], seen["resized"]] == [700, ""]
+    assert seen["limited"] == ["OutOfMemoryError", ""]
+    assert 480 <= seen["reserved"] <= 512
+    assert seen["last"] == ["OutOfMemoryError", 120]
+
+
+@pytest.mark.parametrize("allocator", ["", "per_process_memory_fraction:0.95"])
+def test_nothing_is_done_to_another_device(allocator: str) -> None:
+    settings = ("--capacity", "1GiB", "--devices", "4")
+    outcome = run_program("native", "apart", allocator=allocator, settings=settings)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.results["used"] == [0]
+    assert outcome.results["full"] == ["OutOfMemoryError", 400, [0, 1]]
+
+
 def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 
@@ -106,6 +136,23 @@ def test_memory_that_comes_and_goes_is_recorded() -> None:
     assert seen["frames"] == [True]
     assert seen["sums"] == [120, 0]
     assert seen["unmapped"] == 120 * MIB
+
+
+def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
+    library = tmp_path / "no_memory.so"
+    source = PROGRAMS / "no_memory.cpp"
+    subprocess.run(  # noqa: S603
+        [compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
+    )
+    outcome = run_program("no_memory", str(library), settings=("--capacity", "1GiB"))
+    assert outcome.code == 0, (outcome.results, outcome.errors)
+    assert outcome.results == {
+        "snapshot": [[True], True, 72],
+        "empty_cache": [[True], True, 72],
+        "allocate": [[True], True, 80],
+        "free": [[], True, 72],
+        "left": 0,
+    }
 
 
 # ---- the adapter

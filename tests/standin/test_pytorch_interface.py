@@ -30,6 +30,7 @@ from tests.standin.asking import (
 )
 from tests.standin.places import ROOT
 
+import gmlake
 from gmlake.standin import control
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ ACTIONS = (
 GROWN, SHRUNK = {"segment_alloc", "segment_map"}, {"segment_free", "segment_unmap"}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+OURS = pytest.mark.skipif(not gmlake.is_enabled(), reason="PyTorch's own allocator serves")
 
 
 class Event(NamedTuple):
@@ -186,6 +189,32 @@ def test_a_tracker_is_told_of_memory_that_comes_and_goes(asker: Asker) -> None:
     assert sizes(asker.told(), SHRUNK) == 0
     torch.cuda.empty_cache()
     assert sizes(asker.told(), SHRUNK) == sizes(grown, GROWN)
+
+
+def test_a_tracker_is_told_of_memory_that_is_made_anew(asker: Asker) -> None:
+    held = block(30)
+    grown = [one[1:] for one in asker.told() if one.action in GROWN]
+    address = held.data_ptr()
+    del held
+    torch.cuda.empty_cache()
+    gone = sizes(asker.told(), SHRUNK)
+    held = block(30)
+    if held.data_ptr() == address:
+        assert [one[1:] for one in asker.told() if one.action in GROWN] == grown
+        assert gone == sum(one[3] for one in grown) / 2
+
+
+@OURS
+def test_a_tracker_is_told_of_what_sleeps_and_wakes(asker: Asker) -> None:
+    with gmlake.region("told", backup="cpu"):
+        held = block(30)
+    assert sizes(asker.told(), GROWN) >= held.nbytes
+    gmlake.sleep("told")
+    gone = sizes(asker.told(), SHRUNK)
+    assert gone >= held.nbytes
+    gmlake.wake("told")
+    assert sizes(asker.told(), GROWN) == gone
+    del held
 
 
 def test_what_a_tracker_adds_up_is_what_is_reserved(asker: Asker) -> None:
@@ -461,3 +490,14 @@ def test_pytorch_tells_the_allocator_in_place_of_all_captures() -> None:
     headers = Path(torch.__file__).parent / "include" / "c10" / "cuda"
     assert (headers / "CUDACachingAllocator.h").exists()
     assert not (headers / "CUDAGraphMemory.h").exists()
+
+
+@OURS
+def test_a_tracker_may_ask_for_memory(asker: Asker) -> None:
+    """Under PyTorch's own allocator that would call it while it changes its lists."""
+    asker.library.left_to_ask.restype = ctypes.c_size_t
+    asker.library.track_by_asking(ctypes.c_size_t(3))
+    torch.cuda.empty_cache()
+    held = block(30)
+    assert asker.library.left_to_ask() == 0
+    del held

@@ -24,19 +24,11 @@ def run(name: str, **variables: str) -> dict[str, Any]:
 
 
 def test_streams_of_others_may_be_destroyed_at_any_time() -> None:
-    assert run("wrapped")["seen"] == [0] * 3
+    assert run("wrapped")["seen"] == [0] * 4
 
 
 def test_pytorchs_own_stream_is_trusted_when_it_is_wrapped() -> None:
     assert run("own") == {"device_waits": 0, "borrowed": True, "pairs": [True], "nowhere": []}
-
-
-def test_a_stream_that_is_forgotten_may_be_destroyed_before_the_tensors_that_it_uses() -> None:
-    assert run("forgotten") == {"deferred": [200 * MIB, 0], "device_waits": 0}
-
-
-def test_an_order_that_the_program_tells_of_costs_nothing() -> None:
-    assert run("ordered") == {"new_calls": False, "borrowed": True}
 
 
 def test_a_tensor_of_many_streams_waits_for_the_last() -> None:

@@ -15,9 +15,9 @@ gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stre
         gml_stream_cache *donor = gml_stream_cache_of_link(link);
         link = link->next;
         if (donor != cache) {
-            (*count)++;
             gml_stream_cache_flush(stitch, donor);
             if (donor->set.free_bytes) {
+                (*count)++;
                 return donor;
             }
         }

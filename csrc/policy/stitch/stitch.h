@@ -97,9 +97,9 @@ typedef struct gml_stitch {
     gml_stream_cache *last_cache;
     gml_link caches;
     size_t cache_count;
-    gml_tree idle;                  /* idle views, by size and number */
-    gml_link idle_views;            /* the same, those used longest ago first */
-    gml_link pending_unmaps;        /* views the driver refused to take back */
+    gml_tree idle;           /* idle views, by size and number */
+    gml_link idle_views;     /* the same, those used longest ago first */
+    gml_link pending_unmaps; /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
     gml_run *scratch; /* of choose.c, grown as needed */
     size_t scratch_capacity;
@@ -329,12 +329,12 @@ gml_share_is_open(const gml_stitch *stitch)
     return stitch->cache_count > 1 && gml_fences_are_open(&stitch->fences);
 }
 
-/* How many other streams one request looks at: a bound on the time. Before memory is refused all
- * are. */
+/* How many other streams with free memory one request looks at: a bound on the time. Before memory
+ * is refused all are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Updates how far the device has come, where that matters: by the knob reuse_allow_opportunistic, and
- * not in a window. */
+/* Updates how far the device has come, where that matters: by the knob reuse_allow_opportunistic,
+ * and not in a window. */
 void gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache);
 
 /* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:

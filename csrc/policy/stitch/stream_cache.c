@@ -4,9 +4,15 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+/* Where sweeping comes to pay: programs have fewer streams, unless they make new ones on and on. */
+enum { MANY_CACHES = 64 };
+
 static gml_status
 add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out)
 {
+    if (stitch->cache_count >= MANY_CACHES && !gml_stitch_has_graphs(stitch)) {
+        gml_stream_cache_sweep(stitch);
+    }
     gml_stream_cache *cache = calloc(1, sizeof *cache);
     if (!cache || gml_map_insert(&stitch->cache_by_stream, stream + 1, cache) != GML_OK) {
         free(cache);

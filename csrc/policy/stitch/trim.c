@@ -201,7 +201,8 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
 
 /* ---- a part of it, without waiting ----------------------------------------------------------- */
 
-/* Finds out how far the device has come; where it has no event for that, after it was waited for. */
+/* Finds out how far the device has come; where it has no event for that, after it was waited for.
+ */
 static gml_status
 look_at_device(gml_stitch *stitch)
 {

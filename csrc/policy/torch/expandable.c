@@ -229,13 +229,13 @@ unmap_block(gml_torch_heap *heap, gml_torch_block *block, size_t most, gml_torch
     return status;
 }
 
-/* All of a free block, once its stream is idle. */
+/* All of a free block, once the device is idle. */
 static gml_status
 release_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
 {
     size_t first;
     gml_status status = granules_in(block, &first)
-                            ? gml_driver_stream_synchronize(heap->base.driver, block->lane->stream)
+                            ? gml_driver_device_synchronize(heap->base.driver)
                             : GML_OK;
     *out = block;
     return status == GML_OK ? unmap_block(heap, block, SIZE_MAX, out) : status;

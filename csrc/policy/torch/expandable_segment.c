@@ -304,7 +304,7 @@ gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_segment *seg
 {
     gml_status first = GML_OK;
     if (segment->handle_count) {
-        first = gml_driver_stream_synchronize(heap->base.driver, segment->base.lane->stream);
+        first = gml_driver_device_synchronize(heap->base.driver);
     }
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < ABANDON_ATTEMPTS && status != GML_OK; i++) {

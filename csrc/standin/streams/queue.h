@@ -23,9 +23,9 @@ void standin_queue_wait(standin_stream *stream, gml_event point, standin_stream 
 /* What `stream` gets from now on happens after what `before`, possibly no longer there, has got. */
 void standin_queue_behind(standin_stream *stream, standin_stream *before);
 
-/* A stream of the device behind all that its others were given by now. It has no work of its own, so
- * it comes as far as they let it whenever somebody asks: standin_settle(), which does nothing for any
- * other stream, or NULL. */
+/* A stream of the device behind all that its others were given by now. It has no work of its own,
+ * so it comes as far as they let it whenever somebody asks: standin_settle(), which does nothing
+ * for any other stream, or NULL. */
 standin_stream *standin_stream_behind_all(standin_device *device);
 void standin_settle(standin_stream *stream);
 

@@ -25,6 +25,7 @@
 #include "states.hpp"
 
 #include <cstdio>
+#include <cstring>
 
 #if TORCH_VERSION_MINOR >= 11
 #include <c10/core/AllocatorConfig.h>
@@ -128,6 +129,9 @@ class Adapter final : public CUDAAllocator
         try {
             native->recordStream(natives, stream);
         } catch (const c10::Error &) { /* unknown */
+        } catch (...) {
+            (void)natives.release_context();
+            throw;
         }
         (void)natives.release_context();
     }
@@ -207,7 +211,7 @@ class Adapter final : public CUDAAllocator
             auto index = static_cast<c10::DeviceIndex>(device);
             double fraction = native->getMemoryFraction(index);
             if (fraction < 1) {
-                setMemoryFraction(fraction, index);
+                limit(index, fraction);
             }
         }
     }
@@ -226,11 +230,21 @@ class Adapter final : public CUDAAllocator
     void setMemoryFraction(double fraction, c10::DeviceIndex device) override
     {
         native->setMemoryFraction(fraction, device); /* throws for an invalid fraction */
+        limit(device, fraction);
+    }
+
+    /* A device that the program has not used is not touched: nothing is held there yet. */
+    static void limit(c10::DeviceIndex device, double fraction)
+    {
         limits.set_fraction(device, fraction);
-        if (limits.is_limited(device)) {
+        core->limit(device, fraction);
+        share_limit_if_any(device);
+    }
+
+    static void share_limit_if_any(c10::DeviceIndex device)
+    {
+        if (limits.is_limited(device) && c10::cuda::hasPrimaryContext(device)) {
             share_limit(device, 0);
-        } else {
-            core->limit(device, fraction);
         }
     }
 
@@ -244,6 +258,9 @@ class Adapter final : public CUDAAllocator
         }
         if (!owners.are_lakes_of_any(id)) {
             native->emptyCache(id); /* a pool of lakes gave its memory back with its last use */
+        }
+        for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
+            share_limit_if_any(device);
         }
     }
 
@@ -396,19 +413,23 @@ class Adapter final : public CUDAAllocator
         if (!find_block(pointer, &block, &number)) {
             return native->shareIpcHandle(pointer);
         }
-        torch_cuda::ShareableHandle shared{0, ""};
+        struct Shared : Callback {
+            torch_cuda::ShareableHandle shareable{0, ""};
+        } shared;
         uint64_t offset_bytes = 0;
         char reason[reason_bytes] = "";
         auto write = [](void *to, const char *text, size_t size) {
-            static_cast<std::string *>(to)->append(text, size);
+            auto *into = static_cast<Shared *>(to);
+            into->run([&] { into->shareable.handle.append(text, size); });
         };
         gml_status status =
             core->share(core->find(number), address_of(pointer), TORCH_VERSION_MINOR, write,
-                        &shared.handle, &offset_bytes, reason, sizeof reason);
+                        &shared, &offset_bytes, reason, sizeof reason);
+        shared.rethrow();
         TORCH_CHECK(status == GML_OK, "this tensor cannot be shared with other processes: ", reason,
                     "; make it outside of gmlake.enabled()");
-        shared.offset = static_cast<ptrdiff_t>(offset_bytes);
-        return shared;
+        shared.shareable.offset = static_cast<ptrdiff_t>(offset_bytes);
+        return shared.shareable;
     }
 
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override
@@ -635,7 +656,7 @@ has_stacks()
 
 bool
 gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes)
-{
+try {
     if (native) {
         return true;
     }
@@ -650,7 +671,9 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         native = before;
         auto *adapter = new Adapter; /* never freed: tensors are freed until the process ends */
         for (int device = 0; device < C10_COMPILE_TIME_MAX_GPUS; device++) {
-            core->device(device)->end_failed_captures = [] { routes.end_failed_captures(); };
+            core->device(device)->end_failed_captures = [] {
+                quietly([] { routes.end_failed_captures(); });
+            };
         }
         follow_settings();
         is_caching = before->isEnabled();
@@ -666,6 +689,24 @@ gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes
         return true;
     }
     return false;
+} catch (const std::exception &error) {
+    int line = static_cast<int>(strcspn(error.what(), "\n"));
+    (void)snprintf(reason, size_bytes, "%.*s", line, error.what());
+    return false;
+}
+
+bool
+gml_native_knows_pools()
+{
+    static std::atomic<bool> is_known{false};
+    bool is_any = false;
+    if (!is_known && native->initialized()) {
+        for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); device++) {
+            is_any |= has_begun_pool(device);
+        }
+    }
+    is_known = !is_any;
+    return !is_any;
 }
 
 void

@@ -177,9 +177,9 @@ device_stats(c10::DeviceIndex device)
 
 /* A lake's memory in the form of PyTorch's segments: contiguous, each byte of physical memory once.
  * Idle views, and base memory used by views, are left out. */
-struct Walk {
+struct Walk : Callback {
     c10::DeviceIndex device;
-    std::vector<SegmentInfo> segments;
+    std::vector<SegmentInfo> segments{};
     gml_span_info span{};
     MempoolId_t id{0, 0}; /* of the spans that follow */
     bool is_open = false; /* the last segment continues with the next range */
@@ -193,7 +193,8 @@ struct Walk {
 
     static void range(void *self, const gml_range_info *range)
     {
-        static_cast<Walk *>(self)->add(*range);
+        auto *walk = static_cast<Walk *>(self);
+        walk->run([&] { walk->add(*range); });
     }
 
     static void pool(void *self, gml_pool_id id)
@@ -260,9 +261,11 @@ segments_of_lakes()
     std::vector<SegmentInfo> all;
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         gml_lake *lake = core->find(number);
-        Walk walk{static_cast<c10::DeviceIndex>(core->device_of(number)), {}};
+        Walk walk;
+        walk.device = static_cast<c10::DeviceIndex>(core->device_of(number));
         gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr, Walk::pool};
         (void)core->visit(lake, &visitor);
+        walk.rethrow();
         for (SegmentInfo &segment : walk.segments) {
             finish(segment, lake);
         }

@@ -13,7 +13,6 @@
 #include <c10/util/ApproximateClock.h>
 #include <deque>
 #include <dlfcn.h>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -217,43 +216,38 @@ struct History {
         }
     }
 
-    struct Look {
-        History *of;
-        c10::DeviceIndex device;
-        const Context &context;
-        std::string metadata;
-        std::exception_ptr failed;
-
-        /* In the order in which it happened: the lake's lock is held. */
-        void keep(bool is_new, gml_address address, uint64_t size_bytes, gml_pool_id id) noexcept
-        try {
-            Place place{device, address, size_bytes, nullptr, {id.first, id.second}};
-            std::lock_guard<std::mutex> lock(of->mutex);
-            of->note(of->entry_of(is_new ? TraceEntry::Action::SEGMENT_MAP
-                                         : TraceEntry::Action::SEGMENT_UNMAP,
-                                  place, context, metadata));
-        } catch (...) {
-            failed = std::current_exception();
-        }
-    };
-
-    /* Tells of memory that came and went in a lake since the last look. pre: no lock is held. */
+    /* Tells of memory that came and went in a lake since the last look: noted in the order in which
+     * it happened, under the lake's lock. pre: no lock is held. */
     void look(int number, gml_lake *lake, const Context &context)
     {
         if (!is_wanted) {
             return;
         }
-        Look at{this, static_cast<c10::DeviceIndex>(core->device_of(number)), context,
-                user_metadata(), nullptr};
+        struct Look : Callback {
+            History *of;
+            c10::DeviceIndex device;
+            const Context *context;
+            std::string metadata;
+        } at;
+        at.of = this;
+        at.device = static_cast<c10::DeviceIndex>(core->device_of(number));
+        at.context = &context;
+        at.metadata = user_metadata();
         auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
                        gml_pool_id id) {
-            static_cast<Look *>(to)->keep(is_new, address, size_bytes, id);
+            auto *found = static_cast<Look *>(to);
+            found->run([&] {
+                auto action =
+                    is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
+                Place place{found->device, address, size_bytes, nullptr, {id.first, id.second}};
+                std::lock_guard<std::mutex> lock(found->of->mutex);
+                found->of->note(
+                    found->of->entry_of(action, place, *found->context, found->metadata));
+            });
         };
         core->changes(lake, &looks[static_cast<size_t>(number)], keep, &at);
         tell();
-        if (at.failed) {
-            std::rethrow_exception(at.failed);
-        }
+        at.rethrow();
     }
 
     void look_at_all()

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -58,6 +59,41 @@ cudaStream_t
 stream_of(gml_stream handle)
 {
     return static_cast<cudaStream_t>(pointer_to(handle));
+}
+
+/* The base of what C calls back with, which it does with a lake's lock held: no exception may pass
+ * through C. The first is kept until C has returned, and nothing is called after it. */
+class Callback
+{
+  public:
+    template <typename Call> void run(Call call) noexcept
+    {
+        try {
+            if (!thrown) {
+                call();
+            }
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    }
+
+    void rethrow() const
+    {
+        if (thrown) {
+            std::rethrow_exception(thrown);
+        }
+    }
+
+  private:
+    std::exception_ptr thrown;
+};
+
+/* For what may not throw, as destructors: a failure is told to nobody. */
+template <typename Call>
+void
+quietly(Call call) noexcept
+{
+    Callback().run(call);
 }
 
 /* The number of the lake that this thread found last: most threads use one. */
@@ -152,8 +188,8 @@ struct Opened {
             if (std::shared_ptr<void> alive = known->second.lock()) {
                 return alive;
             }
-            found.erase(known);
         }
+        std::weak_ptr<void> &place = found[key]; /* nothing fails below once it is mapped */
         char reason[reason_bytes] = "";
         gml_address address = 0;
         gml_lake *lake = open_to_all(core->open_of_device, device, reason, sizeof reason);
@@ -167,7 +203,7 @@ struct Opened {
             }
             forget(key);
         });
-        found.emplace(std::move(key), mapped);
+        place = mapped;
         return mapped;
     }
 

@@ -124,10 +124,13 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 GML_API int gml_native_minor(void);
 
 /* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards
- * everything. May be called any time except while a graph is captured or a pool of
- * torch.cuda.MemPool is in use. `core` stays valid. False, with a reason of one line, where another
- * allocator is in place already or `core` is of another version. */
+ * everything. `core` stays valid. False, with a reason of one line, where another allocator is in
+ * place already or `core` is of another version. */
 GML_API bool gml_native_install(const gml_native_core *core, char *reason, size_t reason_bytes);
+
+/* Whether the adapter knows all captures and pools of torch.cuda.MemPool that are in use on any
+ * device, by any thread: lakes may serve only then. True once none is in use, and from then on. */
+GML_API bool gml_native_knows_pools(void);
 
 /* Whether lakes serve tensors from now on; off at first. Each allocator still frees the blocks it
  * served. */

@@ -53,8 +53,16 @@ template <typename Tell>
 void
 each_pool(gml_lake *lake, Tell tell)
 {
-    auto see = [](void *to, const gml_pool_info *info) { (*static_cast<Tell *>(to))(*info); };
-    core->pools(lake, see, &tell);
+    struct Seen : Callback {
+        Tell *tell;
+    } seen;
+    seen.tell = &tell;
+    auto see = [](void *to, const gml_pool_info *info) {
+        auto *into = static_cast<Seen *>(to);
+        into->run([&] { (*into->tell)(*info); });
+    };
+    core->pools(lake, see, &seen);
+    seen.rethrow();
 }
 
 /* Calls `tell` with the lakes of a device that know the pool, and how it stands. */
@@ -346,15 +354,19 @@ struct Shadows {
         return id.first == UINT64_MAX;
     }
 
-    MempoolId_t begin(c10::DeviceIndex device)
+    MempoolId_t take(c10::DeviceIndex device)
     {
         MempoolId_t id{UINT64_MAX, 1};
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            while (!all.insert({device, id}).second) {
-                id.second++;
-            }
+        std::lock_guard<std::mutex> lock(mutex);
+        while (!all.insert({device, id}).second) {
+            id.second++;
         }
+        return id;
+    }
+
+    MempoolId_t begin(c10::DeviceIndex device)
+    {
+        MempoolId_t id = take(device);
         native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
         return id;
     }
@@ -362,12 +374,36 @@ struct Shadows {
     void end(c10::DeviceIndex device, MempoolId_t id)
     {
         native->endAllocateToPool(device, id);
+        forget({device, id});
+    }
+
+    void forget(const PoolKey &pool)
+    {
         std::lock_guard<std::mutex> lock(mutex);
-        all.erase({device, id});
+        all.erase(pool);
     }
 };
 
 Shadows &shadows = *new Shadows;
+
+/* Whether any thread captures on a device, or has begun a pool there, as native knows it. Native
+ * does not say; but while it is so, it refuses to empty a pool that is over, for which it would
+ * wait: here one without memory, so there is nothing to wait for. */
+bool
+has_begun_pool(c10::DeviceIndex device)
+try {
+    if (native->name() == "native") {
+        MempoolId_t id = shadows.take(device); /* for good: it may stay until the cache is emptied */
+        native->createOrIncrefPool(device, id, nullptr);
+        native->releasePool(device, id);
+        native->emptyCache(id);
+    } else { /* one capture at a time, by cudaMallocAsync */
+        shadows.end(device, shadows.begin(device));
+    }
+    return false;
+} catch (...) {
+    return true;
+}
 
 struct Routes {
     std::atomic<size_t> count{0};
@@ -380,7 +416,7 @@ struct Routes {
 
         ~Leaving()
         {
-            of->end_failed_captures();
+            quietly([&] { of->end_failed_captures(); });
         }
     };
 

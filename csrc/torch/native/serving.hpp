@@ -111,7 +111,7 @@ held_by_native(c10::DeviceIndex device)
 }
 
 /* Sets the limits of native and the lakes. If native is about to need `size_bytes` that are not
- * left, the lakes release their idle memory. */
+ * left, the lakes release their idle memory, and take nothing of what it may need. */
 void
 share_limit(c10::DeviceIndex device, size_t size_bytes)
 {
@@ -123,14 +123,18 @@ share_limit(c10::DeviceIndex device, size_t size_bytes)
     double allowed_bytes = limits.allowed_bytes(device);
     auto natives_bytes = static_cast<double>(held_by_native(device));
     double left_bytes = allowed_bytes - natives_bytes;
-    if (size_bytes > 0 &&
-        left_bytes < ours_bytes() + static_cast<double>(size_bytes + spare_bytes)) {
+    double needed_bytes = 0;
+    if (size_bytes > 0) {
+        needed_bytes = static_cast<double>(size_bytes) + static_cast<double>(spare_bytes);
+    }
+    if (needed_bytes > 0 && left_bytes < ours_bytes() + needed_bytes) {
         trim_idle(device);
     }
     /* Half a byte more: multiplying the part by the total and truncating to whole bytes then yields
      * `bytes` again, not one less. */
     auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
-    core->limit(device, part(left_bytes));
+    core->limit(device, part(std::max(std::min(left_bytes, ours_bytes()),
+                                      left_bytes - needed_bytes)));
     native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
 }
 
@@ -149,7 +153,7 @@ class Sharing
     ~Sharing()
     {
         if (is_limited) {
-            share_limit(device, 0);
+            quietly([&] { share_limit(device, 0); });
         }
     }
 
@@ -157,6 +161,96 @@ class Sharing
     c10::DeviceIndex device;
     bool is_limited;
 };
+
+/* ---- native's cache of one device ---------------------------------------------------------------
+ *
+ * Native empties the caches of all devices, except where a pool is begun. So one that matches
+ * nothing stands on each of the others meanwhile. It would also keep native from emptying that
+ * cache before it refuses: a thread that needs more there ends it first. That thread holds native's
+ * lock of the device, so none is begun there until it is served or refused.
+ */
+
+struct Standing {
+    std::atomic<size_t> count{0};
+    std::mutex mutex; /* guards the rest */
+    std::set<PoolKey> pools;
+
+    PoolKey begin(c10::DeviceIndex device)
+    {
+        PoolKey pool{device, shadows.take(device)};
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            pools.insert(pool);
+            count = pools.size();
+        }
+        native->beginAllocateToPool(device, pool.second, [](cudaStream_t) { return false; });
+        return pool;
+    }
+
+    void end(const PoolKey &pool)
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            pools.erase(pool);
+            count = pools.size();
+        }
+        end_in_native(pool);
+        shadows.forget(pool);
+    }
+
+    /* pre: native's lock of the device is held. */
+    void end_on(c10::DeviceIndex device)
+    {
+        if (C10_LIKELY(count == 0)) {
+            return;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        for (const PoolKey &pool : pools) {
+            if (pool.first == device) {
+                end_in_native(pool);
+            }
+        }
+    }
+
+    static void end_in_native(const PoolKey &pool)
+    try {
+        native->endAllocateToPool(pool.first, pool.second);
+    } catch (...) {
+        /* it is ended already, or not begun yet */
+    }
+};
+
+Standing &standing = *new Standing;
+
+/* What native holds idle on a device goes back to it. */
+void
+empty_native(c10::DeviceIndex device)
+{
+    struct Others {
+        std::vector<PoolKey> spared;
+
+        ~Others()
+        {
+            for (const PoolKey &pool : spared) {
+                standing.end(pool);
+            }
+        }
+    };
+    auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    DeviceStats stats = native->getDeviceStats(device);
+    if (stats.reserved_bytes[aggregate].current <= stats.allocated_bytes[aggregate].current) {
+        return;
+    }
+    Others others;
+    others.spared.reserve(C10_COMPILE_TIME_MAX_GPUS);
+    bool may_spare = native->name() == "native"; /* cudaMallocAsync has one capture at a time */
+    for (c10::DeviceIndex other = 0; may_spare && other < c10::cuda::device_count(); other++) {
+        if (other != device && held_by_native(other) > 0) {
+            others.spared.push_back(standing.begin(other));
+        }
+    }
+    native->emptyCache({0, 0});
+}
 
 /* ---- what is told of a block ----------------------------------------------------------------- */
 
@@ -217,7 +311,7 @@ try {
     if (const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace()) {
         (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(pointer));
     }
-} catch (const c10::Error &) {
+} catch (...) {
     /* nobody is told */
 }
 
@@ -279,12 +373,16 @@ take_slowly(gml_lake *lake, gml_status status, const Request &request)
         lake = open_to_all(core->open, device, reason, sizeof reason);
         status = lake ? request.ask(lake, &address) : GML_DRIVER_FAILED;
     }
+    if (status == GML_OUT_OF_MEMORY && limits.is_limited(device)) {
+        share_limit(device, 0); /* native has asked for itself, see IdleLakes, or given back */
+        status = request.ask(lake, &address);
+    }
     if (status == GML_OUT_OF_MEMORY && is_shared(device)) {
         status = ask_elsewhere(lake, request, &address);
     }
     if (status == GML_OUT_OF_MEMORY) {
         if (!is_frozen(device)) {
-            native->emptyCache({0, 0});
+            empty_native(device);
             trim_idle(device);
         }
         if (limits.is_limited(device)) {
@@ -356,7 +454,12 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
         }
     }
     last_number = server.number;
-    tell_of(device, server.number, request.id, pointer_to(address), size_bytes, stream);
+    try {
+        tell_of(device, server.number, request.id, pointer_to(address), size_bytes, stream);
+    } catch (...) {
+        (void)core->free(core->find(server.number), address);
+        throw;
+    }
     return pointer_to(address);
 }
 
@@ -368,8 +471,20 @@ may_take(size_t size_bytes)
                                routes.count.load(std::memory_order_relaxed) > 0);
 }
 
-/* How much this thread asks native for now; see IdleLakes. */
+/* How much this thread asks native for now; see IdleLakes. 0: the adapter asks for nothing. */
 thread_local size_t asked_of_native = 0;
+
+struct Asking {
+    explicit Asking(size_t size_bytes)
+    {
+        asked_of_native = size_bytes;
+    }
+
+    ~Asking()
+    {
+        asked_of_native = 0;
+    }
+};
 
 void
 return_to_native(c10::DataPtr pointer)
@@ -391,23 +506,24 @@ auto
 ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask())
 {
     bool is_refused = asked.why == Why::AFTER_REFUSAL || asked.why == Why::FOR_THE_RECORD;
-    asked_of_native = size_bytes;
+    Asking asking(size_bytes);
     if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
         return ask();
     }
     c10::DeviceIndex device = c10::cuda::current_device();
-    Sharing sharing(device, size_bytes);
     if (!is_refused) {
+        Sharing sharing(device, size_bytes);
         return ask();
     }
     try {
+        Sharing sharing(device, size_bytes);
         auto pointer = ask();
         if (asked.why == Why::AFTER_REFUSAL) {
             return pointer;
         }
         return_to_native(std::move(pointer));
         if (!is_frozen(device)) {
-            native->emptyCache({0, 0});
+            empty_native(device);
         }
     } catch (const c10::OutOfMemoryError &) {
         /* reported below */
@@ -439,10 +555,7 @@ void
 release(void *pointer)
 {
     if (!give_back(pointer)) {
-        try {
-            native->raw_delete(pointer);
-        } catch (const c10::Error &) { /* unknown */
-        }
+        quietly([&] { native->raw_delete(pointer); });
     }
 }
 
@@ -453,25 +566,51 @@ as_natives(const c10::DataPtr &pointer)
     return {pointer.get(), pointer.get(), native->raw_deleter(), pointer.device()};
 }
 
-/* Native calls this where it needs more of the device's memory, with its lock held. */
+/* Native calls this where it needs more of the device's memory, with its lock of the device held.
+ *
+ * A storage from before the adapter came keeps native as its allocator, and calls it itself when it
+ * is resized. How much it asks for is not told: the lakes give all that they hold idle, and under a
+ * limit take nothing more until they ask themselves, see take_slowly. */
 class IdleLakes final : public c10::FreeMemoryCallback
 {
   public:
     bool Execute() override
     {
-        c10::DeviceIndex device = c10::cuda::current_device();
+        if (core) {
+            c10::DeviceIndex device = c10::cuda::current_device();
+            standing.end_on(device);
+            if (asked_of_native == 0) {
+                give_all(device);
+            } else {
+                give_what_is_lacking(device);
+            }
+        }
+        return false; /* native's free blocks are unchanged */
+    }
+
+  private:
+    static void give_all(c10::DeviceIndex device)
+    {
+        if (limits.is_limited(device)) {
+            share_limit(device, SIZE_MAX);
+        } else {
+            trim_idle(device);
+        }
+    }
+
+    static void give_what_is_lacking(c10::DeviceIndex device)
+    {
         size_t free_bytes = 0, total_bytes = 0;
         auto is_short = [&] {
             return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
                    asked_of_native < total_bytes && free_bytes < asked_of_native + spare_bytes;
         };
-        if (core && is_short()) {
+        if (is_short()) {
             trim_idle(device);
             if (is_short()) {
                 (void)core->ask_neighbours(device, asked_of_native, false);
             }
         }
-        return false; /* native's free blocks are unchanged */
     }
 };
 

@@ -75,24 +75,29 @@ free_others(c10::DeviceIndex device, const PoolState &whole, std::vector<void *>
 torch_cuda::CheckpointDelta
 put_back(c10::DeviceIndex device, const PoolState &whole)
 {
-    struct Listener {
+    struct Listener : Callback {
         c10::DeviceIndex device;
         torch_cuda::CheckpointDelta delta;
-    };
-    Listener listener{device, {}};
+
+        void tell(bool is_new, void *pointer)
+        {
+            if (is_new) {
+                c10::Device on(c10::DeviceType::CUDA, device);
+                delta.dataptrs_allocd.emplace_back(pointer, pointer, release, on);
+            } else {
+                delta.ptrs_freed.push_back(pointer);
+            }
+        }
+    } listener;
+    listener.device = device;
     auto see = [](void *context, bool is_new, gml_address address) {
         auto *to = static_cast<Listener *>(context);
-        void *pointer = pointer_to(address);
-        if (is_new) {
-            c10::Device on(c10::DeviceType::CUDA, to->device);
-            to->delta.dataptrs_allocd.emplace_back(pointer, pointer, release, on);
-        } else {
-            to->delta.ptrs_freed.push_back(pointer);
-        }
+        to->run([&] { to->tell(is_new, pointer_to(address)); });
     };
     for (const PoolState::Saved &part : whole.parts) {
         check_state(core->restore_pool(part.lake, part.state, see, &listener), "restored");
     }
+    listener.rethrow();
     if (Parts::of(device, whole.id).size() > whole.parts.size()) {
         free_others(device, whole, &listener.delta.ptrs_freed);
     }

@@ -75,9 +75,6 @@ def served(request: Callable[[], int], make_room: Callable[[], None] = lambda: N
 
 # ---- streams
 
-LASTING: Final = frozenset({0, 1, 2})
-"""The handles of streams that are never created or destroyed: both defaults, by three names."""
-
 
 class CupyStream(Protocol):
     """The attributes of CuPy's streams in use; device_id is -1 for the default streams."""

@@ -40,17 +40,22 @@ def is_installed() -> bool:
 def install() -> str:
     """Install the adapter until the process ends; return "", or why that is impossible.
 
-    Raises RuntimeError while a graph is captured; it can be retried afterwards.
+    Raises RuntimeError while a graph is captured or a MemPool is in use, in any thread, that the
+    adapter does not know; it can be retried afterwards.
     """
-    if is_installed() or _process.obstacle:
+    if _process.obstacle:
         return _process.obstacle
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("gmlake cannot begin while a graph is captured; enable it before")
-    try:
-        _process.adapter = _put_in_place()
-    except AdapterError as error:
-        _process.obstacle = str(error)
-        return _process.obstacle
+    if _process.adapter is None:
+        try:
+            _process.adapter = _put_in_place()
+        except AdapterError as error:
+            _process.obstacle = str(error)
+            return _process.obstacle
+    if not _process.adapter.gml_native_knows_pools():
+        raise RuntimeError(
+            "gmlake cannot begin while a thread captures a graph or is inside of "
+            "torch.cuda.use_mem_pool(); enable it before"
+        )
     return ""
 
 
@@ -71,7 +76,7 @@ def _put_in_place() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
         raise AdapterError(f"the adapter to PyTorch cannot be loaded: {error}") from None
-    loaded.gml_native_install.restype = ctypes.c_bool
+    loaded.gml_native_install.restype = loaded.gml_native_knows_pools.restype = ctypes.c_bool
     core = ctypes.CDLL(_core.__file__)
     core.gml_torch_native_core.restype = ctypes.c_void_p
     reason = ctypes.create_string_buffer(_REASON_BYTES)

@@ -26,9 +26,9 @@ class Mode:
 def begin() -> Mode:
     """Install gmlake in front of PyTorch's allocator until the process ends, if possible.
 
-    Otherwise a warning says why, once. Raises RuntimeError while a graph is captured.
+    Otherwise a warning says why, once. Raises RuntimeError as native.install() does.
     """
-    why = "" if native.is_installed() else device.absence() or native.install()
+    why = ("" if native.is_installed() else device.absence()) or native.install()
     if not why:
         return Mode("native", "")
     notices.once(
@@ -50,7 +50,7 @@ class Serving:
         other session is open. Raises ValueError if other settings are fixed already.
         """
         if self._fixed is None or (is_alone and not lakes.everywhere()):
-            registry.configure(settings)
+            registry.configure(replace(settings, knobs={**_of_ranks(), **settings.knobs}))
             self._fixed = settings
             return settings.policy, "policy"
         is_caching = given.policy == _CACHING != self._fixed.policy
@@ -65,6 +65,15 @@ class Serving:
     def serve_with(self, server: str) -> None:
         """Serve requests from now on by the lakes, or by PyTorch ("caching")."""
         native.serve(is_wanted=server != "caching")
+
+
+def _of_ranks() -> dict[str, int]:
+    """Return the settings of a job of several ranks, unless others are given.
+
+    A kernel that communicates may wait for another rank, and that for what this one has not begun
+    yet: a stream that is made to wait for it may wait for ever. So streams lend what is complete.
+    """
+    return {"reuse_allow_internal_dependencies": 0} if device.place()[1] > 1 else {}
 
 
 def tell_of_fallbacks() -> None:

@@ -85,8 +85,9 @@ class Session(ContextDecorator):
     def __enter__(self) -> Self:
         """Begin the session.
 
-        Raises RuntimeError while a graph is captured and if the session is open already, and
-        ValueError if the process is already served with other settings.
+        Raises RuntimeError if the session is open already, and in the first one while a thread
+        captures a graph or is inside of torch.cuda.use_mem_pool(), and ValueError if the process is
+        already served with other settings.
         """
         with lock:
             _update_serving()
@@ -292,8 +293,9 @@ def enabled(  # noqa: PLR0913 (each is a setting of its own)
 
     Policy, capacity and knobs are fixed for the process once a device was used; entering a later
     session with others raises ValueError. Raises ValueError for an unknown name or a value out of
-    range, with the name of the environment variable if it comes from one, and, at the entry,
-    RuntimeError while a graph is captured.
+    range, with the name of the environment variable if it comes from one, and, at the first entry,
+    RuntimeError while any thread captures a graph or is inside of torch.cuda.use_mem_pool(): what
+    began before gmlake is PyTorch's, and later entries know what has begun since.
     """
     check_mode(mode)
     return Session(Given(policy, capacity, handle_types, knobs, on_oom, share))

@@ -402,6 +402,19 @@ TEST(a_device_without_virtual_memory_has_malloc)
     gml_driver_close(driver);
 }
 
+TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams)
+{
+    gml_event event = 0;
+    set_defect("missing:cuCtxRecordEvent");
+    gml_driver *driver = open_cuda();
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_STATUS(gml_driver_event_record_all(driver, event), GML_UNSUPPORTED);
+    CHECK(strstr(driver->reason, "12.5") != NULL);
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+    set_defect("");
+    gml_driver_close(driver);
+}
+
 TEST(refused_rdma_memory_is_done_without)
 {
     gml_handle handle = 0;

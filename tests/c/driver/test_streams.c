@@ -180,6 +180,61 @@ TEST(synchronising_runs_what_is_needed_and_no_more)
     gml_streams_close(streams);
 }
 
+TEST(an_event_behind_all_streams_waits_for_what_each_was_given)
+{
+    gml_streams *streams = open_streams(true);
+    journal ran = {0};
+    note notes[4] = {{&ran, 1}, {&ran, 2}, {&ran, 3}, {&ran, 4}};
+    gml_event event = new_event(streams);
+    uint64_t done = 9;
+    CHECK_OK(gml_streams_event_record_all(streams, event));
+    CHECK_OK(gml_streams_event_query(streams, event)); /* nothing was given to any */
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK_OK(gml_streams_enqueue(streams, i, write_note, &notes[i]));
+    }
+    CHECK_OK(gml_streams_event_record_all(streams, event));
+    CHECK_OK(gml_streams_wait(streams, 5, event));
+    CHECK_OK(gml_streams_enqueue(streams, 5, write_note, &notes[3]));
+    CHECK_OK(gml_streams_enqueue(streams, 2, write_note, &notes[3])); /* later */
+    for (gml_stream stream = 0; stream < 3; stream++) {
+        CHECK_STATUS(gml_streams_event_query(streams, event), GML_NOT_READY);
+        CHECK_OK(gml_streams_advance(streams, 5, 1, &done));
+        CHECK_EQ(done, 0);
+        CHECK_OK(gml_streams_advance(streams, stream, 2, NULL));
+    }
+    CHECK_OK(gml_streams_event_query(streams, event));
+    CHECK_OK(gml_streams_advance(streams, 5, 2, &done));
+    CHECK_EQ(done, 2);
+    CHECK_EQ(ran.count, 4);
+    gml_streams_close(streams);
+}
+
+TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are)
+{
+    gml_streams *streams = open_streams(true);
+    journal ran = {0};
+    note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
+    gml_event events[3];
+    for (int i = 0; i < 3; i++) {
+        events[i] = new_event(streams);
+    }
+    queue_chain(streams, notes, events);
+    gml_event all = new_event(streams);
+    CHECK_OK(gml_streams_event_record_all(streams, all));
+    CHECK_OK(gml_streams_wait(streams, 9, all));
+    CHECK_OK(gml_streams_enqueue(streams, 1, write_note, &notes[0])); /* later */
+    CHECK_OK(gml_streams_event_synchronize(streams, all));
+    CHECK_EQ(ran.count, 3);
+    CHECK_OK(gml_streams_event_record_all(streams, all)); /* anew */
+    CHECK_STATUS(gml_streams_event_query(streams, all), GML_NOT_READY);
+    CHECK_OK(gml_streams_wait(streams, 9, all));
+    CHECK_OK(gml_streams_event_destroy(streams, all));
+    CHECK_STATUS(gml_streams_event_record_all(streams, all), GML_INVALID_ARGUMENT);
+    CHECK_OK(gml_streams_synchronize(streams, 9));
+    CHECK_EQ(ran.count, 4);
+    gml_streams_close(streams);
+}
+
 TEST(leaving_manual_mode_runs_everything)
 {
     gml_streams *streams = open_streams(true);
@@ -244,6 +299,7 @@ TEST(a_capturing_stream_refuses)
     CHECK(is_capturing);
     CHECK_STATUS(gml_streams_enqueue(streams, 5, write_note, &one), GML_MISUSE);
     CHECK_STATUS(gml_streams_event_record(streams, other, 5), GML_MISUSE);
+    CHECK_STATUS(gml_streams_event_record_all(streams, other), GML_MISUSE);
     CHECK_STATUS(gml_streams_wait(streams, 5, other), GML_MISUSE);
     CHECK_STATUS(gml_streams_synchronize(streams, 5), GML_MISUSE);
     CHECK_STATUS(gml_streams_synchronize_all(streams), GML_MISUSE);

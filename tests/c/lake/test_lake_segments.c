@@ -1,4 +1,5 @@
 /* What a lake tells of memory that came and went: whose it is, over every policy. */
+#include "gmlake_sleep.h"
 #include "lake/lake.h"
 #include "support/contract.h"
 
@@ -118,6 +119,87 @@ TEST(memory_that_changed_hands_is_told_twice)
     CHECK_EQ(seen.told_bytes, (uint64_t)(held_bytes + seen.of_other));
     lake_give(lake, other);
     CHECK_OK(gml_lake_release_pool(lake, OTHER_POOL));
+    forget(looks);
+    lake_finish(lake);
+}
+
+/* As much is held as before, at the same addresses, and it is other memory. */
+TEST(memory_made_anew_is_told_twice)
+{
+    gml_lake *lake = lake_open(0);
+    gml_looks *looks = NULL;
+    sums seen = {0};
+    lake_give(lake, lake_take(lake, 40 * MIB, STREAM));
+    gml_lake_changes(lake, &looks, add, &seen);
+    int64_t held_bytes = seen.of_none;
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    gml_address again = lake_take(lake, 40 * MIB, STREAM);
+    seen.told_bytes = 0;
+    gml_lake_changes(lake, &looks, add, &seen);
+    CHECK_EQ(seen.of_none, held_bytes);
+    CHECK_EQ(seen.told_bytes, 2 * (uint64_t)held_bytes);
+    gml_lake_changes(lake, &looks, add, &seen); /* nothing has happened since */
+    CHECK_EQ(seen.told_bytes, 2 * (uint64_t)held_bytes);
+    lake_give(lake, again);
+    forget(looks);
+    lake_finish(lake);
+}
+
+static int told_count;
+
+static void
+count_telling(void)
+{
+    told_count++;
+}
+
+/* A neighbour takes idle memory: nothing is asked of the lake, and who watches is told to look. */
+TEST(what_is_given_is_told_at_once)
+{
+    gml_lake *lake = lake_open(0);
+    gml_looks *looks = NULL;
+    sums seen = {0};
+    uint64_t released_bytes = 0;
+    bool is_pending = false;
+    lake_give(lake, lake_take(lake, 40 * MIB, STREAM));
+    gml_lake_changes(lake, &looks, add, &seen);
+    int64_t held_bytes = seen.of_none;
+    lake->driver->device->changed = count_telling;
+    told_count = 0;
+    CHECK_OK(gml_lake_give(lake, 8 * MIB, NULL, &released_bytes, &is_pending));
+    lake->driver->device->changed = NULL;
+    CHECK_EQ(told_count, 1);
+    gml_lake_changes(lake, &looks, add, &seen);
+    CHECK_EQ(seen.of_none, held_bytes - (int64_t)released_bytes);
+    forget(looks);
+    lake_finish(lake);
+}
+
+/* Memory behind the addresses goes and comes, also where sleeping fails halfway. */
+TEST(what_sleeps_is_told)
+{
+    gml_lake_config config = lake_config_of(0);
+    config.can_sleep = true;
+    gml_lake *lake = lake_open_by(&config);
+    gml_looks *looks = NULL;
+    gml_sleep_report report;
+    sums seen = {0};
+    gml_address address = lake_take(lake, 40 * MIB, STREAM);
+    gml_lake_changes(lake, &looks, add, &seen);
+    int64_t held_bytes = seen.of_none;
+    if (gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report) == GML_OK) {
+        gml_lake_changes(lake, &looks, add, &seen);
+        CHECK_EQ(seen.of_none, 0);
+        CHECK_OK(gml_lake_wake(lake, &report));
+        gml_lake_changes(lake, &looks, add, &seen);
+        CHECK_EQ(seen.of_none, held_bytes);
+        seen.told_bytes = 0;
+        CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
+        CHECK_OK(gml_lake_wake(lake, &report));
+        gml_lake_changes(lake, &looks, add, &seen);
+        CHECK_EQ(seen.told_bytes, 2 * (uint64_t)held_bytes);
+    }
+    lake_give(lake, address);
     forget(looks);
     lake_finish(lake);
 }

@@ -183,8 +183,9 @@ uint64_t
 call_watch_event_calls(gml_lake *lake)
 {
     static const gml_driver_call counted_calls[] = {
-        GML_CALL_EVENT_CREATE, GML_CALL_EVENT_DESTROY,     GML_CALL_EVENT_RECORD,
-        GML_CALL_EVENT_QUERY,  GML_CALL_EVENT_SYNCHRONIZE, GML_CALL_STREAM_WAIT,
+        GML_CALL_EVENT_CREATE,     GML_CALL_EVENT_DESTROY, GML_CALL_EVENT_RECORD,
+        GML_CALL_EVENT_RECORD_ALL, GML_CALL_EVENT_QUERY,   GML_CALL_EVENT_SYNCHRONIZE,
+        GML_CALL_STREAM_WAIT,
     };
     uint64_t calls = 0;
     for (size_t i = 0; i < sizeof counted_calls / sizeof *counted_calls; i++) {

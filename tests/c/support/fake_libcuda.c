@@ -245,7 +245,7 @@ static const struct {
     any_function function;
 } functions[] = {
 #define FAKE_ENTRY(name, version, parameters) {#name, (any_function)fake_##name},
-    GML_CUDA_ENTRIES(FAKE_ENTRY) FAKE_EXTRA_ENTRIES(FAKE_ENTRY)
+    GML_CUDA_ENTRIES(FAKE_ENTRY) GML_CUDA_OPTIONAL(FAKE_ENTRY) FAKE_EXTRA_ENTRIES(FAKE_ENTRY)
 #undef FAKE_ENTRY
 };
 

@@ -20,6 +20,7 @@
 
 #define FAKE_DECLARE(name, version, parameters) gml_cu_result fake_##name parameters;
 GML_CUDA_ENTRIES(FAKE_DECLARE)
+GML_CUDA_OPTIONAL(FAKE_DECLARE)
 FAKE_EXTRA_ENTRIES(FAKE_DECLARE)
 #undef FAKE_DECLARE
 

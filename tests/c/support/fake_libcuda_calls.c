@@ -429,6 +429,17 @@ fake_cuEventRecord(gml_cu_event event, gml_cu_stream stream)
 }
 
 gml_cu_result
+fake_cuCtxRecordEvent(gml_cu_context context, gml_cu_event event)
+{
+    gml_cu_context current = NULL;
+    (void)fake_cuCtxGetCurrent(&current);
+    if (!fake_has_context() || context != current) {
+        return GML_CU_INVALID_CONTEXT;
+    }
+    return fake_result_of(gml_driver_event_record_all(fake_device(), number_of_event(event)));
+}
+
+gml_cu_result
 fake_cuEventQuery(gml_cu_event event)
 {
     gml_cu_result result = guard();

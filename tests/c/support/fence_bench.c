@@ -19,8 +19,8 @@ bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail_call
     self->queues = gml_driver_streams(self->driver);
     CHECK_OK(gml_streams_set_manual(self->queues, true));
     gml_fences_init(&self->fences, self->driver, rules);
-    for (size_t i = 0; i < STREAMS; i++) {
-        gml_timeline_open(&self->fences, &self->lines[i], FIRST_STREAM + i);
+    for (size_t i = 0; i < SEEKERS; i++) {
+        gml_seeker_open(&self->fences, &self->seekers[i], FIRST_STREAM + i);
     }
 }
 
@@ -33,16 +33,32 @@ bench_open(bench *self, gml_fence_rules rules)
 void
 bench_close(bench *self)
 {
-    for (size_t i = 0; i < STREAMS; i++) {
-        gml_timeline_close(&self->fences, &self->lines[i]);
+    for (size_t i = 0; i < SEEKERS; i++) {
+        gml_seeker_close(&self->fences, &self->seekers[i]);
     }
-    CHECK_EQ(self->fences.events.idle_count, self->fences.events.count);
     CHECK(gml_list_is_empty(&self->fences.all_pairs));
+    CHECK_EQ(self->fences.events.idle_count + self->fences.mark_count, self->fences.events.count);
     gml_fences_close(&self->fences);
     /* One of either may have failed on purpose. */
     CHECK(self->driver->calls[GML_CALL_EVENT_DESTROY] + 1 >=
           self->driver->calls[GML_CALL_EVENT_CREATE]);
     gml_driver_close(self->driver);
+}
+
+static gml_status
+refuse_mark(gml_driver *self, gml_event event)
+{
+    (void)event;
+    return gml_driver_fail(self, GML_UNSUPPORTED, "an old driver");
+}
+
+void
+bench_make_old(gml_driver *driver)
+{
+    static gml_driver_ops old;
+    old = *driver->ops;
+    old.event_record_all = refuse_mark;
+    driver->ops = &old;
 }
 
 uint64_t
@@ -61,41 +77,32 @@ bench_all_calls(const bench *self)
     return calls;
 }
 
-uint64_t
-bench_now(bench *self, size_t line)
+static void
+do_nothing(void *context)
 {
-    return gml_fence_now(&self->fences, &self->lines[line]);
+    (void)context;
+}
+
+uint64_t
+bench_free(bench *self, size_t stream)
+{
+    CHECK_OK(gml_streams_enqueue(self->queues, FIRST_STREAM + stream, do_nothing, NULL));
+    return gml_fence_now(&self->fences);
 }
 
 bool
 bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, gml_effort effort)
 {
     bool is_passed = false;
-    CHECK_OK(gml_fence_pass(&self->fences, &self->lines[borrower], &self->lines[owner], instant,
+    CHECK_OK(gml_fence_pass(&self->fences, &self->seekers[borrower], &self->seekers[owner], instant,
                             effort, &is_passed));
     return is_passed;
 }
 
-bool
-bench_marks(bench *self, size_t line)
-{
-    bool is_marked = false;
-    CHECK_OK(gml_fence_mark(&self->fences, &self->lines[line], &is_marked));
-    return is_marked;
-}
-
-bool
-bench_waits(bench *self, size_t line)
-{
-    bool is_done = false;
-    CHECK_OK(gml_fence_wait(&self->fences, &self->lines[line], &is_done));
-    return is_done;
-}
-
 void
-bench_advance(bench *self, size_t line, uint64_t count)
+bench_advance(bench *self, size_t stream, uint64_t count)
 {
-    CHECK_OK(gml_streams_advance(self->queues, FIRST_STREAM + line, count, NULL));
+    CHECK_OK(gml_streams_advance(self->queues, FIRST_STREAM + stream, count, NULL));
 }
 
 const gml_pair *

@@ -6,13 +6,14 @@
 #include "driver/streams.h"
 #include "support/check.h"
 
-enum { STREAMS = 4, FIRST_STREAM = 10 };
+/* The first SEEKERS streams ask for memory, the others only work. */
+enum { SEEKERS = 4, STREAMS = 6, FIRST_STREAM = 10 };
 
 typedef struct bench {
     gml_driver *driver;
     gml_streams *queues;
     gml_fences fences;
-    gml_timeline lines[STREAMS]; /* of the streams FIRST_STREAM and up */
+    gml_seeker seekers[SEEKERS]; /* of the streams FIRST_STREAM and up */
 } bench;
 
 /* Everything allowed, and as many waits as requests. */
@@ -26,18 +27,21 @@ void bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail
 /* Closes, and sees that every event was given back. */
 void bench_close(bench *self);
 
+/* Makes the driver, one at a time, one of before CUDA 12.5, which has no event behind all. */
+void bench_make_old(gml_driver *driver);
+
 /* Driver calls so far: of one kind, and of all. */
 uint64_t bench_calls(const bench *self, gml_driver_call call);
 uint64_t bench_all_calls(const bench *self);
 
-/* The functions of fences.h on timelines by their index; each must succeed. */
-uint64_t bench_now(bench *self, size_t line);
+/* A free, after work on a stream by its index. */
+uint64_t bench_free(bench *self, size_t stream);
+
+/* gml_fence_pass() on seekers by their index; it must succeed. */
 bool bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, gml_effort effort);
-bool bench_marks(bench *self, size_t line);
-bool bench_waits(bench *self, size_t line);
 
 /* Runs up to `count` of what is queued on the stream. */
-void bench_advance(bench *self, size_t line, uint64_t count);
+void bench_advance(bench *self, size_t stream, uint64_t count);
 
 /* The first pair there is. */
 const gml_pair *bench_pair(bench *self);

@@ -4,7 +4,7 @@ bool
 policy_lends(const char *name)
 {
     const gml_policy_ops *ops = gml_policy_find(name);
-    return ops && ops->order_streams;
+    return ops && ops->stream_pairs;
 }
 
 const char *

@@ -365,6 +365,21 @@ shadow_event_record(gml_driver *driver, gml_event event, gml_stream stream)
 }
 
 static gml_status
+shadow_event_record_all(gml_driver *driver, gml_event event)
+{
+    shadow *self = shadow_of(driver);
+    gml_status status = gml_driver_event_record_all(self->inner, event);
+    if (status == GML_OK) {
+        shadow_clock *covers = gml_map_find(&self->events, event);
+        *covers = self->host;
+        for (size_t i = 0; i < self->stream_count; i++) {
+            learn(covers, &self->clocks[i]);
+        }
+    }
+    return passed(self, status);
+}
+
+static gml_status
 shadow_event_query(gml_driver *driver, gml_event event)
 {
     shadow *self = shadow_of(driver);
@@ -498,6 +513,7 @@ static const gml_driver_ops shadow_ops = {
     .event_create = shadow_event_create,
     .event_destroy = shadow_event_destroy,
     .event_record = shadow_event_record,
+    .event_record_all = shadow_event_record_all,
     .event_query = shadow_event_query,
     .event_synchronize = shadow_event_synchronize,
     .stream_wait = shadow_stream_wait,
@@ -517,6 +533,7 @@ shadow_open(gml_driver *inner)
     self->base.ops = &shadow_ops;
     self->base.info = inner->info;
     self->base.device = inner->device;
+    self->base.gone = inner->gone;
     self->base.arena = inner->arena;
     self->base.arena_bytes = inner->arena_bytes;
     self->inner = inner;

@@ -167,7 +167,7 @@ sharing_tally
 sharing_count(gml_lake *lake)
 {
     gml_stats stats = lake_stats_of(lake);
-    return (sharing_tally){.records = stats.driver_calls[GML_CALL_EVENT_RECORD],
+    return (sharing_tally){.records = stats.driver_calls[GML_CALL_EVENT_RECORD_ALL],
                            .waits = stats.driver_calls[GML_CALL_STREAM_WAIT],
                            .creates = stats.driver_calls[GML_CALL_CREATE]};
 }

@@ -54,7 +54,7 @@ gml_stream_pair sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrow
 
 /* Calls made so far. */
 typedef struct sharing_tally {
-    uint64_t records, waits; /* event_record, stream_wait */
+    uint64_t records, waits; /* event_record_all, stream_wait */
     uint64_t creates;
 } sharing_tally;
 

@@ -158,47 +158,54 @@ is_built_in(const stream_slot *slot)
     return slot->handle < FIRST_HANDLE;
 }
 
-/* The stream of the slot is gone, and another comes in its place: sometimes of the same handle. */
-static void
-replace_stream(stream_program *self, stream_slot *slot, bool may_be_same)
+static bool
+has_users(const stream_program *self, const stream_slot *slot)
 {
-    gml_stream handle = slot->handle;
+    bool has = !gml_list_is_empty(&self->lake->uses.unrecorded);
     for (size_t i = 0; i < self->block_count; i++) {
-        self->blocks[i].is_orphan |= self->blocks[i].stream == handle;
+        has |= self->blocks[i].users >> (slot - self->streams) & 1;
     }
-    if (may_be_same && check_below(&self->noise, 3) == 0) {
-        *slot = (stream_slot){.handle = handle};
+    return has;
+}
+
+void
+model_end_stream(stream_program *self)
+{
+    stream_slot *slot = model_pick_free_stream(self);
+    if (!slot || is_built_in(slot) || has_users(self, slot)) {
         return;
     }
-    self->old_streams[self->old_count++ % MOST_OLD] = handle;
-    call_watch_end_stream(handle);
+    for (size_t i = 0; i < self->block_count; i++) {
+        self->blocks[i].is_orphan |= self->blocks[i].stream == slot->handle;
+    }
+    for (size_t i = 0; i < slot->debt_count; i++) {
+        (void)gml_streams_event_destroy(self->queues, slot->debts[i]);
+    }
+    self->old_streams[self->old_count++ % MOST_OLD] = slot->handle;
+    call_watch_end_stream(slot->handle);
     open_stream(self, slot);
 }
 
-void
-model_release_stream(stream_program *self)
+bool
+model_owe(stream_program *self, stream_slot *slot, gml_stream user)
 {
-    stream_slot *slot = model_pick_free_stream(self);
-    if (slot && !slot->is_external && !is_built_in(slot)) {
-        (void)model_accept(self, "release_stream",
-                           gml_lake_release_stream(self->lake, slot->handle));
-        replace_stream(self, slot, true);
+    gml_event *debt = &slot->debts[slot->debt_count];
+    if (slot->debt_count == MOST_DEBTS || gml_streams_event_create(self->queues, debt) != GML_OK) {
+        return false;
     }
+    slot->debt_count++;
+    return gml_streams_event_record(self->queues, *debt, user) == GML_OK;
 }
 
 void
-model_mark_external_stream(stream_program *self)
+model_pay_debts(stream_program *self, stream_slot *slot)
 {
-    stream_slot *slot = model_pick_free_stream(self);
-    if (!slot || is_built_in(slot) || slot->is_user) {
-        return;
-    }
-    if (slot->is_external) {
-        replace_stream(self, slot, false);
-    } else {
-        (void)model_accept(self, "mark_external_stream",
-                           gml_lake_mark_external_stream(self->lake, slot->handle));
-        slot->is_external = true;
+    while (slot->debt_count) {
+        gml_event debt = slot->debts[--slot->debt_count];
+        if (gml_streams_wait(self->queues, slot->handle, debt) != GML_OK) {
+            model_fault(self, "the program could not order its own streams");
+        }
+        (void)gml_streams_event_destroy(self->queues, debt);
     }
 }
 
@@ -210,39 +217,13 @@ model_add_stream(stream_program *self)
     }
 }
 
-static bool
-make_wait(stream_program *self, gml_stream later, gml_stream earlier)
-{
-    gml_driver *driver = self->lake->driver;
-    gml_event event = 0;
-    if (gml_driver_event_create(driver, &event) != GML_OK) {
-        return false;
-    }
-    bool is_done = gml_driver_event_record(driver, event, earlier) == GML_OK &&
-                   gml_driver_stream_wait(driver, later, event) == GML_OK;
-    for (int i = 0; i < 100 && gml_driver_event_destroy(driver, event) != GML_OK; i++) {
-        /* The program's own call failed on purpose; it is not under test. */
-    }
-    return is_done;
-}
-
-void
-model_order_streams(stream_program *self)
-{
-    const stream_slot *later = model_pick_free_stream(self);
-    const stream_slot *earlier = model_pick_free_stream(self);
-    if (later && earlier && later != earlier && !gml_driver_is_frozen(self->lake->driver) &&
-        make_wait(self, later->handle, earlier->handle)) {
-        (void)model_accept(self, "order_streams",
-                           gml_lake_order_streams(self->lake, later->handle, earlier->handle));
-    }
-}
-
 void
 model_advance(stream_program *self)
 {
     gml_stream stream = self->streams[check_below(&self->noise, self->stream_count)].handle;
-    if (self->old_count && check_below(&self->noise, 8) == 0) {
+    if (check_below(&self->noise, 8) == 0) {
+        stream = UNSEEN_STREAM;
+    } else if (self->old_count && check_below(&self->noise, 8) == 0) {
         size_t known = self->old_count < MOST_OLD ? self->old_count : MOST_OLD;
         stream = self->old_streams[check_below(&self->noise, known)];
     }

@@ -7,12 +7,13 @@
 #include "support/check.h"
 #include "support/stream_program.h"
 
-enum { MOST_STREAMS = 16, MOST_BLOCKS = 96, MOST_JOBS = 2048, MOST_OLD = 8 };
+enum { MOST_STREAMS = 16, MOST_BLOCKS = 96, MOST_JOBS = 2048, MOST_OLD = 8, MOST_DEBTS = 8 };
 
 typedef struct stream_slot {
     gml_stream handle;
-    bool is_capturing, is_external;
-    bool is_user; /* blocks of others were recorded on it, so it must exist until they are freed */
+    bool is_capturing;
+    gml_event debts[MOST_DEBTS]; /* other streams' reads that it waits for before it allocates */
+    size_t debt_count;
 } stream_slot;
 
 typedef struct model_block {
@@ -20,6 +21,7 @@ typedef struct model_block {
     void *bytes; /* NULL without bytes */
     uint64_t size_bytes, seed;
     gml_stream stream;
+    uint64_t users; /* the slots of the streams that it was recorded on, as bits */
     bool is_orphan; /* its stream is gone */
     bool is_stamped;
 } model_block;
@@ -81,6 +83,9 @@ void model_disarm_jobs(stream_program *self);
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+/* No lake ever hears of this one. */
+#define UNSEEN_STREAM 9
+
 /* The default stream, often the one of each thread, and streams that come and go. */
 void model_open_streams(stream_program *self);
 
@@ -92,14 +97,16 @@ stream_slot *model_pick_free_stream(stream_program *self);
 bool model_is_capturing(const stream_program *self, gml_stream stream);
 
 void model_add_stream(stream_program *self);
-void model_release_stream(stream_program *self);
 
-/* Either a word of warning, or, where there was one before, the end of a stream. */
-void model_mark_external_stream(stream_program *self);
+/* The program destroys a stream, without a word, as soon as it may: no block that lives, or whose
+ * uses are not noted yet, was recorded on it. */
+void model_end_stream(stream_program *self);
 
-/* The program orders two streams by itself, and says so. While a graph is captured the lake's
- * driver takes no such calls. */
-void model_order_streams(stream_program *self);
+/* Another stream has the bytes of a block of the slot's stream, which is the next to be freed. The
+ * program tells nobody: it makes the block's own stream, and no other, wait for that use before its
+ * next allocation, by model_pay_debts(). Whether that many can be kept. */
+bool model_owe(stream_program *self, stream_slot *slot, gml_stream user);
+void model_pay_debts(stream_program *self, stream_slot *slot);
 
 /* Lets some stream run some of what is queued on it. */
 void model_advance(stream_program *self);

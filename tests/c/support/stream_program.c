@@ -3,6 +3,7 @@
 
 #include "lake/lake.h"
 #include "support/call_watch.h"
+#include "support/fence_bench.h"
 #include "support/stream_model.h"
 
 #include <stdlib.h>
@@ -24,9 +25,7 @@ static void
 begin_capture(stream_program *self)
 {
     stream_slot *slot = model_pick_stream(self);
-    if (slot->is_external) {
-        return;
-    }
+    model_pay_debts(self, slot);
     self->capturing = slot;
     slot->is_capturing = true;
     (void)gml_streams_set_capturing(self->queues, slot->handle, true);
@@ -92,10 +91,12 @@ static void
 allocate(stream_program *self)
 {
     model_block added = {.size_bytes = draw_size(self), .seed = check_next(&self->noise)};
-    added.stream = model_pick_stream(self)->handle;
+    stream_slot *slot = model_pick_stream(self);
+    added.stream = slot->handle;
     if (self->live_bytes + added.size_bytes > self->config.live_bytes) {
         return;
     }
+    model_pay_debts(self, slot);
     self->sums.allocations++;
     gml_status status =
         gml_lake_allocate(self->lake, added.size_bytes, added.stream, &added.address);
@@ -128,30 +129,6 @@ pick_block(stream_program *self)
     return &self->blocks[check_below(&self->random, self->block_count)];
 }
 
-/* Another stream uses the block, after the work that is queued on the block's own by now. The
- * order is the program's own affair: the lake's driver does not see it. */
-static void
-use_elsewhere(stream_program *self)
-{
-    const model_block *block = pick_block(self);
-    stream_slot *user = model_pick_free_stream(self);
-    gml_event event = 0;
-    if (!user || user->is_external || user->handle == block->stream || block->is_orphan ||
-        !block->is_stamped || model_is_capturing(self, block->stream) ||
-        gml_streams_event_create(self->queues, &event) != GML_OK) {
-        return;
-    }
-    if (gml_streams_event_record(self->queues, event, block->stream) != GML_OK ||
-        gml_streams_wait(self->queues, user->handle, event) != GML_OK) {
-        model_fault(self, "the program could not order its own streams");
-    }
-    (void)gml_streams_event_destroy(self->queues, event);
-    model_queue(self, block, user->handle, model_look_for_stamp);
-    user->is_user = true;
-    (void)model_accept(self, "record_stream",
-                       gml_lake_record_stream(self->lake, block->address, user->handle));
-}
-
 static void
 release(stream_program *self, size_t at)
 {
@@ -165,6 +142,65 @@ release(stream_program *self, size_t at)
     gml_status status = gml_lake_free(self->lake, address);
     if (status != GML_OK) {
         model_lake_fault(self, "free", status);
+    }
+}
+
+/* `user` reads the block behind the work that is queued on the block's own stream by now. The order
+ * is the program's own affair: the lake's driver does not see it. */
+static void
+read_on(stream_program *self, const model_block *block, gml_stream user)
+{
+    gml_event event = 0;
+    if (gml_streams_event_create(self->queues, &event) != GML_OK ||
+        gml_streams_event_record(self->queues, event, block->stream) != GML_OK ||
+        gml_streams_wait(self->queues, user, event) != GML_OK) {
+        model_fault(self, "the program could not order its own streams");
+    }
+    (void)gml_streams_event_destroy(self->queues, event);
+    model_queue(self, block, user, model_look_for_stamp);
+}
+
+/* Another stream uses a block, and the lake is told. */
+static void
+use_recorded(stream_program *self, model_block *block, const stream_slot *user)
+{
+    read_on(self, block, user->handle);
+    block->users |= UINT64_C(1) << (user - self->streams);
+    (void)model_accept(self, "record_stream",
+                       gml_lake_record_stream(self->lake, block->address, user->handle));
+}
+
+/* Another stream uses a block, the lake is not told, and the block is freed: what CUDA programs do
+ * that have its own stream wait before it allocates again. */
+static void
+use_untold(stream_program *self, model_block *block, gml_stream user)
+{
+    stream_slot *own = self->streams;
+    while (own->handle != block->stream) {
+        own++;
+    }
+    read_on(self, block, user);
+    if (!model_owe(self, own, user)) {
+        model_pay_debts(self, own);
+        (void)model_owe(self, own, user);
+    }
+    release(self, (size_t)(block - self->blocks));
+}
+
+static void
+use_elsewhere(stream_program *self)
+{
+    model_block *block = pick_block(self);
+    const stream_slot *user = model_pick_free_stream(self);
+    uint64_t kind = check_below(&self->random, 4);
+    if (!user || user->handle == block->stream || block->is_orphan || !block->is_stamped ||
+        model_is_capturing(self, block->stream)) {
+        return;
+    }
+    if (kind < 2) {
+        use_recorded(self, block, user);
+    } else {
+        use_untold(self, block, kind == 2 ? user->handle : UNSEEN_STREAM);
     }
 }
 
@@ -197,19 +233,16 @@ give_some(stream_program *self)
 static void
 disturb(stream_program *self)
 {
-    switch (check_below(&self->noise, 11)) {
+    switch (check_below(&self->noise, 9)) {
     case 0:
         (void)model_accept(self, "trim", gml_lake_trim(self->lake, NULL));
         break;
-    case 10:
-        give_some(self);
-        break;
     case 1:
     case 2:
-        model_release_stream(self);
+        model_end_stream(self);
         break;
     case 3:
-        model_mark_external_stream(self);
+        give_some(self);
         break;
     case 4:
         model_add_stream(self);
@@ -223,11 +256,8 @@ disturb(stream_program *self)
             begin_capture(self);
         }
         break;
-    case 8:
-        model_run_queues(self);
-        break;
     default:
-        model_order_streams(self);
+        model_run_queues(self);
         break;
     }
 }
@@ -330,6 +360,9 @@ stream_program_open(const stream_program_config *config, stream_program **out)
     self->random = (check_random){config->seed};
     self->noise = (check_random){config->seed + UINT64_C(0x51ed270b9)};
     model_open_streams(self);
+    if (config->is_old) {
+        bench_make_old(self->lake->driver);
+    }
     call_watch_begin(self->lake);
     *out = self;
     return GML_OK;

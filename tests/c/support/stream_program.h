@@ -6,7 +6,8 @@
  * shows as wrong bytes. With GML_HOOKS(.check_order) it shows on every driver.
  *
  * The program keeps to gmlake.h: it makes its own orderings where it uses a block on another
- * stream, and queues nothing on a stream that it has forgotten or destroyed.
+ * stream, records that or has the block's own stream wait for it, and queues nothing on a stream
+ * that it has destroyed.
  */
 #ifndef GML_TEST_STREAM_PROGRAM_H
 #define GML_TEST_STREAM_PROGRAM_H
@@ -28,6 +29,7 @@ typedef struct stream_program_config {
     uint64_t steps_of;      /* the program repeats itself after so many operations; 0: never */
     bool may_fail;          /* driver calls do, on purpose */
     bool has_captures;      /* graphs are captured now and then */
+    bool is_old;            /* the driver has no event behind all streams */
 } stream_program_config;
 
 /* GML_OK; any other status: the lake could not be opened, and nothing is left. */

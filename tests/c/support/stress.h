@@ -83,11 +83,10 @@ extern stress_census stress_counts;
 typedef struct stress_lakes {
     stress_lake lakes[STRESS_LAKES];
     gml_device devices[STRESS_DEVICES]; /* what lakes of one have in common */
-    bool forgets;         /* streams end: not where a model serves whoever has the handle */
-    bool is_alone;        /* one thread */
-    bool repeats;         /* it comes in steps, which `plan` may foresee */
-    uint64_t per_million; /* driver calls that fail, as a rule; 0: none does */
-    bool is_failing;      /* some may have failed */
+    bool is_alone;                      /* one thread */
+    bool repeats;                       /* it comes in steps, which `plan` may foresee */
+    uint64_t per_million;               /* driver calls that fail, as a rule; 0: none does */
+    bool is_failing;                    /* some may have failed */
     pthread_mutex_t lock;
     /* Guarded by the lock: blocks on their way to whoever frees them. */
     stress_block exchange[STRESS_EXCHANGED];

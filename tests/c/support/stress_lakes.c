@@ -144,7 +144,6 @@ stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing)
 {
     check_random random = {seed};
     *shared = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
-    shared->forgets = policy_lends(contract_policy);
     shared->repeats = is_alone && seed % 2 == 0;
     shared->is_failing = failing;
     shared->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;

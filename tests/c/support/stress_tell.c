@@ -149,20 +149,6 @@ work(stress *self, stress_lake *at)
 }
 
 static void
-release_stream(stress *self, stress_lake *at)
-{
-    if (self->shared->forgets) {
-        stress_expect(self, gml_lake_release_stream(at->lake, stress_own_stream(self)));
-    }
-}
-
-static void
-mark_external_stream(stress *self, stress_lake *at)
-{
-    stress_expect(self, gml_lake_mark_external_stream(at->lake, stress_own_stream(self)));
-}
-
-static void
 record_stream(stress *self, stress_lake *at)
 {
     (void)at;
@@ -301,14 +287,11 @@ stress_tell(stress *self)
 {
     /* Twice what is likelier, and first what happens in steps that repeat. */
     static stress_deed *const deeds[] = {
-        work,           work,           record_stream,
-        record_stream,  record_stream,  record_stream,
-        release_stream, release_stream, mark_external_stream,
-        trim,           mark,           set_limit,
-        set_margin,     capture,        capture,
-        capture,        spoil_graph,    spoil_graph,
-        grant,          look_at_block,  look,
-        keep_history,   give,           give,
+        work,          work,          record_stream, record_stream, record_stream,
+        record_stream, trim,          mark,          set_limit,     set_margin,
+        capture,       capture,       capture,       spoil_graph,   spoil_graph,
+        grant,         look_at_block, look,          keep_history,  give,
+        give,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
     stress_lake *at = stress_any_lake(self);

@@ -11,10 +11,6 @@ TEST(old_names_are_the_new_ones)
     CHECK_EQ(GML_REGION_VIEW, GML_SPAN_VIEW);
     gml_region_kind kind = GML_REGION_VIEW;
     CHECK_EQ(kind, GML_SPAN_VIEW);
-    CHECK(gml_lake_forget_stream == gml_lake_release_stream);
-    CHECK(gml_lake_distrust_stream == gml_lake_mark_external_stream);
-    CHECK(gml_torch_forget_stream == gml_torch_release_stream);
-    CHECK(gml_torch_distrust_stream == gml_torch_mark_external_stream);
     CHECK(gml_friend_open == gml_interop_open);
     CHECK(gml_friend_open_serving == gml_interop_open_serving);
     CHECK(gml_friend_alloc == gml_interop_alloc);

@@ -8,6 +8,7 @@
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "support/check.h"
+#include "support/fence_bench.h"
 #include "support/torch_calls.h"
 #include "torch/registry.h"
 #include "torch/relief.h"
@@ -93,13 +94,13 @@ hold_used(gml_streams *streams, uint64_t idle_mib)
     CHECK(torch_free(address));
 }
 
-/* Holds idle memory of a stream on which no call is made, so that nobody knows when it is done. */
+/* Holds idle memory of a device whose driver has no event for all streams, so that nobody knows
+ * when it is done. */
 static void
-hold_external(uint64_t idle_mib)
+hold_unmarked(uint64_t idle_mib)
 {
-    void *stream = (void *)(uintptr_t)7; /* NOLINT(performance-no-int-to-ptr): a stream */
-    CHECK_OK(gml_torch_mark_external_stream(0, 7));
-    CHECK(torch_free(torch_allocate(idle_mib * MIB, 0, stream)));
+    bench_make_old(gml_torch_lake(0)->driver);
+    hold_idle(idle_mib);
 }
 
 static uint64_t
@@ -129,7 +130,7 @@ obey(int from, int to)
             hold_used(streams, WORKED_MIB);
         }
         if (command == 'x') {
-            hold_external(WORKED_MIB);
+            hold_unmarked(WORKED_MIB);
         }
         CHECK(write(to, &answer, 1) == 1);
         if (command == 'w') {

@@ -327,64 +327,6 @@ TEST(a_recorded_stream_keeps_memory_until_it_has_run)
     CHECK_OK(gml_streams_set_manual(streams_of(1), false));
 }
 
-/* The calls made on streams when `borrower` asks for what `owner` has freed, with work pending. */
-static uint64_t
-calls_to_borrow(int device, void *owner, void *borrower)
-{
-    void *address = torch_allocate(8 * MIB, device, owner);
-    CHECK(address != NULL);
-    CHECK_OK(gml_streams_set_manual(streams_of(device), true));
-    CHECK_OK(gml_streams_enqueue(streams_of(device), (gml_stream)(uintptr_t)owner, nothing, NULL));
-    release(address);
-    address = torch_allocate(8 * MIB, device, borrower);
-    release(address);
-    gml_stats stats = stats_of(device);
-    CHECK_OK(gml_streams_set_manual(streams_of(device), false));
-    return stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_STREAM_WAIT];
-}
-
-TEST(a_stream_is_external_by_lakes_open_now_and_later)
-{
-    gml_stream side = (gml_stream)(uintptr_t)SIDE;
-    configure_host();
-    release(allocate(1, 0));
-    CHECK_OK(gml_torch_mark_external_stream(0, side));
-    CHECK_OK(gml_torch_mark_external_stream(1, side));
-    CHECK_OK(gml_torch_mark_external_stream(1, side));
-    CHECK_EQ(calls_to_borrow(0, SIDE, NULL), 0);
-    CHECK_EQ(calls_to_borrow(1, SIDE, NULL), 0);
-    CHECK(calls_to_borrow(2, SIDE, NULL) > 0); /* another device's stream */
-    CHECK_OK(gml_torch_mark_external_stream(3, side));
-    CHECK_OK(gml_torch_release_stream(3, side));
-    CHECK(calls_to_borrow(3, SIDE, NULL) > 0); /* the next one of that handle */
-}
-
-TEST(default_streams_and_foreign_devices_are_not_external)
-{
-    configure_host();
-    release(allocate(1, 0));
-    for (gml_stream stream = 0; stream <= 2; stream++) {
-        CHECK_OK(gml_torch_mark_external_stream(0, stream));
-    }
-    CHECK(calls_to_borrow(0, NULL, SIDE) > 0);
-    CHECK_STATUS(gml_torch_mark_external_stream(-1, 7), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_torch_mark_external_stream(GML_TORCH_DEVICES, 7), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_torch_release_stream(-1, 7), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_torch_release_stream(5, 7));
-    CHECK(!gml_torch_lake(5));
-}
-
-TEST(a_forgotten_stream_is_not_called_again)
-{
-    configure_host();
-    void *address = torch_allocate(8 * MIB, 0, SIDE);
-    release(address);
-    CHECK_OK(gml_torch_release_stream(0, (gml_stream)(uintptr_t)SIDE));
-    uint64_t before = stats_of(0).driver_calls[GML_CALL_EVENT_RECORD];
-    release(allocate(8 * MIB, 0));
-    CHECK_EQ(stats_of(0).driver_calls[GML_CALL_EVENT_RECORD], before);
-}
-
 TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
 {
     configure_host();

@@ -69,11 +69,8 @@ def use_serving() -> None:
         lake.set_limit(32 * MIB)
         block = lake.allocate(3 * MIB)
         lake.record_stream(block, 7)
-        lake.mark_external_stream(8)
-        lake.order_streams(0, 7)
         lake.free(block)
         _ = lake.stream_pairs()
-        lake.release_stream(7)
         lake.begin_pool(1, 2)
         lake.end_pool(1, 2)
         lake.release_pool(1, 2)
@@ -159,7 +156,6 @@ def use_lakes_below_pytorch() -> None:
     with contextlib.suppress(ValueError):
         _core.torch_spoil_graph(1, 0)
     _core.torch_set_margin(0)
-    _core.torch_mark_external_stream(0, 8)
     _core.torch_note_refusals("")
     _core.torch_set_relief(lambda _device, _size: bytes(MIB) == b"")
     _core.torch_set_relief(None)
@@ -170,7 +166,6 @@ def use_lakes_below_pytorch() -> None:
     for path, weight in (("page", 1), ("/page", 0), ("/page", 1 << 32)):
         with contextlib.suppress(ValueError):
             _core.torch_share(0, path, 0, weight)
-    _core.torch_release_stream(0, 8)
     _core.interop_functions()
     with gmlake.Lake("host", capacity="64MiB") as lake:
         _ = (_core.interop_wait_device(lake), _core.interop_wait_stream(lake, 1))
@@ -255,9 +250,7 @@ def use_wrongly() -> None:
             lambda: memoryview(block),
             lambda: lake.record_stream(block, 1),
             lambda: lake.record_stream("x", 1),  # type: ignore[arg-type]
-            lambda: lake.release_stream(-1),
-            lambda: lake.order_streams(1, -1),
-            lambda: _core.torch_mark_external_stream(-1, 8),
+            lambda: lake.record_stream(block, -1),
             lambda: _core.interop_lake(gmlake.Lake, -1),
             lambda: _core.interop_serving_lake(gmlake.Lake, -1),
             lambda: lake.set_limit(-1),

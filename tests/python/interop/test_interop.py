@@ -37,7 +37,6 @@ LIBRARY = ROOT / "build" / "c" / "libgmlake.so"
         "numba_one_stream",
         "numba_too_late",
         "cupy_streams",
-        "cupy_stream_ends",
         "cupy_memory_ends",
         "cupy_one_stream",
     ],

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-log: list[tuple[str, int]] = []  # what happened to streams, in order
 current_device = 0
 
 
@@ -51,14 +50,6 @@ class Stream(BaseStream):
     def __init__(self, *, null: bool = False) -> None:
         Stream.next_handle += not null
         super().__init__(0 if null else Stream.next_handle, -1 if null else 0)
-
-    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.ptr and not is_shutting_down():
-            log.append(("destroy", self.ptr))
-
-
-class ExternalStream(BaseStream):
-    pass
 
 
 class CupyOutOfMemoryError(MemoryError):
@@ -116,7 +107,6 @@ def install_cupy() -> ModuleType:
     BaseStream.stack = [Stream(null=True)]
     cuda = SimpleNamespace(
         Stream=Stream,
-        ExternalStream=ExternalStream,
         PythonFunctionAllocator=PythonFunctionAllocator,
         CFunctionAllocator=CFunctionAllocator,
         memory=SimpleNamespace(OutOfMemoryError=CupyOutOfMemoryError),

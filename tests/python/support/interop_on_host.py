@@ -39,17 +39,6 @@ def live() -> int:
     return lake(0).stats()["live_blocks"]
 
 
-def note_calls(name: str) -> None:
-    """Let a function of the core write into the log of streams."""
-    function = getattr(_core, name)
-
-    def noting(device: int, stream: int) -> None:
-        fake_libraries.log.append((name, stream))
-        function(device, stream)
-
-    setattr(_core, name, noting)
-
-
 def raised(kind: type[BaseException], function: Callable[[], object]) -> BaseException:
     try:
         function()
@@ -256,28 +245,6 @@ def records_at_the_end_of(held: list[Any]) -> int:
     before = calls("event_record")
     held.clear()
     return calls("event_record") - before
-
-
-def cupy_stream_ends() -> None:
-    """Lakes forget a stream of CuPy's before it is destroyed, and one of others never."""
-    cupy = fake_libraries.install_cupy()
-    note_calls("torch_release_stream")
-    note_calls("torch_mark_external_stream")
-    use_cupy()
-    use_cupy()
-    side, foreign = cupy.cuda.Stream(), cupy.cuda.ExternalStream(77)
-    handle = side.ptr
-    for stream in (side, foreign, foreign):
-        with stream:
-            cupy.cuda.alloc(MIB)
-    del stream, side, foreign
-    gc.collect()
-    assert fake_libraries.log == [
-        ("torch_mark_external_stream", 77),
-        ("torch_release_stream", handle),
-        ("destroy", handle),
-    ]
-    lake(0).check()
 
 
 def cupy_memory_ends() -> None:

@@ -178,6 +178,35 @@ def recorded(region: gmlake.Session) -> Seen:
     }
 
 
+def untold(region: gmlake.Session) -> Seen:
+    """Copy a block to the host on a stream of which gmlake hears nothing, free it, and have only
+    its own stream wait for that, before its next request; another stream asks in between."""
+    owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
+    patterns, reader = Patterns(3, 2 * BIG), Reader()
+    with control.paced("manual"):
+        with torch.cuda.stream(owner):
+            block = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
+            block.copy_(patterns.buffers[0], non_blocking=True)
+        reading.wait_stream(owner)
+        with torch.cuda.stream(reading):
+            reader.read(block, 1)
+        del block
+        reserved = torch.cuda.memory_reserved()
+        control.advance(owner.cuda_stream, control.pending(owner.cuda_stream))
+        for number, stream in enumerate((asking, owner), 1):
+            with torch.cuda.stream(stream):
+                got = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
+                got.copy_(patterns.buffers[number], non_blocking=True)
+                reader.read(got, number + 1)
+            del got
+            control.advance(stream.cuda_stream, control.pending(stream.cuda_stream))
+            owner.wait_stream(reading)
+        grown = torch.cuda.memory_reserved() - reserved
+        pending = [control.pending(stream.cuda_stream) > 0 for stream in (asking, owner)]
+        reader.compare()
+    return {"wrong": reader.wrong, "grown": grown, "pending": pending, **counted(region)}
+
+
 class Stress:
     """Tensors that come and go on several streams, filled when they come and read when they go."""
 
@@ -186,6 +215,7 @@ class Stress:
         self.draw = random.Random(seed)  # noqa: S311 - no secret, only repeatable
         self.streams, self.patterns, self.reader = streams, patterns, Reader()
         self.live: list[tuple[torch.cuda.Stream, torch.Tensor, int]] = []
+        self.owed: list[tuple[torch.cuda.Stream, torch.cuda.Stream]] = []
 
     def step(self) -> None:
         """Make a tensor or let one go, then let a stream come further."""
@@ -199,20 +229,25 @@ class Stress:
     def _make(self, stream: torch.cuda.Stream) -> None:
         size = self.draw.choice((self.draw.randint(1, MIB), self.draw.randint(MIB, BIG)))
         number = self.draw.randrange(len(self.patterns.buffers))
+        for owner, reading in self.owed:
+            owner.wait_stream(reading)
+        self.owed.clear()
         with torch.cuda.stream(stream):
             tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
             tensor.copy_(self.patterns.buffers[number][:size], non_blocking=True)
         self.live.append((stream, tensor, number + 1))
 
     def _drop(self, stream: torch.cuda.Stream, tensor: torch.Tensor, number: int) -> None:
-        """Read it on its own stream, or, with record_stream, on another."""
+        """Read it on its own stream or another, which record_stream or its own stream heeds."""
         reading = self.draw.choice([stream, stream, *self.streams])
         if reading != stream:
             reading.wait_stream(stream)
         with torch.cuda.stream(reading):
             self.reader.read(tensor, number)
-        if reading != stream:
+        if reading != stream and self.draw.random() < 1 / 2:
             tensor.record_stream(reading)
+        elif reading != stream:
+            self.owed.append((stream, reading))
 
     def run(self, rounds: int) -> None:
         """Take many steps; wait for everything now and then."""
@@ -276,7 +311,11 @@ def capture(region: gmlake.Session) -> Seen:
     is_right = torch.equal(inside.cpu(), torch.arange(1000.0))
     calls = region.stats()["driver_calls"]
     del eager, inside
-    return {"is_right": is_right, "order_calls": recorded_calls, "records": calls["event_record"]}
+    return {
+        "is_right": is_right,
+        "order_calls": recorded_calls,
+        "records": calls["event_record_all"],
+    }
 
 
 def main() -> None:

@@ -12,16 +12,24 @@ import json
 import sys
 import threading
 import warnings
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
+from tests.standin.failures import failure
 from tests.standin.programs import compiled
 from tests.standin.refusal import refused
 
 import gmlake
 from gmlake import Lake, _core
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 MIB = 1 << 20
+
+captured: list[torch.cuda.CUDAGraph] = []  # whoever captures in a pool again needs the first
 
 
 def block(mib: int = 8) -> torch.Tensor:
@@ -134,6 +142,119 @@ def fraction() -> dict[str, Any]:
         "again": block(480).nbytes // MIB,
         "fraction": torch.cuda.get_per_process_memory_fraction(),
     }
+
+
+def begun() -> dict[str, Any]:
+    """Begin while threads capture or are in a pool, before gmlake has ever begun and after."""
+    seen: dict[str, Any] = {"early": []}
+    pool, other = torch.cuda.MemPool(), torch.cuda.MemPool()
+    for each in (capturing, pooling):
+        with each(pool) as served:
+            seen["early"].append(failure(gmlake.enable).partition(" while")[0])
+            seen["early"].append(served())
+    with torch.cuda.use_mem_pool(pool):
+        seen["early"].append(failure(gmlake.enable).partition(" while")[0])
+    with gmlake.enabled():
+        seen["later"] = []
+    for each in (capturing, pooling):
+        with each(pool) as served:  # PyTorch's, and stays so
+            seen["later"] += [failure(gmlake.enable), served()]
+        with each(other) as served:  # gmlake's, and stays so
+            gmlake.disable()
+            seen["later"].append(served())
+    seen["served"] = served_mib()
+    gmlake.enable()
+    held = block(16)
+    seen["served"] = served_mib() - seen["served"]
+    del held
+    return seen
+
+
+@contextmanager
+def capturing(pool: torch.cuda.MemPool) -> Iterator[Callable[[], bool]]:
+    """Let a thread capture a graph; yield whether its pool serves the thread in the end."""
+    graph = torch.cuda.CUDAGraph()
+    captured.append(graph)
+
+    def begin() -> None:
+        torch.cuda.set_stream(torch.cuda.Stream())
+        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
+
+    with elsewhere(pool, begin, graph.capture_end) as served:
+        yield served
+
+
+@contextmanager
+def pooling(pool: torch.cuda.MemPool) -> Iterator[Callable[[], bool]]:
+    """Let a thread be in a pool; yield whether it serves the thread in the end."""
+    used = torch.cuda.use_mem_pool(pool)
+    with elsewhere(pool, used.__enter__, lambda: used.__exit__(None, None, None)) as served:
+        yield served
+
+
+@contextmanager
+def elsewhere(
+    pool: torch.cuda.MemPool, begin: Callable[[], object], end: Callable[[], object]
+) -> Iterator[Callable[[], bool]]:
+    """Begin and end in another thread; yield who asks there for a block in between."""
+    with ThreadPoolExecutor(1) as thread:
+
+        def served() -> bool:
+            address = thread.submit(lambda: block().data_ptr()).result()
+            ours = [each for each in pool.snapshot() if each["segment_pool_id"] == pool.id]
+            return any(0 <= address - each["address"] < each["total_size"] for each in ours)
+
+        thread.submit(begin).result()
+        try:
+            yield served
+        finally:
+            thread.submit(end).result()
+
+
+def older() -> dict[str, Any]:
+    """Resize a storage from before gmlake, on a device of 1 GiB, at its end and at a limit's."""
+    storage = block(1).untyped_storage()
+    storage.resize_(0)
+
+    def resize(mib: int) -> str:
+        return failure(lambda: storage.resize_(mib * MIB)).partition(":")[0]
+
+    gmlake.enable()
+    seen: dict[str, Any] = {"idle": block(700).nbytes // MIB, "resized": resize(600)}
+    storage.resize_(0)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    held = [block(300)]
+    seen["limited"] = [resize(300), resize(100)]
+    storage.resize_(0)  # PyTorch keeps it
+    held.append(block(80))
+    seen["reserved"] = torch.cuda.memory_reserved() // MIB
+    seen["last"] = [refused(block, 200).partition(":")[0], block(120).nbytes // MIB]
+    return seen
+
+
+def apart() -> dict[str, Any]:
+    """Leave devices alone that a program does not use, and those that it uses when one is full."""
+    gmlake.enable(capacity="900MiB")
+    torch.cuda.set_per_process_memory_fraction(0.9, 2)
+    with gmlake.region("apart"):
+        held = [block()]
+    gmlake.sleep("apart")
+    gmlake.wake("apart")
+    torch.cuda.empty_cache()
+    figures = [torch.cuda.memory_stats(3), torch.cuda.memory_snapshot(), gmlake.snapshot()]
+    seen: dict[str, Any] = {"figures": len(figures), "used": contexts()}
+    with gmlake.enabled("caching"):
+        for device in ("cuda:0", "cuda:1"):
+            torch.empty(400 * MIB, dtype=torch.uint8, device=device)
+    held.append(block(800))
+    seen["full"] = [refused(block, 400)[:16], torch.cuda.memory_reserved(1) // MIB, contexts()]
+    return seen
+
+
+def contexts() -> list[int]:
+    """Return the devices on which this process has a context."""
+    return [n for n in range(4) if torch._C._cuda_hasPrimaryContext(n)]  # noqa: SLF001
 
 
 def threads() -> dict[str, Any]:

@@ -300,28 +300,6 @@ TEST(views_of_plans_are_kept)
     trainer_close(lake);
 }
 
-TEST(a_stream_may_go)
-{
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    trainer self = {.lake = lake, .scale = 1, .stream = 9};
-    (void)trainer_learn(&self);
-    CHECK_OK(gml_lake_release_stream(lake, 8));
-    gml_step_report report = trainer_step(&self);
-    trainer_check_whole(&report);
-    CHECK_OK(gml_lake_begin_step(lake, 0));
-    trainer_drop_gradients(&self);
-    item first;
-    CHECK(trainer_request(&self, 2 * MIB, &first));
-    CHECK_EQ(trainer_state(lake, first.address), GML_STATE_PLAN);
-    CHECK_OK(gml_lake_release_stream(lake, 9));
-    CHECK_OK(gml_lake_check(lake));
-    trainer_drop(&self, &first);
-    CHECK_OK(gml_lake_end_step(lake, NULL));
-    (void)trainer_learn(&self);
-    trainer_drop_gradients(&self);
-    trainer_close(lake);
-}
-
 /* ---- plans of a file ------------------------------------------------------------------------- */
 
 /* Every block begins where the plan says, from the first step on, with no call after the first. */

@@ -128,31 +128,6 @@ TEST(what_an_event_covers_costs_nothing_more)
     sharing_finish(lake);
 }
 
-TEST(an_order_that_the_program_made_is_used)
-{
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address held = sharing_take(lake, MIB, 2);
-    uint64_t small = sharing_reserved(lake);
-    sharing_leave(lake, BLOCK, 1);
-    sharing_order(lake, 2, 1);
-    CHECK_OK(gml_lake_order_streams(lake, 2, 1));
-    uint64_t calls = call_watch_event_calls(lake);
-    gml_address block = sharing_take(lake, BLOCK, 2);
-    CHECK_EQ(call_watch_event_calls(lake), calls);
-    CHECK_EQ(sharing_reserved(lake), small + BLOCK);
-    sharing_leave(lake, BLOCK, 1); /* freed after the order: waited for */
-    uint64_t reserved = sharing_reserved(lake);
-    gml_address other = sharing_take(lake, BLOCK, 2);
-    CHECK_EQ(sharing_reserved(lake), reserved);
-    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 1);
-    CHECK_OK(gml_lake_order_streams(lake, 77, 1)); /* unknown: nothing */
-    CHECK_OK(gml_lake_order_streams(lake, 1, 78));
-    sharing_give(lake, held);
-    sharing_give(lake, block);
-    sharing_give(lake, other);
-    sharing_finish(lake);
-}
-
 TEST(what_was_borrowed_comes_back_by_the_same_rules)
 {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
@@ -235,25 +210,6 @@ TEST(what_fits_best_is_taken)
     CHECK_EQ(sharing_count(lake).waits, 1);
     sharing_give(lake, taken);
     give_three(lake, between);
-    sharing_finish(lake);
-}
-
-TEST(what_needs_no_wait_is_taken_before_what_does)
-{
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, 4096, 2);
-    gml_address ordered = sharing_take(lake, 32 * MIB, 1);
-    gml_address pending = sharing_take(lake, 32 * MIB, 3);
-    sharing_give(lake, ordered);
-    sharing_give(lake, pending);
-    sharing_order(lake, 2, 1);
-    CHECK_OK(gml_lake_order_streams(lake, 2, 1));
-    uint64_t waits = sharing_count(lake).waits;
-    gml_address taken = sharing_take(lake, 32 * MIB, 2);
-    CHECK_EQ(taken, ordered);
-    CHECK_EQ(sharing_count(lake).waits, waits);
-    CHECK_EQ(sharing_pair(lake, 3, 2).borrowed_bytes, 0);
-    sharing_give(lake, taken);
     sharing_finish(lake);
 }
 

@@ -1,15 +1,16 @@
-/* The limits of lending between streams: ranges, waits, each kind of reuse switched off, and
- * streams on which no call may be made. Streams run by hand. */
+/* The limits of lending between streams: ranges, waits, each kind of reuse switched off, streams
+ * that the lake is told nothing of, and captures. Streams run by hand. */
 #include "driver/streams.h"
 #include "lake/lake.h"
 #include "support/call_watch.h"
+#include "support/fence_bench.h"
 #include "support/sharing.h"
 
 #include <string.h>
 
 #define BLOCK (64 * MIB)
 
-enum { MAIN = 1, SIDE = 2, THIRD = 3, PER_THREAD = 2, GONE = 40 };
+enum { MAIN = 1, SIDE = 2, THIRD = 3, UNSEEN = 9, GONE = 40 };
 
 /* ---- what one request may gather ------------------------------------------------------------- */
 
@@ -99,7 +100,7 @@ TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way)
     sharing_leave(lake, BLOCK, MAIN);
     gml_address block = sharing_take(lake, BLOCK, SIDE);
     CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    CHECK_EQ(sharing_count(lake).waits, 1);
     sharing_give(lake, block);
     sharing_finish(lake);
 }
@@ -112,6 +113,28 @@ TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory)
     }
     CHECK_EQ(sharing_count(lake).waits, 0);
     CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
+    sharing_finish(lake);
+}
+
+TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
+{
+    enum { RANGES = 8 };
+    gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
+    gml_address freed[RANGES], between[RANGES];
+    for (size_t i = 0; i < RANGES; i++) {
+        freed[i] = sharing_take(lake, 4 * MIB, MAIN);
+        between[i] = sharing_take(lake, 2 * MIB, MAIN);
+    }
+    for (size_t i = 0; i < RANGES; i++) {
+        sharing_give(lake, freed[i]);
+    }
+    for (uint64_t request = 1; request <= 2; request++) {
+        sharing_leave(lake, request * BLOCK, SIDE);
+        CHECK_EQ(sharing_pair(lake, MAIN, SIDE).refused_waits, request);
+    }
+    for (size_t i = 0; i < RANGES; i++) {
+        sharing_give(lake, between[i]);
+    }
     sharing_finish(lake);
 }
 
@@ -133,7 +156,7 @@ TEST(without_internal_dependencies_no_stream_waits)
     sharing_finish(lake);
 }
 
-TEST(without_opportunism_complete_memory_is_waited_for_or_left)
+TEST(without_opportunism_complete_memory_is_left)
 {
     static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
                                            {"reuse_allow_internal_dependencies", 0}};
@@ -142,26 +165,27 @@ TEST(without_opportunism_complete_memory_is_waited_for_or_left)
     sharing_leave(lake, BLOCK, MAIN);
     sharing_leave(lake, BLOCK, SIDE);
     CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    sharing_order(lake, THIRD, MAIN);
-    gml_address held = sharing_take(lake, MIB, THIRD);
-    CHECK_OK(gml_lake_order_streams(lake, THIRD, MAIN));
-    sharing_leave(lake, BLOCK, THIRD); /* by the order that the program made */
-    sharing_give(lake, held);
-    CHECK_EQ(sharing_pair(lake, MAIN, THIRD).borrowed_bytes, BLOCK);
-    CHECK_EQ(sharing_count(lake).waits, 1); /* the program's */
+    CHECK_EQ(call_watch_event_calls(lake), 0);
     sharing_finish(lake);
 }
 
 TEST(without_following_each_borrow_waits_anew)
 {
     gml_lake *lake = sharing_open_with("reuse_follow_event_dependencies", 0, NULL, 0);
-    sharing_leave(lake, 4096, SIDE);
-    sharing_leave(lake, BLOCK, MAIN);
-    sharing_order(lake, SIDE, MAIN);
-    CHECK_OK(gml_lake_order_streams(lake, SIDE, MAIN));
-    sharing_leave(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).borrowed_bytes, BLOCK);
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
+    gml_address between, blocks[2];
+    blocks[0] = sharing_take(lake, BLOCK, MAIN);
+    between = sharing_take(lake, 2 * MIB, MAIN);
+    blocks[1] = sharing_take(lake, BLOCK, MAIN);
+    sharing_give(lake, blocks[0]);
+    sharing_give(lake, blocks[1]);
+    for (uint64_t i = 0; i < 2; i++) {
+        blocks[i] = sharing_take(lake, BLOCK, SIDE);
+        CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, i + 1);
+    }
+    CHECK_EQ(sharing_count(lake).records, 1);
+    sharing_give(lake, blocks[0]);
+    sharing_give(lake, blocks[1]);
+    sharing_give(lake, between);
     sharing_finish(lake);
 }
 
@@ -186,154 +210,109 @@ TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other)
     sharing_finish(lake);
 }
 
-/* ---- streams on which no call may be made ---------------------------------------------------- */
+/* ---- what nobody told the lake --------------------------------------------------------------- */
 
-/* `owner` has free memory that `borrower` cannot reach without a wait for the device, which is made
- * only when there is no other memory. */
+/* How much of what is queued on the stream can run by now. */
+static uint64_t
+advance(gml_lake *lake, gml_stream stream)
+{
+    uint64_t ran = 0;
+    CHECK_OK(gml_streams_advance(gml_driver_streams(lake->driver), stream, UINT64_MAX, &ran));
+    return ran;
+}
+
+/* A block of MAIN that UNSEEN still uses, while MAIN has come to its end. */
 static void
-expect_apart(gml_lake *lake, gml_stream owner, gml_stream borrower)
+leave_in_use(gml_lake *lake, uint64_t size_bytes)
 {
-    uint64_t records = sharing_count(lake).records, waits = sharing_count(lake).waits;
-    sharing_leave(lake, BLOCK, owner);
-    uint64_t reserved = sharing_reserved(lake);
-    gml_address first = sharing_take(lake, BLOCK, borrower);
-    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
+    gml_address block = sharing_take(lake, size_bytes, MAIN);
+    sharing_work(lake, UNSEEN);
+    sharing_give(lake, block);
+    sharing_run(lake, MAIN);
+}
+
+TEST(what_an_unseen_stream_uses_serves_others_behind_it)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    leave_in_use(lake, BLOCK);
+    gml_address block = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), BLOCK);
+    CHECK_EQ(advance(lake, SIDE), 0);
+    sharing_give(lake, block);
+    block = sharing_take(lake, BLOCK, THIRD); /* from one borrower to the next */
+    CHECK_EQ(sharing_reserved(lake), BLOCK);
+    CHECK_EQ(advance(lake, THIRD) + advance(lake, SIDE), 0);
+    (void)advance(lake, UNSEEN);
+    CHECK(advance(lake, SIDE) > 0 && advance(lake, THIRD) > 0);
+    sharing_give(lake, block);
+    sharing_finish(lake);
+}
+
+TEST(nothing_that_an_unseen_stream_uses_is_given_away)
+{
+    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
+    uint64_t released = 0;
+    bool is_pending = false;
+    leave_in_use(lake, BLOCK);
+    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
+    CHECK_EQ(released, 0);
+    CHECK(is_pending);
+    (void)advance(lake, UNSEEN);
+    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
+    CHECK_EQ(released, BLOCK);
+    leave_in_use(lake, BLOCK);
+    CHECK_OK(gml_lake_trim(lake, &released));
+    CHECK_EQ(released, BLOCK);
+    CHECK_EQ(advance(lake, UNSEEN), 0); /* it was waited for */
+    sharing_finish(lake);
+}
+
+TEST(an_old_driver_lends_after_a_wait_for_the_device_and_serves_all)
+{
+    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 2 * BLOCK});
+    bench_make_old(lake->driver);
+    leave_in_use(lake, BLOCK);
+    gml_address first = sharing_take(lake, BLOCK, SIDE);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
     CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    gml_address second = sharing_take(lake, BLOCK, borrower);
+    gml_address second = sharing_take(lake, BLOCK, SIDE);
     CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
-    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
-    CHECK_EQ(sharing_count(lake).records, records);
-    CHECK_EQ(sharing_count(lake).waits, waits);
+    CHECK_EQ(advance(lake, UNSEEN), 0);
+    CHECK_EQ(sharing_count(lake).waits, 0);
     sharing_give(lake, first);
-    sharing_give(lake, second);
-}
-
-static gml_lake *
-open_bounded(uint64_t capacity_bytes)
-{
-    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = capacity_bytes});
-    lake->driver->per_thread_stream = PER_THREAD;
-    return lake;
-}
-
-TEST(the_stream_of_each_thread_neither_lends_nor_borrows_by_events)
-{
-    gml_lake *lake = open_bounded(2 * BLOCK);
-    expect_apart(lake, PER_THREAD, THIRD);
-    sharing_finish(lake);
-    lake = open_bounded(2 * BLOCK);
-    expect_apart(lake, THIRD, PER_THREAD);
-    sharing_finish(lake);
-}
-
-TEST(an_external_stream_lends_after_a_wait_for_the_device)
-{
-    gml_lake *lake = open_bounded(2 * BLOCK);
-    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
-    sharing_leave(lake, 4096, GONE);
-    call_watch_end_stream(GONE); /* from here on it may be gone at any time */
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    uint64_t before = sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE);
-    sharing_leave(lake, BLOCK, GONE);
-    gml_address first = sharing_take(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), before);
-    gml_address second = sharing_take(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), before + 1);
-    sharing_give(lake, first);
+    uint64_t released = 0;
+    bool is_pending = false;
+    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
+    CHECK_EQ(released, BLOCK);
+    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 2);
     sharing_give(lake, second);
     sharing_finish(lake);
 }
 
-/* The wait for the device is for all: no other stream is waited for before. */
-TEST(where_one_stream_cannot_be_asked_none_is)
-{
-    gml_lake *lake = open_bounded(4 * BLOCK);
-    sharing_leave(lake, BLOCK, MAIN);
-    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
-    sharing_leave(lake, 2 * BLOCK, GONE);
-    call_watch_end_stream(GONE);
-    uint64_t records = sharing_count(lake).records;
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_EQ(sharing_reserved(lake), 0);
-    CHECK_EQ(sharing_count(lake).records, records);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_EVENT_SYNCHRONIZE), 0);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
-    sharing_finish(lake);
-}
-
-TEST(a_stream_that_is_known_may_be_marked_external_later)
-{
-    gml_lake *lake = open_bounded(2 * BLOCK);
-    sharing_leave(lake, 2 * MIB, GONE);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_OK(gml_lake_mark_external_stream(lake, GONE));
-    call_watch_end_stream(GONE);
-    sharing_leave(lake, BLOCK, GONE);
-    sharing_leave(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    sharing_finish(lake);
-}
-
-TEST(what_a_forgotten_stream_held_serves_others)
+TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind)
 {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address lived_on = sharing_take(lake, BLOCK, GONE);
-    sharing_leave(lake, BLOCK, GONE);
-    CHECK_OK(gml_lake_release_stream(lake, GONE));
-    CHECK_OK(gml_lake_release_stream(lake, 77)); /* unknown: nothing */
     call_watch_end_stream(GONE);
-    CHECK(sharing_count(lake).records <= 1);
-    gml_address first = sharing_take(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_count(lake).waits, 1);
-    sharing_give(lake, lived_on);
-    gml_address second = sharing_take(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK(sharing_count(lake).records <= 1);
-    CHECK_EQ(sharing_count(lake).waits, 1); /* the same event covers both */
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
-TEST(a_stream_of_the_same_handle_is_another_one)
-{
-    gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
-    gml_address lived_on = sharing_take(lake, BLOCK, GONE);
-    sharing_leave(lake, BLOCK, GONE);
-    CHECK_OK(gml_lake_release_stream(lake, GONE));
-    gml_address first = sharing_take(lake, BLOCK, GONE);
-    CHECK_EQ(sharing_reserved(lake), 3 * BLOCK); /* not the old one's, which may be in use */
-    sharing_give(lake, lived_on);
-    gml_address second = sharing_take(lake, BLOCK, GONE);
-    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
-    sharing_run_all(lake);
-    gml_address third = sharing_take(lake, BLOCK, GONE);
-    gml_address fourth = sharing_take(lake, BLOCK, GONE);
-    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    sharing_give(lake, third);
-    sharing_give(lake, fourth);
-    sharing_finish(lake);
-}
-
-TEST(streams_that_come_and_go_leave_nothing_behind)
-{
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     for (gml_stream stream = 100; stream < 1100; stream++) {
         sharing_leave(lake, BLOCK, stream);
-        CHECK_OK(gml_lake_release_stream(lake, stream));
         call_watch_end_stream(stream);
         if (stream % 7 == 0) {
             sharing_run_all(lake);
         }
+        if (stream % 100 == 0) {
+            CHECK_OK(gml_lake_trim(lake, NULL));
+        }
     }
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
+    sharing_give(lake, lived_on);
+    gml_address blocks[2] = {sharing_take(lake, BLOCK, MAIN), sharing_take(lake, BLOCK, MAIN)};
+    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
     size_t pairs = 0;
     CHECK_OK(gml_lake_stream_pairs(lake, NULL, 0, &pairs));
-    CHECK(pairs < 100);
+    CHECK(pairs < 110);
+    sharing_give(lake, blocks[0]);
+    sharing_give(lake, blocks[1]);
     sharing_finish(lake);
 }
 

@@ -81,6 +81,7 @@ draw_stress(uint64_t seed, const char *driver, const char *policy, stress *out)
         .live_bytes = capacity_bytes / 8 * (3 + check_below(&random, 5)),
         .steps_of = has_steps ? STEP_OPERATIONS : 0,
         .has_captures = check_below(&random, 4) == 0,
+        .is_old = check_below(&random, 8) == 0,
     };
 }
 
@@ -184,7 +185,7 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
         char why[400];
         draw_stress(seed, driver, "stitch", &what);
         what.program.streams = 4;
-        what.program.has_captures = false;
+        what.program.has_captures = what.program.is_old = false;
         what.lake.setting_count = 3; /* that borrowing is allowed stays */
         for (size_t i = 0; i < 3; i++) {
             what.settings[i].value = 1;
@@ -204,10 +205,11 @@ TEST(a_wait_that_is_not_made_is_found)
           PLANTED_PROGRAMS / 2);
 }
 
-TEST(a_query_that_is_not_made_is_found)
+TEST(a_mark_that_is_not_made_is_found)
 {
     /* Not over `host` with its bytes: memory is unmapped as well then, under work that reads it. */
     CHECK(count_faults("sim", GML_CALL_EVENT_QUERY, true, "stream") > PLANTED_PROGRAMS / 2);
+    CHECK(count_faults("sim", GML_CALL_EVENT_RECORD_ALL, true, "stream") > PLANTED_PROGRAMS / 2);
 }
 
 int

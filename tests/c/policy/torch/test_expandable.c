@@ -205,14 +205,14 @@ TEST(idle_neighbours_merge_only_in_equal_state)
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-TEST(trim_takes_whole_granules_after_the_stream)
+TEST(trim_takes_whole_granules_after_the_device)
 {
     fixture f = started(0, 0);
     gml_block *a = get(&f, 100 * MIB, 5);
     gml_block *b = get(&f, 70 * MIB, 5);
     give(&f, a);
     CHECK_EQ(trimmed(&f), 100 * MIB);
-    CHECK_EQ(calls_of(&f, GML_CALL_STREAM_SYNCHRONIZE), 1);
+    CHECK_EQ(calls_of(&f, GML_CALL_DEVICE_SYNCHRONIZE), 1);
     CHECK_EQ(calls_of(&f, GML_CALL_UNMAP), 5); /* granule by granule */
     CHECK_EQ(calls_of(&f, GML_CALL_RELEASE), 5);
     CHECK_EQ(stats_of(&f).num_device_free, 1);

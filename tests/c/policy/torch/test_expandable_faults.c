@@ -144,9 +144,9 @@ stubborn_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_byt
 }
 
 static gml_status
-stubborn_stream_synchronize(gml_driver *self, gml_stream stream)
+stubborn_device_synchronize(gml_driver *self)
 {
-    return gml_driver_stream_synchronize(((stubborn *)self)->inner, stream);
+    return gml_driver_device_synchronize(((stubborn *)self)->inner);
 }
 
 static void
@@ -166,7 +166,7 @@ static const gml_driver_ops stubborn_ops = {
     .unmap = stubborn_unmap,
     .set_access = stubborn_set_access,
     .memory_info = stubborn_memory_info,
-    .stream_synchronize = stubborn_stream_synchronize,
+    .device_synchronize = stubborn_device_synchronize,
 };
 
 /* Grows while two kinds of call are refused, `refusals` times in all, and looks at what is left. */
@@ -179,6 +179,7 @@ check_strays(gml_driver_call first, gml_driver_call second, int refusals, uint64
     CHECK_OK(gml_sim_driver_open(GIB, 0, &driver.inner, reason, sizeof reason));
     driver.base.info = driver.inner->info;
     driver.base.device = driver.inner->device;
+    driver.base.gone = driver.inner->gone;
     f.driver = &driver.base;
     CHECK_OK(f.ops->create(f.driver, 0, &f.knobs, &f.policy));
     get(&f, 20 * MIB, 0); /* so that places begin behind something live */
