@@ -116,7 +116,8 @@ GML_API void gml_torch_unshare(void);
 /* Asks the others for what the device lacks for a request of that size; whether they gave any,
  * which somebody else may have taken meanwhile. False at once where the device is not shared, or
  * where a limit of this process refuses the request. is_for_lake: a lake will take it, so that it
- * need not be free on the device. pre: no lake's lock is held. */
+ * need not be free on the device; for others what came as files goes to the device first. pre: no
+ * lake's lock is held. */
 GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake);
 
 /* Has the others give `wanted_bytes`, for what no lake asks for: the context and the kernels of a

@@ -341,10 +341,11 @@ gml_torch_unshare(void)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* What the device lacks for a request; 0: others cannot help, since this process's own limit stands
- * against it, or enough is free. *most_bytes: the most to ask for beyond. */
+/* What the device lacks for a request, which may also be served from files that came and were not
+ * used yet, if `as_files`; 0: others cannot help, since this process's own limit stands against it,
+ * or there is enough. *most_bytes: the most to ask for beyond. */
 static uint64_t
-missing_bytes(int device, uint64_t size_bytes, uint64_t *most_bytes)
+missing_bytes(int device, uint64_t size_bytes, bool as_files, uint64_t *most_bytes)
 {
     int number = next_lake(device, -1);
     gml_situation now = {0};
@@ -356,7 +357,8 @@ missing_bytes(int device, uint64_t size_bytes, uint64_t *most_bytes)
         return 0;
     }
     uint64_t wanted_bytes = size_bytes + SPARE_BYTES + ROUNDING_BYTES;
-    uint64_t has_bytes = now.free_bytes + gml_handed_bytes(&devices[device].incoming);
+    uint64_t has_bytes =
+        now.free_bytes + (as_files ? gml_handed_bytes(&devices[device].incoming) : 0);
     uint64_t missing = wanted_bytes > has_bytes ? wanted_bytes - has_bytes : 0;
     *most_bytes = now.total_bytes / MOST_AT_ONCE;
     return missing;
@@ -437,6 +439,26 @@ ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes, boo
     return taken_bytes;
 }
 
+/* Whether the request has more memory now. pre: the device is shared, and the lock is held. */
+static bool
+ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake)
+{
+    int device = (int)(self - devices);
+    uint64_t most_bytes = 0, freed_bytes = 0;
+    uint64_t missing = missing_bytes(device, size_bytes, is_for_lake, &most_bytes);
+    if (missing && !is_for_lake) { /* what came as files is of use on the device only */
+        freed_bytes = gml_handed_drop(&self->incoming);
+        missing -= freed_bytes < missing ? freed_bytes : missing;
+    }
+    if (missing) {
+        self->asked_bytes = raise_question(self, missing, most_bytes);
+        freed_bytes +=
+            ask_locked(self, self->page, self->asked_bytes, is_for_lake && self->socket >= 0);
+        self->asked_ns = gml_clock_ns();
+    }
+    return freed_bytes > 0;
+}
+
 bool
 gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
 {
@@ -444,19 +466,10 @@ gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
     if (!self) {
         return false;
     }
-    uint64_t taken_bytes = 0;
     pthread_mutex_lock(&self->lock);
-    if (self->page) {
-        uint64_t most_bytes = 0, missing = missing_bytes(device, size_bytes, &most_bytes);
-        if (missing) {
-            self->asked_bytes = raise_question(self, missing, most_bytes);
-            taken_bytes =
-                ask_locked(self, self->page, self->asked_bytes, is_for_lake && self->socket >= 0);
-            self->asked_ns = gml_clock_ns();
-        }
-    }
+    bool has_more = self->page && ask_for(self, size_bytes, is_for_lake);
     pthread_mutex_unlock(&self->lock);
-    return taken_bytes > 0;
+    return has_more;
 }
 
 bool

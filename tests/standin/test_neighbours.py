@@ -39,6 +39,7 @@ HANDED = {
     "goes_to_the_device": ("came", "closed", "free"),
     "is_not_inherited": ("came", "none", "kept"),
     "natives": ("through_the_device",),
+    "natives_last": ("waits", "served"),
     "killed": ("all", "bytes"),
     "is_lent": ("came", "lent", "ended"),
 }

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.standin.programs.neighbours import MIB, Other, are_marked, marks, taken
+from tests.standin.programs.neighbours import MIB, Other, are_marked, marks, refused, taken
 
 import gmlake
 
@@ -207,6 +207,15 @@ def natives(other: Other) -> Result:
     return {"through_the_device": came == 0}
 
 
+def natives_last(other: Other) -> Result:
+    """What came as files and nothing has taken goes to the device for it."""
+    mine, size = take_some(other, 50 * GIB)
+    with gmlake.enabled("caching"):
+        native = not refused((free() + size // 2) * MIB)
+    torch.cuda.empty_cache()
+    return {"waits": size >= 512, "served": native and len(mine) == 100}
+
+
 def killed(other: Other) -> Result:
     """One that is killed leaves all of the device, whoever made its chunks."""
     other.tell("idle", 60 * GIB)
@@ -243,7 +252,7 @@ def main() -> int:
         return 0
     parts: list[Callable[[Other], Result]] = [
         comes, goes_back, goes_on, is_dropped, leaves_some, goes_to_the_device, is_not_inherited,
-        natives, killed,
+        natives, natives_last, killed,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(other)
