@@ -1,0 +1,428 @@
+"""The kinds of programs: how their processes are set, and which steps they have how often."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from tests.standin.differential.programs import (
+    GIB,
+    MIB,
+    Builder,
+    Graph,
+    Program,
+    Setting,
+    Tensor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BASIC = {
+    "alloc": 8.0, "write": 6.0, "copy": 3.0, "read": 5.0, "free": 6.0, "wait": 1.0, "mark": 1.0,
+    "sync": 0.6, "advance": 3.0, "pace": 0.5, "empty_cache": 0.4, "make_stream": 1.5,
+    "destroy_stream": 0.5,
+}  # fmt: skip
+LARGEST_CAPTURED = 64 * MIB
+
+
+class Steps(Builder):
+    """The steps that need more than tensors and streams."""
+
+    def __init__(self, program: Program, rng: random.Random) -> None:
+        """Begin with no pool, no region and no history."""
+        super().__init__(program, rng)
+        self.enabled = self.recording = False
+        self.pools: list[int] = []
+        self.made_pools = 0
+        self.asleep: set[str] = set()
+        self.regions: dict[str, str | None] = {}
+        self.captured = 0
+
+    # gmlake itself; under PyTorch alone these do nothing.
+
+    def switch(self) -> bool:
+        """Turn gmlake on or off."""
+        self.enabled = not self.enabled
+        self.add("enable" if self.enabled else "disable")
+        return True
+
+    def enable(self) -> bool:
+        """Turn gmlake on."""
+        self.enabled = True
+        self.add("enable")
+        return True
+
+    # Limits.
+
+    def limit(self) -> bool:
+        """Set the memory fraction of a device."""
+        device = self.rng.randrange(self.setting.devices)
+        fraction = self.rng.choice([0.25, 0.5, 0.5, 0.75, 1.0])
+        self.add("limit", device=device, fraction=fraction)
+        whole = self.setting.capacity - 8 * MIB
+        self.limits[device] = min(whole, int(self.setting.capacity * fraction))
+        return True
+
+    # Graphs.
+
+    def capture(self, where: str = "") -> bool:
+        """Capture copies between static tensors, temporaries and results."""
+        streams = [each for each in self.usable(0) if each.number and not each.raw]
+        if not streams or len(self.graphs) > 4:
+            return False
+        stream = self.rng.choice(streams).number
+        fits = [
+            each
+            for each in self.held()
+            if each.size <= LARGEST_CAPTURED and each.graph is None and each.region is None
+        ]
+        inputs = self.rng.sample(fits, min(len(fits), 2))
+        while len(inputs) < 2:
+            made = self.alloc(self.rng.choice([64 * 1024, MIB, 5 * MIB, 20 * MIB]), stream)
+            if made is None or not self.write(made):
+                return False
+            inputs.append(made)
+        self.synchronize()
+        self.add("empty_cache")
+        shared = [each for each in self.graphs if self.rng.random() < 0.5]
+        graph = Graph(self.captured, shared[0].pool if shared else self.captured, inputs)
+        self.captured += 1
+        self.capturing, self.captured_on = True, stream
+        mode = "thread_local" if where else self.rng.choice(["global", "thread_local", "relaxed"])
+        self.add("capture_begin", where, graph=graph.number, pool=graph.pool, stream=stream, mode=mode)
+        body = self._body(graph, stream, where)
+        for _ in body:
+            if where or self.rng.random() < 0.05:
+                self._meanwhile(where)
+        self.add("capture_end", where, graph=graph.number, stream=stream)
+        self.capturing, self.captured_on = False, None
+        graph.last = (stream, self.submit(stream))
+        self.graphs.append(graph)
+        return True
+
+    def _meanwhile(self, where: str) -> None:
+        """Do something on this thread while a graph is captured."""
+        if self.rng.random() < 0.3:
+            self.switch()
+        if not where:
+            return
+        for _ in range(self.rng.randint(0, 3)):
+            step: Any = self.rng.choice([self._small, self.write, self.free, self.advance])
+            step()
+
+    def _small(self) -> bool:
+        streams = [each.number for each in self.usable(0, allocates=True)]
+        stream = self.rng.choice(streams)
+        made = self.alloc(self.rng.choice([64 * 1024, MIB, 5 * MIB, 20 * MIB]), stream)
+        return made is not None and self.write(made)
+
+    def _body(self, graph: Graph, stream: int, where: str) -> Any:
+        """Append what is captured; yield between two steps."""
+        alive: list[tuple[int, int]] = [(each.number, each.size) for each in graph.inputs]
+        made: list[tuple[int, int]] = []
+        for _ in range(self.rng.randint(2, 5)):
+            source, size = self.rng.choice(alive)
+            target, self.count = self.count, self.count + 1
+            self.add("alloc", where, tensor=target, size=size, stream=stream, graph=graph.number)
+            self.add("copy", where, target=target, source=source, streams=[stream])
+            graph.steps.append((target, source))
+            alive.append((target, size))
+            made.append((target, size))
+            yield
+            if len(made) > 1 and self.rng.random() < 0.5:
+                gone = made.pop(self.rng.randrange(len(made) - 1))
+                alive.remove(gone)
+                self.add("free", where, tensor=gone[0])
+                yield
+        into = self.rng.choice(graph.inputs)
+        same = [number for number, size in alive if size == into.size and number != into.number]
+        if same and self.rng.random() < 0.5:
+            source = self.rng.choice(same)
+            self.add("copy", where, target=into.number, source=source, streams=[stream])
+            graph.steps.append((into.number, source))
+        for number, size in made:
+            kept = Tensor(number, size, stream, (stream, self.submit(stream)), full=size)
+            kept.graph = graph.number
+            graph.outputs.append(kept)
+            self.tensors.append(kept)
+
+    def capture_elsewhere(self) -> bool:
+        """Capture in a second thread while this one goes on."""
+        return self.capture("t")
+
+    def replay(self) -> bool:
+        """Replay a graph whose tensors all live."""
+        ready = [
+            each
+            for each in self.graphs
+            if all(one in self.tensors and one.size for one in [*each.inputs, *each.outputs])
+        ]
+        if not ready:
+            return False
+        graph = self.rng.choice(ready)
+        stream = self.pick_stream(0)
+        later = [
+            one
+            for each in self.graphs
+            if each.pool == graph.pool and each.number > graph.number
+            for one in each.outputs
+            if one in self.tensors
+        ]
+        touched = [*graph.inputs, *graph.outputs, *later]
+        for tensor in touched:
+            self.order(tensor, stream, writes=True)
+        for other in self.graphs:
+            last = other.last
+            if other.pool == graph.pool and last and not self.is_after(stream, *last):
+                self.join(stream, last[0])
+        self.add("replay", graph=graph.number, stream=stream)
+        tags = {each.number: each.tag for each in [*graph.inputs, *graph.outputs]}
+        for target, source in graph.steps:
+            tags[target] = tags[source] if source is not None else None
+        for tensor in touched:
+            self.touch(tensor, stream, writes=True)
+            tensor.tag = tags.get(tensor.number)
+        graph.last = (stream, self.streams[stream].instant)
+        return True
+
+    def drop_graph(self) -> bool:
+        """Destroy a graph; its results stay."""
+        if not self.graphs:
+            return False
+        graph = self.graphs.pop(self.rng.randrange(len(self.graphs)))
+        self.synchronize()
+        self.add("drop_graph", graph=graph.number)
+        return True
+
+    def look_at_pools(self) -> bool:
+        """Check in which pool each tensor lies."""
+        self.add("look_at_pools")
+        return True
+
+    # Pools.
+
+    def make_pool(self) -> bool:
+        """Make a MemPool."""
+        self.pools.append(self.made_pools)
+        self.add("make_pool", pool=self.made_pools)
+        self.made_pools += 1
+        return True
+
+    def alloc_in_pool(self) -> bool:
+        """Allocate from a MemPool."""
+        if not self.pools or self.entered is not None:
+            return False
+        return self.alloc(0, pool=self.rng.choice(self.pools)) is not None
+
+    def in_pool(self) -> bool:
+        """Take some steps within use_mem_pool, perhaps turning gmlake on or off among them."""
+        if not self.pools or self.entered is not None:
+            return False
+        self.entered = self.rng.choice(self.pools)
+        self.add("enter_pool", pool=self.entered)
+        for _ in range(self.rng.randint(1, 5)):
+            if self.rng.random() < 0.25:
+                self.switch()
+            self.take({"alloc": 3, "write": 2, "free": 1}, 1)
+        self.add("leave_pool")
+        self.entered = None
+        return True
+
+    def drop_pool(self) -> bool:
+        """Delete a MemPool in which nothing lives."""
+        idle = [one for one in self.pools if all(each.pool != one for each in self.tensors)]
+        if not idle or self.entered is not None:
+            return False
+        pool = self.rng.choice(idle)
+        self.pools.remove(pool)
+        self.synchronize()
+        self.add("drop_pool", pool=pool)
+        return True
+
+    # History.
+
+    def record(self) -> bool:
+        """Begin or end PyTorch's history of memory."""
+        self.recording = not self.recording
+        self.add("record" if self.recording else "record_no_more")
+        return True
+
+    def look(self) -> bool:
+        """Compare what the history told with the snapshot and the driver's calls."""
+        if self.recording:
+            self.add("look")
+        return self.recording
+
+    # Regions.
+
+    def alloc_in_region(self) -> bool:
+        """Allocate a small tensor that sleeps with others."""
+        name = self.rng.choice("vw")
+        if name in self.asleep or sum(1 for each in self.tensors if each.region) > 6:
+            return False
+        backup = self.regions.setdefault(name, self.rng.choice(["cpu", "cpu", "disk", None]))
+        size = self.rng.choice([8 * 1024, 700 * 1024, 2 * MIB, 5 * MIB, 12 * MIB])
+        stream = self.pick_stream(0, allocates=True)
+        made = self.alloc(size, stream, region=name, backup=backup)
+        return made is not None and self.write(made)
+
+    def sleep_and_wake(self) -> bool:
+        """Let a region sleep, others work, and wake it."""
+        names = {each.region for each in self.tensors if each.region} - self.asleep
+        if not names or not self.enabled:
+            return False
+        name = self.rng.choice(sorted(names))
+        self.synchronize()
+        self.add("sleep", region=name)
+        aside = [each for each in self.tensors if each.region == name]
+        self.tensors = [each for each in self.tensors if each.region != name]
+        self.asleep.add(name)
+        small = {key: value for key, value in BASIC.items() if key != "destroy_stream"}
+        self.take(small, self.rng.randint(0, 8))
+        self.take({"look": 1}, 1)
+        self.add("wake", region=name)
+        self.asleep.discard(name)
+        self.tensors += aside
+        for tensor in aside:
+            tensor.tag = tensor.tag if self.regions[name] else None
+        return True
+
+
+def _pick_setting(rng: random.Random, devices: int = 1) -> Setting:
+    if devices > 1:
+        return Setting("", 2 * GIB, devices)
+    if rng.random() < 0.25:
+        return Setting("expandable_segments:True", 2 * GIB)
+    return Setting("", rng.choice([256 * MIB, 8 * GIB]))
+
+
+def _begin(program: Program, rng: random.Random, *, enabled: bool = True) -> Steps:
+    steps = Steps(program, rng)
+    if enabled:
+        steps.enable()
+    steps.add("pace", word=rng.choice(["manual", "manual", "lag"]), lag=rng.choice([4, 32]))
+    for _ in range(rng.randint(1, 4)):
+        steps.make_stream()
+    return steps
+
+
+def streams(program: Program, rng: random.Random) -> None:
+    """Tensors on several streams, each used on others, freed in each way."""
+    steps = _begin(program, rng)
+    steps.take(BASIC | {"offload": rng.choice([0, 2, 6])}, rng.randint(20, 70))
+    steps.finish()
+
+
+def pressure(program: Program, rng: random.Random) -> None:
+    """The same where the device is nearly full."""
+    steps = _begin(program, rng)
+    steps.fullest = rng.choice([0.9, 0.98, 1.0])
+    steps.take(BASIC | {"offload": 2, "alloc": 14, "alloc_rest": 2}, rng.randint(20, 60))
+    steps.finish()
+
+
+def storages(program: Program, rng: random.Random) -> None:
+    """Storages from before gmlake.enable(), that are emptied and filled, and memory fractions."""
+    steps = _begin(program, rng, enabled=False)
+    steps.fullest = rng.choice([0.5, 0.9, 0.98, 1.0])
+    mix = BASIC | {
+        "empty_storage": 4, "refill_storage": 5, "alloc_rest": 1,
+        "limit": rng.choice([0, 1]), "switch": rng.choice([0, 0, 0.5]),
+    }  # fmt: skip
+    steps.take(mix, rng.randint(5, 25))
+    steps.enable()
+    steps.take(mix, rng.randint(15, 40))
+    steps.finish()
+
+
+def devices(program: Program, rng: random.Random) -> None:
+    """Two devices: copies between them, streams of the other, refusals on one."""
+    early = rng.random() < 0.5
+    steps = _begin(program, rng, enabled=early)
+    steps.fullest = rng.choice([0.6, 0.98])
+    mix = BASIC | {"alloc_rest": 3, "copy": 6, "limit": 0.3}
+    steps.take(mix, rng.randint(5, 25))
+    if not early:
+        steps.enable()
+    steps.take(mix, rng.randint(10, 30))
+    steps.finish()
+
+
+def graphs(program: Program, rng: random.Random) -> None:
+    """Captures in this thread and a second one, replays, gmlake turned on and off."""
+    steps = _begin(program, rng, enabled=rng.random() < 0.6)
+    steps.fullest = 0.4
+    mix = BASIC | {
+        "capture": 2, "capture_elsewhere": 1.5, "replay": 6, "drop_graph": 0.5,
+        "look_at_pools": 1, "switch": rng.choice([0, 0.5]),
+    }  # fmt: skip
+    steps.take(mix, rng.randint(20, 50))
+    steps.finish()
+
+
+def pools(program: Program, rng: random.Random) -> None:
+    """MemPools, gmlake turned on and off."""
+    steps = _begin(program, rng, enabled=rng.random() < 0.6)
+    steps.fullest = 0.6
+    mix = BASIC | {
+        "make_pool": 1, "alloc_in_pool": 3, "in_pool": 2, "drop_pool": 1,
+        "look_at_pools": 1, "switch": rng.choice([0, 0.5]),
+    }  # fmt: skip
+    steps.make_pool()
+    steps.take(mix, rng.randint(20, 50))
+    steps.finish()
+
+
+def history(program: Program, rng: random.Random) -> None:
+    """What PyTorch's history of memory tells, also of regions and pools."""
+    steps = _begin(program, rng, enabled=rng.random() < 0.7)
+    mix = BASIC | {
+        "record": 1, "look": 2, "empty_cache": 1, "empty_storage": 0.5, "refill_storage": 1,
+        "make_pool": 0.3, "alloc_in_pool": 1, "drop_pool": 0.3,
+    }  # fmt: skip
+    steps.take(mix, rng.randint(5, 20))
+    if not steps.enabled:
+        steps.enable()
+    if not steps.recording:
+        steps.record()
+    regions = {"alloc_in_region": 2, "sleep_and_wake": 0.5} if rng.random() < 0.5 else {}
+    steps.take(mix | regions, rng.randint(15, 40))
+    steps.look()
+    steps.finish()
+
+
+def regions(program: Program, rng: random.Random) -> None:
+    """Regions that sleep and wake beside other work."""
+    steps = _begin(program, rng)
+    steps.fullest = 0.5
+    steps.take(BASIC | {"alloc_in_region": 5, "sleep_and_wake": 4}, rng.randint(15, 40))
+    steps.finish()
+
+
+KINDS: dict[str, tuple[float, Callable[[Program, random.Random], None], dict[str, Any]]] = {
+    "streams": (30, streams, {}),
+    "pressure": (14, pressure, {}),
+    "storages": (14, storages, {}),
+    "devices": (8, devices, {"devices": 2}),
+    "graphs": (12, graphs, {}),
+    "pools": (8, pools, {}),
+    "history": (10, history, {}),
+    "regions": (4, regions, {}),
+}
+
+
+def kind_of(seed: int) -> str:
+    """Return the kind of the program of a seed."""
+    rng = random.Random(f"kind {seed}")
+    return rng.choices(list(KINDS), [weight for weight, *_ in KINDS.values()])[0]
+
+
+def draw(seed: int) -> Program:
+    """Return the program of a seed."""
+    kind = kind_of(seed)
+    _, build, options = KINDS[kind]
+    rng = random.Random(f"program {seed}")
+    program = Program(seed, kind, _pick_setting(rng, **options))
+    build(program, rng)
+    return program
