@@ -73,6 +73,10 @@ class Worker:
             *(sys.executable, "-m", "tests.standin", "--backed"),
             *("--capacity", str(setting.capacity), "--devices", str(setting.devices)),
         ]
+        self.folder = tempfile.TemporaryDirectory()
+        if setting.neighbour:
+            command += ["--shared", f"{self.folder.name}/devices"]
+            environment["XDG_RUNTIME_DIR"] = self.folder.name
         self.process = subprocess.Popen(
             [*command, "-m", "tests.standin.differential.worker"],
             cwd=ROOT,
@@ -89,6 +93,7 @@ class Worker:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
+        self.folder.cleanup()
 
     def _lines(self) -> Iterator[dict[str, Any] | None]:
         """Yield what it says, and None where it says nothing for too long."""

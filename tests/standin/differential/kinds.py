@@ -23,6 +23,11 @@ BASIC = {
     "sync": 0.6, "advance": 3.0, "pace": 0.5, "empty_cache": 0.4, "make_stream": 1.5,
     "destroy_stream": 0.5,
 }  # fmt: skip
+KEPT_FREE = 512 * MIB
+ELASTIC = {
+    "make_elastic": 2, "resize_rows": 4, "fill": 2, "write_rows": 1, "read_rows": 3,
+    "close_elastic": 0.5, "sleep_elastic": 1.5,
+}  # fmt: skip
 LARGEST_CAPTURED = 64 * MIB
 
 
@@ -38,6 +43,9 @@ class Steps(Builder):
         self.asleep: set[str] = set()
         self.regions: dict[str, str | None] = {}
         self.captured = 0
+        self.caches: dict[int, str | None] = {}
+        self.made_caches = 0
+        self.theirs: dict[int, Tensor] = {}
 
     # gmlake itself; under PyTorch alone these do nothing.
 
@@ -221,10 +229,7 @@ class Steps(Builder):
             return False
         self.entered = self.rng.choice(self.pools)
         self.add("enter_pool", pool=self.entered)
-        for _ in range(self.rng.randint(1, 5)):
-            if self.rng.random() < 0.25:
-                self.switch()
-            self.take({"alloc": 3, "write": 2, "free": 1}, 1)
+        self.take({"alloc": 4, "write": 3, "free": 1, "switch": 2}, self.rng.randint(2, 8))
         self.add("leave_pool")
         self.entered = None
         return True
@@ -289,7 +294,151 @@ class Steps(Builder):
         return True
 
 
-def _pick_setting(rng: random.Random, devices: int = 1) -> Setting:
+    # What only gmlake has.
+
+    def make_elastic(self) -> bool:
+        """Reserve addresses for a tensor that grows, perhaps in a region."""
+        if len(self.caches) > 2:
+            return False
+        region = self.rng.choice([None, None, "e"]) if not self.setting.neighbour else None
+        region = region if self.rng.random() < 0.8 else "e"
+        if region and (region in self.asleep or region in self.caches.values()):
+            return False
+        if region:
+            self.regions.setdefault(region, self.rng.choice(["cpu", "cpu", None]))
+        backup = self.regions.get(region) if region else None
+        number = self.made_caches
+        self.made_caches += 1
+        self.caches[number] = region
+        self.add("elastic", cache=number, stream=self.pick_stream(0), region=region, backup=backup)
+        self.resize_rows(number)
+        return True
+
+    def _cache(self) -> int | None:
+        awake = [number for number, region in self.caches.items() if region not in self.asleep]
+        return self.rng.choice(awake) if awake else None
+
+    def resize_rows(self, number: int | None = None) -> bool:
+        """Grow or shrink an elastic tensor."""
+        number = self._cache() if number is None else number
+        if number is None:
+            return False
+        device = self.setting.capacity // MIB
+        top = 128 if self.caches[number] else device
+        rows = int(top * self.rng.choice([0.02, 0.1, 0.3, 0.6, 0.9]) * self.rng.random())
+        self.add("rows", cache=number, rows=rows)
+        if self.rng.random() < 0.7:
+            self.write_rows(number)
+        return True
+
+    def fill(self) -> bool:
+        """Let an elastic tensor take what is left, and give way from then on."""
+        number = self._cache()
+        if number is None or self.caches[number]:
+            return False
+        keep = self.rng.choice([0, 0, 8, 64])
+        self.add("fill", cache=number, keep=keep, leave=self.rng.choice([0, 64, 256]) * MIB)
+        return self.write_rows(number)
+
+    def write_rows(self, number: int | None = None) -> bool:
+        """Write some of the rows that an elastic tensor has."""
+        number = self._cache() if number is None else number
+        if number is None:
+            return False
+        first = self.rng.choice([0, 0, 30, 60])
+        last = self.rng.choice([100, 100, first + 40])
+        self.add("write_rows", cache=number, first=first, last=last, tag=self.tag())
+        return True
+
+    def read_rows(self) -> bool:
+        """Read all rows that were written."""
+        number = self._cache()
+        if number is None:
+            return False
+        self.add("read_rows", cache=number, stream=self.pick_stream(0))
+        return True
+
+    def close_elastic(self) -> bool:
+        """Free an elastic tensor."""
+        number = self._cache()
+        if number is None:
+            return False
+        del self.caches[number]
+        self.add("close", cache=number)
+        return True
+
+    def sleep_elastic(self) -> bool:
+        """Let the region of an elastic tensor sleep meanwhile."""
+        found = [number for number, region in self.caches.items() if region]
+        if not found or self.asleep:
+            return False
+        self.synchronize()
+        self.add("sleep", region="e")
+        self.asleep.add("e")
+        self.take({"alloc": 2, "write": 2, "free": 2, "resize_rows": 1}, self.rng.randint(0, 6))
+        self.add("wake", region="e")
+        self.asleep.discard("e")
+        if not self.regions["e"]:
+            for number in found:
+                self.add("forget_rows", cache=number)
+        return True
+
+    def both(self) -> bool:
+        """Let two threads ask at the same time where an elastic tensor gives way."""
+        number = self._cache()
+        if number is None or self.caches[number]:
+            return False
+        self.add("fill", cache=number, keep=0, leave=0)
+        self.add("both", cache=number, size=self.rng.choice([40, 200]) * MIB, rounds=6)
+        return True
+
+    def neighbour_takes(self) -> bool:
+        """Let the neighbour allocate and write."""
+        sizes = [each.size for each in self.theirs.values()]
+        top = self.setting.capacity - 2 * KEPT_FREE
+        rest = top - sum(sizes) - self.live(0)
+        size = int(self.rng.random() * max(rest, 0)) // MIB * MIB
+        if not size or len(sizes) > 5:
+            return False
+        made = Tensor(self.count, size, 0, (0, 0), tag=self.tag(), full=size)
+        self.theirs[self.count] = made
+        self.count += 1
+        self.add("alloc", "n", tensor=made.number, size=size, stream=0)
+        self.add("write", "n", tensor=made.number, stream=0, tag=made.tag)
+        return True
+
+    def neighbour_reads(self) -> bool:
+        """Let the neighbour read what it has."""
+        for each in self.theirs.values():
+            self.add("read", "n", tensor=each.number, stream=0, tag=each.tag)
+        return True
+
+    def neighbour_drops(self) -> bool:
+        """Let the neighbour free a tensor, perhaps to the device."""
+        if not self.theirs:
+            return False
+        number = self.rng.choice(sorted(self.theirs))
+        self.add("read", "n", tensor=number, stream=0, tag=self.theirs.pop(number).tag)
+        self.add("free", "n", tensor=number)
+        if self.rng.random() < 0.5:
+            self.add("empty_cache", "n")
+        return True
+
+    def neighbour_grows(self) -> bool:
+        """Let the neighbour's elastic tensor grow, shrink, or take what is left."""
+        if self.rng.random() < 0.7:
+            rows = int(self.setting.capacity // MIB * 0.5 * self.rng.random())
+            self.add("rows", "n", cache=0, rows=rows)
+        else:
+            self.add("fill", "n", cache=0, keep=self.rng.choice([0, 64]), leave=0)
+        self.add("write_rows", "n", cache=0, first=0, last=100, tag=self.tag())
+        self.add("read_rows", "n", cache=0, stream=0)
+        return True
+
+
+def _pick_setting(rng: random.Random, devices: int = 1, **options: Any) -> Setting:
+    if options:
+        return Setting("", 8 * GIB if "neighbour" in options else 2 * GIB, **options)
     if devices > 1:
         return Setting("", 2 * GIB, devices)
     if rng.random() < 0.25:
@@ -327,10 +476,11 @@ def storages(program: Program, rng: random.Random) -> None:
     steps = _begin(program, rng, enabled=False)
     steps.fullest = rng.choice([0.5, 0.9, 0.98, 1.0])
     mix = BASIC | {
-        "empty_storage": 4, "refill_storage": 5, "alloc_rest": 1,
+        "empty_storage": 4, "refill_storage": 4, "alloc_rest": 0.5, "squeeze": 3,
         "limit": rng.choice([0, 1]), "switch": rng.choice([0, 0, 0.5]),
     }  # fmt: skip
     steps.take(mix, rng.randint(5, 25))
+    steps.take({"empty_storage": 1}, rng.randint(0, 3))
     steps.enable()
     steps.take(mix, rng.randint(15, 40))
     steps.finish()
@@ -366,7 +516,7 @@ def pools(program: Program, rng: random.Random) -> None:
     steps = _begin(program, rng, enabled=rng.random() < 0.6)
     steps.fullest = 0.6
     mix = BASIC | {
-        "make_pool": 1, "alloc_in_pool": 3, "in_pool": 2, "drop_pool": 1,
+        "make_pool": 1, "alloc_in_pool": 3, "in_pool": 4, "drop_pool": 1,
         "look_at_pools": 1, "switch": rng.choice([0, 0.5]),
     }  # fmt: skip
     steps.make_pool()
@@ -400,6 +550,36 @@ def regions(program: Program, rng: random.Random) -> None:
     steps.finish()
 
 
+def elastic(program: Program, rng: random.Random) -> None:
+    """Elastic tensors that grow, shrink, give way and sleep beside other work."""
+    steps = _begin(program, rng)
+    steps.fullest = 0.5
+    steps.make_elastic()
+    steps.take(BASIC | ELASTIC | {"both": rng.choice([0, 0, 1])}, rng.randint(15, 40))
+    steps.take({"read_rows": 1}, 3)
+    steps.finish()
+
+
+def neighbours(program: Program, rng: random.Random) -> None:
+    """Two processes that share a device and give each other what is idle."""
+    steps = _begin(program, rng)
+    steps.add("enable", "n")
+    steps.add("elastic", "n", cache=0, stream=0, region=None, backup=None)
+    steps.fullest = 0.5
+    steps.sizes = [rng.choice([64, 200, 512, 1000, 2000]) * MIB for _ in range(3)]
+    if rng.random() < 0.5:
+        steps.record()
+    light = {"alloc": 4, "write": 2, "read": 2, "free": 4, "look": 1, "empty_cache": 0.5}
+    mix = light | ELASTIC | {
+        "neighbour_takes": 5, "neighbour_reads": 2, "neighbour_drops": 4, "neighbour_grows": 2,
+    }  # fmt: skip
+    steps.take(mix, rng.randint(15, 40))
+    steps.look()
+    steps.neighbour_reads()
+    steps.take({"read_rows": 1}, 3)
+    steps.finish()
+
+
 KINDS: dict[str, tuple[float, Callable[[Program, random.Random], None], dict[str, Any]]] = {
     "streams": (30, streams, {}),
     "pressure": (14, pressure, {}),
@@ -409,6 +589,8 @@ KINDS: dict[str, tuple[float, Callable[[Program, random.Random], None], dict[str
     "pools": (8, pools, {}),
     "history": (10, history, {}),
     "regions": (4, regions, {}),
+    "elastic": (5, elastic, {"own": True}),
+    "neighbours": (3, neighbours, {"own": True, "neighbour": True}),
 }
 
 

@@ -412,7 +412,9 @@ class Machine:
     def do_limit(self, device: int, fraction: float) -> None:
         torch.cuda.set_per_process_memory_fraction(fraction, device)
         total = torch.cuda.get_device_properties(device).total_memory
-        self.limits[device] = fraction * total
+        # Expandable segments grow by whole pages of theirs, also beyond the limit.
+        slack = len(self.streams) * 20 * MIB if self.program.setting.conf else 0
+        self.limits[device] = fraction * total + slack
 
     def do_capture_begin(self, graph: int, pool: int, stream: int, mode: str) -> None:
         found = torch.cuda.CUDAGraph()
@@ -467,10 +469,11 @@ class Machine:
         self.entered.append((pool, entered))
 
     def do_leave_pool(self) -> None:
+        self.do_look_at_pools()
         self.entered.pop()[1].__exit__(None, None, None)
 
     def do_record(self) -> None:
-        self.history = History()
+        self.history = History(may_stitch=bool(self.gmlake))
 
     def do_look(self) -> None:
         if self.history and (problem := self.history.look()):

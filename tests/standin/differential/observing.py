@@ -14,6 +14,7 @@ from gmlake.standin import control
 
 MOST_EVENTS = 100_000
 COMES, GOES = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
+OPENING = "cuMemGetAllocationGranularity"
 MADE = ("cuMemCreate", "cuMemImportFromShareableHandle")
 
 
@@ -38,6 +39,10 @@ class Ranges:
         """Whether any of a range is in it."""
         return any(first < end and begin < last for first, last in self.ranges)
 
+    def size(self) -> int:
+        """Return how many bytes are in it."""
+        return sum(end - begin for begin, end in self.ranges)
+
     def plus(self, begin: int, end: int) -> Ranges:
         """Return it with one more range."""
         return Ranges([*self.ranges, (begin, end)])
@@ -50,67 +55,93 @@ class Ranges:
         return Ranges([(first, last) for first, last in rest if first < last])
 
 
-def replay(
-    events: list[dict[str, Any]], segments: Ranges, live: dict[int, int]
-) -> tuple[Ranges, str]:
-    """Return what events say is there after them, and the first that cannot be.
+class Told:
+    """What the events of a device say is there.
 
-    live: sizes of blocks by their addresses, which are brought up to date.
+    live: sizes of blocks by their addresses. is_exact: whether the segments were followed from when
+    there were none. Stitched blocks lie in views, which are not segments: they are told at other
+    addresses than the memory under them, and only its amount can be compared from then on.
     """
-    for number, event in enumerate(events):
-        action, begin, size = event["action"], event.get("addr", 0), event.get("size", 0)
-        where = f"event {number}, {action} of {size} at {begin:#x}"
-        if action in COMES:
-            if segments.touches(begin, begin + size):
-                return segments, f"{where}: it is there already"
-            segments = segments.plus(begin, begin + size)
-        elif action in GOES:
-            if not segments.covers(begin, begin + size):
-                return segments, f"{where}: it is not there"
-            if any(begin < at + held and at < begin + size for at, held in live.items()):
-                return segments, f"{where}: a block lives there"
-            segments = segments.minus(begin, begin + size)
-        elif action == "alloc":
-            if not segments.covers(begin, begin + size):
-                return segments, f"{where}: no segment was told there"
-            live[begin] = size
-        elif action == "free_completed":
-            if begin not in live:
-                return segments, f"{where}: no block lives there"
-            del live[begin]
-    return segments, ""
-
-
-class _State:
-    """What a snapshot says of one device."""
 
     def __init__(self, found: dict[str, Any], device: int) -> None:
-        segments = [each for each in found["segments"] if each["device"] == device]
-        self.segments = Ranges(
-            [(each["address"], each["address"] + each["total_size"]) for each in segments]
-        )
-        self.live = {
-            block["address"]: block.get("requested_size", block["size"])
-            for each in segments
-            for block in each["blocks"]
-            if block["state"] != "inactive"
-        }
-        traces = found["device_traces"]
-        events = traces[device] if device < len(traces) else []
-        self.events = [each for each in events if each["action"] != "snapshot"]
+        """Begin with what a snapshot shows."""
+        self.device = device
+        self.segments, self.live = shown(found, device)
+        self.seen = len(_events(found, device))
+        self.bytes = self.segments.size()
+        self.is_exact = not self.bytes
+        self.is_stitched = False
+
+    def follow(self, found: dict[str, Any]) -> tuple[set[str], str]:
+        """Return the new actions, and the first thing that cannot be or is shown otherwise."""
+        events = _events(found, self.device)[self.seen :]
+        self.seen += len(events)
+        for number, event in enumerate(events):
+            if problem := self._take(event):
+                at, size = event["addr"], event["size"]
+                return set(), f"event {number}, {event['action']} of {size} at {at:#x}: {problem}"
+        segments, live = shown(found, self.device)
+        if self.bytes != segments.size():
+            return set(), f"{self.bytes} bytes of segments were told, {segments.size()} are shown"
+        if self.is_exact and not self.is_stitched and self.segments.ranges != segments.ranges:
+            return set(), f"of segments, {_differ(self.segments, segments)}"
+        if self.live != live:
+            at = min(set(self.live.items()) ^ set(live.items()))[0]
+            which = "told" if at in self.live else "shown"
+            return set(), f"the block at {at:#x} is only {which} to live"
+        return {event["action"] for event in events}, ""
+
+    def _take(self, event: dict[str, Any]) -> str:
+        action, begin, size = event["action"], event["addr"], event["size"]
+        end = begin + size
+        if action in COMES:
+            if self.is_exact and self.segments.touches(begin, end):
+                return "it is there already"
+            self.segments, self.bytes = self.segments.plus(begin, end), self.bytes + size
+        elif action in GOES:
+            if self.is_exact and not self.segments.covers(begin, end):
+                return "it is not there"
+            if any(begin < at + held and at < end for at, held in self.live.items()):
+                return "a block lives there"
+            self.segments, self.bytes = self.segments.minus(begin, end), self.bytes - size
+        elif action == "alloc":
+            self.is_stitched |= not self.segments.covers(begin, end)
+            self.live[begin] = size
+        elif action == "free_completed" and self.live.pop(begin, None) is None:
+            return "no block lives there"
+        return ""
+
+
+def shown(found: dict[str, Any], device: int) -> tuple[Ranges, dict[int, int]]:
+    """Return the segments and the blocks of a device in a snapshot."""
+    segments = [each for each in found["segments"] if each["device"] == device]
+    live = {
+        block["address"]: block.get("requested_size", block["size"])
+        for each in segments
+        for block in each["blocks"]
+        if block["state"] != "inactive"
+    }
+    ranges = [(each["address"], each["address"] + each["total_size"]) for each in segments]
+    return Ranges(ranges), live
+
+
+def _events(found: dict[str, Any], device: int) -> list[dict[str, Any]]:
+    traces = found["device_traces"]
+    events = traces[device] if device < len(traces) else []
+    return [each for each in events if each["action"] != "snapshot"]
 
 
 class History:
     """PyTorch's history of memory, compared at each look with the snapshot and the driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_stitch: bool) -> None:
         """Begin to record."""
         torch.cuda.memory._record_memory_history(
             max_entries=MOST_EVENTS, stacks="python", context=None, clear_history=True
         )
-        self.devices = torch.cuda.device_count()
+        self.may_stitch = may_stitch
         found = torch.cuda.memory._snapshot()
-        self.before = [_State(found, i) for i in range(self.devices)]
+        self.told = [Told(found, i) for i in range(torch.cuda.device_count())]
         self.calls = control.calls()
 
     def look(self) -> str:
@@ -119,17 +150,14 @@ class History:
         made = calls - self.calls
         found = torch.cuda.memory._snapshot()
         actions = set()
-        for device, before in enumerate(self.before):
-            now = _State(found, device)
-            events = now.events[len(before.events) :]
-            actions |= {event["action"] for event in events}
-            told, problem = replay(events, before.segments, dict(before.live))
-            if problem:
-                return problem
-            if told.ranges != now.segments.ranges:
-                return f"told: {_differ(told, now.segments)} (of the snapshot)"
-            self.before[device] = now
+        for told in self.told:
+            more, problem = told.follow(found)
+            actions |= more
+            if problem or (told.is_stitched and not self.may_stitch):
+                return problem or "a block lies in no segment"
         self.calls = calls
+        if made[OPENING]:  # what a lake tries when it is opened
+            return ""
         if any(made[name] for name in MADE) and not actions & set(COMES):
             return "the driver made memory, and no segment was told to have come"
         if made["cuMemRelease"] and not actions & set(GOES):

@@ -290,6 +290,10 @@ class Builder:
         size = (rest - self.rng.choice([-64, 0, 0, 2, 4, 16, 64]) * MIB) // (2 * MIB) * 2 * MIB
         return size > 0 and self.alloc(size, stream, beyond=True) is not None
 
+    def leave_idle(self) -> bool:
+        """Allocate much and free it, so that much is idle."""
+        return self.alloc_rest() and self.free(self.tensors[-1])
+
     def write(self, tensor: Tensor | None = None, stream: int | None = None) -> bool:
         """Set a tensor to a new tag or to zero."""
         tensor, stream = self._pair(tensor, stream)
@@ -320,7 +324,8 @@ class Builder:
             tensor = self.rng.choice(found)
         if tensor is not None and stream is None:
             own = self.streams[tensor.owner]
-            stays = own.alive and self.rng.random() < 0.4
+            free = own.alive and own.number != self.captured_on
+            stays = free and self.rng.random() < 0.4
             stream = own.number if stays else self.pick_stream(own.device)
         return tensor, stream
 
@@ -395,19 +400,29 @@ class Builder:
         found = [each for each in self.held() if self._can_resize(each)]
         return bool(found) and self.free(self.rng.choice(found), empties=True)
 
-    def refill_storage(self) -> bool:
-        """Resize an empty storage to what it was."""
+    def squeeze(self) -> bool:
+        """Refill a storage with all that is left, most of which was just used by others."""
+        if not any(self._can_resize(each) for each in self.held(empty=True)):
+            return False
+        return self.leave_idle() and self.refill_storage(all_that_is_left=True)
+
+    def refill_storage(self, *, all_that_is_left: bool = False) -> bool:
+        """Resize an empty storage to what it was or more."""
         found = [each for each in self.held(empty=True) if self._can_resize(each)]
         if not found:
             return False
         tensor = self.rng.choice(found)
         stream = tensor.owner = self.pick_stream(self.streams[tensor.owner].device, allocates=True)
         device = self.streams[stream].device
-        if self.live(device) + tensor.full > self.limits[device] * self.fullest:
+        rest = (self.limits[device] - self.live(device)) // (2 * MIB) * 2 * MIB
+        if tensor.full > rest * self.fullest:
             return False
+        rest -= self.rng.choice([-64, -4, 0, 0, 2, 16, 64]) * MIB
+        much = all_that_is_left or self.rng.random() < 0.3
+        size = max(tensor.full, rest if much else 0)
         self.pay(stream)
-        tensor.size, tensor.wrote = tensor.full, (stream, self.submit(stream))
-        self.add("resize", tensor=tensor.number, size=tensor.full, stream=stream)
+        tensor.size, tensor.wrote = size, (stream, self.submit(stream))
+        self.add("resize", tensor=tensor.number, size=size, stream=stream)
         return True
 
     def _can_resize(self, tensor: Tensor) -> bool:

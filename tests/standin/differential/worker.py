@@ -11,16 +11,20 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import traceback
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from tests.standin.differential.kinds import draw
 from tests.standin.differential.machine import Arena, Machine, Outcome
+from tests.standin.differential.own import Neighbour, Own
 
 import gmlake
+
+if TYPE_CHECKING:
+    from tests.standin.differential.programs import Program
 
 
 def say(**values: Any) -> None:
@@ -30,19 +34,40 @@ def say(**values: Any) -> None:
 
 def run_batch(order: dict[str, Any]) -> None:
     """Run programs until one has a problem."""
-    torch.cuda.init()
-    arena = Arena()
+    arena: Arena | None = None
     package = gmlake if order["mode"] == "gmlake" else None
     for seed in order["seeds"]:
         say(begin=seed)
         program = draw(seed)
-        arena.used = 0
-        skip = tuple(order["skip"].get(str(seed), ()))
-        outcome: Outcome = Machine(program, arena, gmlake=package, skip=skip).run()
+        if program.setting.neighbour:
+            outcome = with_neighbour(program)
+        else:
+            arena = arena or Arena()
+            arena.used = 0
+            skip = tuple(order["skip"].get(str(seed), ()))
+            kind = Own if program.setting.own else Machine
+            outcome = kind(program, arena, gmlake=package, skip=skip).run()
         say(end=asdict(outcome))
-        if outcome.problem or outcome.left:
+        if outcome.problem or outcome.left or program.setting.neighbour:
             return
         gc.collect(0)
+
+
+def with_neighbour(program: Program) -> Outcome:
+    """Run a program of two processes, each of which uses CUDA for the first time."""
+
+    def make() -> Own:
+        machine = Own(program, Arena(), gmlake=gmlake)
+        machine.settings = {"share": "device"}
+        return machine
+
+    neighbour = Neighbour(make)
+    machine = make()
+    machine.neighbour = neighbour
+    outcome = machine.run()
+    os.kill(neighbour.child, signal.SIGKILL)
+    os.waitpid(neighbour.child, 0)
+    return outcome
 
 
 def main() -> None:
