@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BATCH = 12
 LONGEST_SECONDS = 120.0  # without a line of a program that takes milliseconds
+TELLING = ("misuse:", "what():", "Error:")
 MOST_ALONE = 40  # differences of a kind that are looked at once more, alone
 
 
@@ -115,7 +116,8 @@ class Worker:
     def _last_error(self, since: int) -> str:
         self.errors.seek(since)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:160] if lines else ""
+        telling = [line for line in lines if any(word in line for word in TELLING)]
+        return (telling or lines or [""])[-1][:160]
 
     def run(self, order: dict[str, Any]) -> dict[int, Result]:
         """Run a batch; return the results of the programs that were begun."""

@@ -310,7 +310,8 @@ class Steps(Builder):
         number = self.made_caches
         self.made_caches += 1
         self.caches[number] = region
-        self.add("elastic", cache=number, stream=self.pick_stream(0), region=region, backup=backup)
+        stream = self.rng.choice([each.number for each in self.usable(0) if not each.raw])
+        self.add("elastic", cache=number, stream=stream, region=region, backup=backup)
         self.resize_rows(number)
         return True
 
@@ -403,9 +404,15 @@ class Steps(Builder):
         made = Tensor(self.count, size, 0, (0, 0), tag=self.tag(), full=size)
         self.theirs[self.count] = made
         self.count += 1
+        self._settle()
         self.add("alloc", "n", tensor=made.number, size=size, stream=0)
         self.add("write", "n", tensor=made.number, stream=0, tag=made.tag)
         return True
+
+    def _settle(self) -> None:
+        """Let this process end its work: what queued work may use is waited for before it is given."""
+        if self.rng.random() < 0.95:
+            self.synchronize()
 
     def neighbour_reads(self) -> bool:
         """Let the neighbour read what it has."""
@@ -426,6 +433,7 @@ class Steps(Builder):
 
     def neighbour_grows(self) -> bool:
         """Let the neighbour's elastic tensor grow, shrink, or take what is left."""
+        self._settle()
         if self.rng.random() < 0.7:
             rows = int(self.setting.capacity // MIB * 0.5 * self.rng.random())
             self.add("rows", "n", cache=0, rows=rows)
@@ -565,6 +573,7 @@ def neighbours(program: Program, rng: random.Random) -> None:
     steps = _begin(program, rng)
     steps.add("enable", "n")
     steps.add("elastic", "n", cache=0, stream=0, region=None, backup=None)
+    steps.add("pace", "n", word="eager", lag=1)
     steps.fullest = 0.5
     steps.sizes = [rng.choice([64, 200, 512, 1000, 2000]) * MIB for _ in range(3)]
     if rng.random() < 0.5:

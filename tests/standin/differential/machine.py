@@ -138,6 +138,7 @@ class Machine:
         self.entered: list[tuple[int, Any]] = []
         self.limits: dict[int, float] = {}
         self.history: History | None = None
+        self.late = ""
         self.enabled = False
         self.second: Second | None = None
         self.index = 0
@@ -152,6 +153,7 @@ class Machine:
             if control.misuses() > misuses:
                 self.outcome.problem = "the driver says misuse"
             self._clean()
+            self.outcome.problem = self.outcome.problem or self.late
         except Difference as error:
             self.outcome.problem = self._tell(str(error))
         except Exception as error:  # noqa: BLE001
@@ -188,7 +190,7 @@ class Machine:
     def _clean(self) -> None:
         """Drop everything, and note what stays reserved."""
         if self.history:
-            self.history.end()
+            self.late = self.late or self.history.end()
         for device in self.limits:
             torch.cuda.set_per_process_memory_fraction(1.0, device)
         self.tensors.clear()
@@ -473,7 +475,9 @@ class Machine:
         self.entered.pop()[1].__exit__(None, None, None)
 
     def do_record(self) -> None:
-        self.history = History(may_stitch=bool(self.gmlake))
+        self.history = History(
+            may_stitch=bool(self.gmlake), has_elastic=self.program.setting.own
+        )
 
     def do_look(self) -> None:
         if self.history and (problem := self.history.look()):
@@ -482,7 +486,7 @@ class Machine:
     def do_record_no_more(self) -> None:
         if self.history:
             problem = self.history.look()
-            self.history.end()
+            self.late = self.late or self.history.end()
             self.history = None
             if problem:
                 raise Difference(problem)

@@ -14,6 +14,7 @@ from gmlake.standin import control
 
 MOST_EVENTS = 100_000
 COMES, GOES = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
+WAITS = "active_pending_free"
 OPENING = "cuMemGetAllocationGranularity"
 MADE = ("cuMemCreate", "cuMemImportFromShareableHandle")
 
@@ -60,17 +61,25 @@ class Told:
 
     live: sizes of blocks by their addresses. is_exact: whether the segments were followed from when
     there were none. Stitched blocks lie in views, which are not segments: they are told at other
-    addresses than the memory under them, and only its amount can be compared from then on.
+    addresses than the memory under them, and only its amount can be compared from then on. late:
+    the first difference of blocks, which is reported where there is no other.
     """
 
-    def __init__(self, found: dict[str, Any], device: int) -> None:
+    def __init__(self, found: dict[str, Any], device: int, *, has_elastic: bool) -> None:
         """Begin with what a snapshot shows."""
-        self.device = device
-        self.segments, self.live = shown(found, device)
+        self.device, self.has_elastic = device, has_elastic
+        self.segments, _ = shown(found, device)
+        self.live = {
+            block["address"]: block.get("requested_size", block["size"])
+            for each in found["segments"]
+            for block in each["blocks"]
+            if each["device"] == device and block["state"] != "inactive"
+        }
         self.seen = len(_events(found, device))
         self.bytes = self.segments.size()
         self.is_exact = not self.bytes
         self.is_stitched = False
+        self.late = ""
 
     def follow(self, found: dict[str, Any]) -> tuple[set[str], str]:
         """Return the new actions, and the first thing that cannot be or is shown otherwise."""
@@ -85,13 +94,18 @@ class Told:
             return set(), f"{self.bytes} bytes of segments were told, {segments.size()} are shown"
         if self.is_exact and not self.is_stitched and self.segments.ranges != segments.ranges:
             return set(), f"of segments, {_differ(self.segments, segments)}"
-        if self.live != live:
-            at = min(set(self.live.items()) ^ set(live.items()))[0]
-            which = "told" if at in self.live else "shown"
-            return set(), f"the block at {at:#x} is only {which} to live"
+        odd = [] if self.has_elastic else sorted(live.keys() ^ self.live.keys())
+        waiting = [at for at in odd if live.get(at) == WAITS]
+        if waiting and not self.late:
+            self.late = f"the block at {waiting[0]:#x} waits, and free_completed was told"
+        elif odd and not self.late:
+            which = "told" if odd[0] in self.live else "shown"
+            self.late = f"the block at {odd[0]:#x} is only {which} to live"
         return {event["action"] for event in events}, ""
 
     def _take(self, event: dict[str, Any]) -> str:
+        if "addr" not in event:
+            return ""
         action, begin, size = event["action"], event["addr"], event["size"]
         end = begin + size
         if action in COMES:
@@ -112,11 +126,11 @@ class Told:
         return ""
 
 
-def shown(found: dict[str, Any], device: int) -> tuple[Ranges, dict[int, int]]:
-    """Return the segments and the blocks of a device in a snapshot."""
+def shown(found: dict[str, Any], device: int) -> tuple[Ranges, dict[int, str]]:
+    """Return the segments of a device in a snapshot, and the states of its blocks in use."""
     segments = [each for each in found["segments"] if each["device"] == device]
     live = {
-        block["address"]: block.get("requested_size", block["size"])
+        block["address"]: block["state"]
         for each in segments
         for block in each["blocks"]
         if block["state"] != "inactive"
@@ -134,14 +148,15 @@ def _events(found: dict[str, Any], device: int) -> list[dict[str, Any]]:
 class History:
     """PyTorch's history of memory, compared at each look with the snapshot and the driver."""
 
-    def __init__(self, *, may_stitch: bool) -> None:
+    def __init__(self, *, may_stitch: bool, has_elastic: bool) -> None:
         """Begin to record."""
         torch.cuda.memory._record_memory_history(
             max_entries=MOST_EVENTS, stacks="python", context=None, clear_history=True
         )
         self.may_stitch = may_stitch
         found = torch.cuda.memory._snapshot()
-        self.told = [Told(found, i) for i in range(torch.cuda.device_count())]
+        devices = range(torch.cuda.device_count())
+        self.told = [Told(found, i, has_elastic=has_elastic) for i in devices]
         self.calls = control.calls()
 
     def look(self) -> str:
@@ -164,10 +179,10 @@ class History:
             return "memory was released, and no segment was told to have gone"
         return ""
 
-    @staticmethod
-    def end() -> None:
-        """Record no more."""
+    def end(self) -> str:
+        """Record no more; return what else did not fit."""
         torch.cuda.memory._record_memory_history(None)
+        return next((told.late for told in self.told if told.late), "")
 
 
 def _differ(told: Ranges, shown: Ranges) -> str:

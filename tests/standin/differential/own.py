@@ -77,9 +77,9 @@ class Own(Machine):
         self.enabled = True
 
     def pinned(self) -> int:
-        """Return at most how much of the device this process cannot give."""
+        """Return at most how much of the device this process does not give to others."""
         sizes = [-(-each.untyped_storage().size() // CHUNK) + 1 for each in self.tensors.values()]
-        rows = [each.elastic.rows * MIB - each.givable() + CHUNK for each in self.caches.values()]
+        rows = [each.elastic.rows * MIB * 33 // 32 + CHUNK for each in self.caches.values()]
         return sum(sizes) * CHUNK + sum(rows)
 
     def _request(self, size: int, device: Any) -> torch.Tensor | None:

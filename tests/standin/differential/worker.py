@@ -26,6 +26,8 @@ import gmlake
 if TYPE_CHECKING:
     from tests.standin.differential.programs import Program
 
+_KEPT: list[Arena] = []
+
 
 def say(**values: Any) -> None:
     """Write one line."""
@@ -57,7 +59,8 @@ def with_neighbour(program: Program) -> Outcome:
     """Run a program of two processes, each of which uses CUDA for the first time."""
 
     def make() -> Own:
-        machine = Own(program, Arena(), gmlake=gmlake)
+        _KEPT.append(Arena())  # PyTorch would ask each stream about it, also those that are gone
+        machine = Own(program, _KEPT[0], gmlake=gmlake)
         machine.settings = {"share": "device"}
         return machine
 
