@@ -18,10 +18,9 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.standin.differential.kinds import KINDS, draw, kind_of
+from tests.standin.differential.kinds import KINDS, choose, draw, kind_of
 from tests.standin.places import ROOT
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ MOST_ALONE = 40  # differences of a kind that are looked at once more, alone
 
 @dataclass
 class Result:
-    """What a side said of a program. code: the exit code of its process, if it died in it."""
+    """What a side said of a program. left: bytes that stay reserved when all is freed."""
 
     problem: str = ""
     refused: list[int] = field(default_factory=list)
@@ -67,7 +66,7 @@ class Worker:
 
     def __init__(self, setting: Setting) -> None:
         """Start it."""
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (for as long as it)
         environment = dict(os.environ) | {"PYTORCH_ALLOC_CONF": setting.conf}
         environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
         command = [
@@ -92,9 +91,12 @@ class Worker:
     def end(self) -> None:
         """End it."""
         assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
         self.folder.cleanup()
+        self.errors.close()
 
     def _lines(self) -> Iterator[dict[str, Any] | None]:
         """Yield what it says, and None where it says nothing for too long."""
@@ -126,7 +128,7 @@ class Worker:
         self.process.stdin.write((json.dumps(order) + "\n").encode())
         self.process.stdin.flush()
         results: dict[int, Result] = {}
-        child, begun, is_hung = 0, None, False
+        child, begun, is_hung = 0, -1, False
         for line in self._lines():
             if line is None:
                 is_hung = True
@@ -141,9 +143,9 @@ class Worker:
                 if "misuse" in said:
                     said += f": {self._last_error(before)}"
                 results[begun] = Result(said, found["refused"], found["left"])
-                begun = None
+                begun = -1
             elif "exit" in line:
-                if begun is not None:
+                if begun >= 0:
                     code = line["exit"]
                     end = "it hangs" if is_hung else f"it ends with {name_of(code)}"
                     results[begun] = Result(f"{end}; {self._last_error(before)}")
@@ -224,16 +226,6 @@ def batches(seeds: Iterable[int]) -> Iterator[tuple[Setting, list[int]]]:
     yield from groups.items()
 
 
-def choose(first: int, count: int, kinds: list[str]) -> Iterator[int]:
-    """Yield so many seeds of these kinds."""
-    seed = first
-    while count:
-        if kind_of(seed) in kinds:
-            yield seed
-            count -= 1
-        seed += 1
-
-
 class Search:
     """Shares the batches among jobs, and collects what differs."""
 
@@ -255,7 +247,9 @@ class Search:
                     setting, seeds = next(self.work, (None, []))
                 if setting is None:
                     break
-                found = [self._alone(runner, each, seeds) for each in runner.compare(seeds, setting)]
+                found = [
+                    self._alone(runner, each, seeds) for each in runner.compare(seeds, setting)
+                ]
                 with self.lock:
                     self._note(seeds, found)
         except BaseException as error:  # noqa: BLE001

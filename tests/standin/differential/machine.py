@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import queue
 import threading
 from contextlib import ExitStack
@@ -121,7 +120,7 @@ class Machine:
     ) -> None:
         """Prepare. gmlake: the package, or None under PyTorch alone. skip: requests that the other
         side was refused, so that what they get here is dropped at once.
-        """  # noqa: D205
+        """
         self.program, self.arena, self.gmlake, self.skip = program, arena, gmlake, set(skip)
         self.outcome = Outcome(program.seed)
         self.many = program.setting.devices
@@ -147,7 +146,8 @@ class Machine:
         """Take all steps, compare what was read, and leave nothing."""
         misuses = control.misuses()
         try:
-            for self.index, op in enumerate(self.program.ops):
+            for index, op in enumerate(self.program.ops):
+                self.index = index
                 self.step(op)
             self._compare()
             if control.misuses() > misuses:
@@ -213,30 +213,22 @@ class Machine:
     # Steps.
 
     def do_enable(self) -> None:
-        if self.gmlake and not self.enabled:
-            try:
-                self.gmlake.enable()
-            except RuntimeError:
-                if not self.entered and not torch.cuda.is_current_stream_capturing():
-                    if not self.graphs_open:
-                        raise
-                return
-            self.enabled = True
-
-    @property
-    def graphs_open(self) -> bool:
-        """Whether a graph is being captured."""
-        return any(state != "done" for _, state in self.graphs.values())
+        self._switch(to=True)
 
     def do_disable(self) -> None:
-        if self.gmlake and self.enabled:
-            try:
-                self.gmlake.disable()
-            except RuntimeError:
-                if not self.entered and not self.graphs_open:
-                    raise
-                return
-            self.enabled = False
+        self._switch(to=False)
+
+    def _switch(self, *, to: bool) -> None:
+        """Turn gmlake on or off; it may refuse while a pool is entered or a graph captured."""
+        if not self.gmlake or self.enabled == to:
+            return
+        try:
+            (self.gmlake.enable if to else self.gmlake.disable)()
+        except RuntimeError:
+            if not self.entered and all(state == "done" for _, state in self.graphs.values()):
+                raise
+        else:
+            self.enabled = to
 
     def do_pace(self, word: str, lag: int) -> None:
         control.set_pace(word, lag)
@@ -257,11 +249,12 @@ class Machine:
         del self.streams[stream]
         assert _runtime().cudaStreamDestroy(self.raw.pop(stream)) == 0
 
-    def do_alloc(
+    def do_alloc(  # noqa: PLR0913
         self,
         tensor: int,
         size: int,
         stream: int,
+        *,
         pool: int | None = None,
         graph: int | None = None,
         region: str | None = None,
@@ -450,7 +443,8 @@ class Machine:
 
     def _look(self, pools: dict[Any, Any]) -> None:
         """Compare in which pool things lie. What was freed within a graph counts, too."""
-        wanted, maybe = {}, {}
+        wanted: dict[int, Any] = {}
+        maybe: dict[int, Any] = {}
         for tensor, (address, whose) in self.places.items():
             if whose in pools:
                 (wanted if tensor in self.tensors else maybe)[address] = pools[whose]
@@ -475,9 +469,7 @@ class Machine:
         self.entered.pop()[1].__exit__(None, None, None)
 
     def do_record(self) -> None:
-        self.history = History(
-            may_stitch=bool(self.gmlake), has_elastic=self.program.setting.own
-        )
+        self.history = History(may_stitch=bool(self.gmlake), has_elastic=self.program.setting.own)
 
     def do_look(self) -> None:
         if self.history and (problem := self.history.look()):
@@ -498,8 +490,3 @@ class Machine:
     def do_wake(self, region: str) -> None:
         if self.gmlake:
             self.gmlake.wake(f"{region} of {self.program.seed}")
-
-
-def forget() -> None:
-    """Drop what a program that was broken off left."""
-    gc.collect()

@@ -189,7 +189,9 @@ def _differ(told: Ranges, shown: Ranges) -> str:
     """Return the first range that one has and the other has not."""
     mine, others = set(told.ranges), set(shown.ranges)
     (begin, end) = min(mine ^ others)
-    return f"{end - begin} bytes at {begin:#x} are only {'told' if (begin, end) in mine else 'shown'}"
+    return (
+        f"{end - begin} bytes at {begin:#x} are only {'told' if (begin, end) in mine else 'shown'}"
+    )
 
 
 def check_pools(wanted: dict[int, Any], freed: dict[int, Any]) -> str:

@@ -48,7 +48,7 @@ class Cache:
 
     def givable(self) -> int:
         """Return how many bytes it would give."""
-        return max(0, self.elastic.rows - self.keep) * MIB if self.gives else 0
+        return max(0, int(self.elastic.rows) - self.keep) * MIB if self.gives else 0
 
 
 class Own(Machine):
@@ -79,7 +79,7 @@ class Own(Machine):
     def pinned(self) -> int:
         """Return at most how much of the device this process does not give to others."""
         sizes = [-(-each.untyped_storage().size() // CHUNK) + 1 for each in self.tensors.values()]
-        rows = [each.elastic.rows * MIB * 33 // 32 + CHUNK for each in self.caches.values()]
+        rows = [int(each.elastic.rows) * MIB * 33 // 32 + CHUNK for each in self.caches.values()]
         return sum(sizes) * CHUNK + sum(rows)
 
     def _request(self, size: int, device: Any) -> torch.Tensor | None:

@@ -7,12 +7,12 @@ right answer. A tag is what a write leaves in a tensor: a number, from which its
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import random
+    from collections.abc import Callable
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 BLOCK_BYTES = 2 * MIB  # what a request is counted as, at most that much more than it asks for
@@ -359,7 +359,7 @@ class Builder:
         return True
 
     def free(self, tensor: Tensor | None = None, way: str = "", *, empties: bool = False) -> bool:
-        """Drop a tensor, or empty its storage, in one of the ways that keep its other users safe."""
+        """Drop a tensor or empty its storage, in one of the ways that keep other users safe."""
         found = self.held(empty=self.rng.random() < 0.1)
         if tensor is None:
             found = [each for each in found if each.owner != self.captured_on]
@@ -504,10 +504,3 @@ class Builder:
             self.read(tensor)
         self.synchronize()
         return self.program
-
-
-def each_seed(first: int) -> Iterator[int]:
-    """Count on from a seed."""
-    while True:
-        yield first
-        first += 1

@@ -1,7 +1,8 @@
 """The process on the stand-in: it imports PyTorch once, and forks a process for each batch.
 
-It reads one JSON object a line: mode, seeds, and skip (refused steps by seed). A fork writes a line
-before each program and one after it.
+It reads one JSON object a line: mode, seeds, skip (refused steps by seed), and perhaps ops, which
+are taken instead of those that the seeds give. A fork writes a line before each program and one
+after it.
 """
 
 # mypy: allow-untyped-calls
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tests.standin.differential.kinds import draw
 from tests.standin.differential.machine import Arena, Machine, Outcome
 from tests.standin.differential.own import Neighbour, Own
+from tests.standin.differential.programs import Op
 
 import gmlake
 
@@ -41,6 +43,8 @@ def run_batch(order: dict[str, Any]) -> None:
     for seed in order["seeds"]:
         say(begin=seed)
         program = draw(seed)
+        if "ops" in order:
+            program.ops[:] = [Op(*each) for each in order["ops"]]
         if program.setting.neighbour:
             outcome = with_neighbour(program)
         else:
