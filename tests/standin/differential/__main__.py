@@ -173,11 +173,15 @@ class Runner:
     def side(
         self, mode: str, setting: Setting, seeds: list[int], skip: dict[int, list[int]]
     ) -> dict[int, Result]:
-        """Run programs of one setting, each once, in as few processes as their problems allow."""
+        """Run programs of one setting, each once, in few processes."""
         if setting not in self.workers:
             self.workers[setting] = Worker(setting)
         results: dict[int, Result] = {}
         while rest := [seed for seed in seeds if seed not in results]:
+            # What is from before gmlake.enable() is there in a new process only.
+            if mode == "gmlake":
+                late = [each for each in rest if draw(each).ops[0].name != "enable"]
+                rest = late[:1] or rest
             order = {"mode": mode, "seeds": rest, "skip": skip}
             found = self.workers[setting].run(order)
             if not found:

@@ -79,6 +79,8 @@ def with_neighbour(program: Program) -> Outcome:
 
 def main() -> None:
     """Serve until the input ends."""
+    for name in ("enable", "elastic", "region"):
+        getattr(gmlake, name)  # imports what a fork would have to import
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
