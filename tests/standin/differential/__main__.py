@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BATCH = 12
 LONGEST_SECONDS = 120.0  # without a line of a program that takes milliseconds
-TELLING = ("misuse:", "what():", "Error:")
+TELLING = ("misuse:", "what():", "Error: ", "FAILED")
 MOST_ALONE = 40  # differences of a kind that are looked at once more, alone
 
 

@@ -136,7 +136,7 @@ def elastic(program: Program, rng: random.Random) -> None:
     steps = _begin(program, rng)
     steps.fullest = 0.5
     steps.make_elastic()
-    steps.take(BASIC | ELASTIC | {"both": rng.choice([0, 0, 1])}, rng.randint(15, 40))
+    steps.take(BASIC | ELASTIC | {"both": rng.choice([0, 2])}, rng.randint(15, 40))
     steps.take({"read_rows": 1}, 3)
     steps.finish()
 
