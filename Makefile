@@ -47,7 +47,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +142,10 @@ OPERATIONS ?= 5000000
 FAILING ?= 4
 stress: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: OPERATIONS=5000000 SEED=1 FAILING=4
 	@$(BIN)/python tests/stress.py --operations $(OPERATIONS) --seed $(or $(SEED),1) --failing $(FAILING)
+
+PROGRAMS ?= 20000
+differential: ## Random programs under PyTorch's allocator and under gmlake, after `make standin`: PROGRAMS=20000 SEED=1
+	@$(BIN)/python -m tests.standin.differential --programs $(PROGRAMS) --seed $(or $(SEED),1) --jobs $(JOBS)
 
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
