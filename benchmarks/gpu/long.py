@@ -49,7 +49,7 @@ _WORDS = 4096
 
 
 def _model(width: int, layers: int) -> nn.Module:
-    from torch import nn  # noqa: PLC0415 (the process that compares needs no PyTorch)
+    from torch import nn
 
     layer = nn.TransformerEncoderLayer(
         width, width // 64, 4 * width, 0.0, batch_first=True, norm_first=True, device="cuda"
@@ -65,7 +65,7 @@ class _Training:
     """A model, its optimizer, and the steps that it takes: their sizes are drawn by their number."""
 
     def __init__(self, seed: int, *, width: int, layers: int, tokens: int) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.manual_seed(seed)
         self._seed, self._tokens = seed, tokens
@@ -74,7 +74,7 @@ class _Training:
 
     def step(self, number: int) -> Tensor:
         """Take a step; return its loss, which lies on the device."""
-        import torch  # noqa: PLC0415
+        import torch
 
         draw = random.Random(self._seed * 1_000_003 + number)  # noqa: S311 (sizes, no secrets)
         batch = draw.randint(1, 16)
@@ -92,13 +92,15 @@ class _Training:
 
 def _varying(allocator: str, *, is_tiny: bool) -> Callable[[int], Tensor]:
     del allocator
-    return _Training(0, width=128 if is_tiny else 512, layers=2, tokens=2048 if is_tiny else 8192).step
+    return _Training(
+        0, width=128 if is_tiny else 512, layers=2, tokens=2048 if is_tiny else 8192
+    ).step
 
 
 def _turns(allocator: str, *, is_tiny: bool) -> Callable[[int], Tensor]:
-    import torch  # noqa: PLC0415
+    import torch
 
-    import gmlake  # noqa: PLC0415
+    import gmlake
 
     is_ours = allocator == "gmlake"
     sizes = {"width": 128 if is_tiny else 512, "layers": 2, "tokens": 2048 if is_tiny else 16384}
@@ -143,9 +145,9 @@ def _host_bytes() -> int:
 
 def run(program: str, allocator: str, steps: int, *, is_tiny: bool) -> dict[str, Any]:
     """Take the steps of a program in this process."""
-    import torch  # noqa: PLC0415
+    import torch
 
-    import gmlake  # noqa: PLC0415
+    import gmlake
 
     torch.use_deterministic_algorithms(mode=True)
     if allocator == "gmlake":
@@ -242,7 +244,9 @@ def main() -> int:
         every = {f"{name} {of}": told for name, runs in found.items() for of, told in runs.items()}
         gpu = machine.devices_of(every)
         print(machine.write("gpu_long", {"programs": found}, path=options.output, gpu=gpu))
-    return int(not all(told["has_same_losses"] for runs in found.values() for told in runs.values()))
+    return int(
+        not all(told["has_same_losses"] for runs in found.values() for told in runs.values())
+    )
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ typedef struct gml_cuda_driver {
     bool takes_handed; /* what other processes hand over, which may not be exported again */
     gml_cuda_peers peers;
     gml_map elsewhere; /* ordinals of other devices, plus 1, to their primary contexts, retained */
-    gml_map files;   /* exported handles to the files that are kept, plus 1 */
-    int caller_mode; /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
+    gml_map files;     /* exported handles to the files that are kept, plus 1 */
+    int caller_mode;   /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
 } gml_cuda_driver;
 
 static inline gml_cuda_driver *

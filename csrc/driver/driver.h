@@ -31,8 +31,9 @@ typedef uint64_t gml_event;  /* a point in a stream; 0: none */
 typedef struct gml_streams gml_streams; /* streams.h */
 
 /* The calls of the table, one line for each of GML_DRIVER_CALLS: PLAIN, or HOLDS for those that
- * change the memory held, or where it lies. Each line has the parameters, the arguments to pass on to `driver`, and
- * the bytes that the cost depends on. All code that treats calls alike is generated from this list.
+ * change the memory held, or where it lies. Each line has the parameters, the arguments to pass on
+ * to `driver`, and the bytes that the cost depends on. All code that treats calls alike is
+ * generated from this list.
  *
  * create, release: physical memory, in multiples of driver->info.granularity_bytes.
  *

@@ -1,8 +1,8 @@
-/* Addresses from which memory went: whoever tells an observer of segments has to tell of memory that
- * went even where other memory lies at the same addresses by now.
+/* Addresses from which memory went: whoever tells an observer of segments has to tell of memory
+ * that went even where other memory lies at the same addresses by now.
  *
- * Noted by the counted calls unmap and free, whichever driver of a lake makes them; all drivers of a
- * lake share one. No lock of its own: every caller holds the lake's.
+ * Noted by the counted calls unmap and free, whichever driver of a lake makes them; all drivers of
+ * a lake share one. No lock of its own: every caller holds the lake's.
  */
 #ifndef GML_DRIVER_GONE_H
 #define GML_DRIVER_GONE_H

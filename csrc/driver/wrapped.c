@@ -53,7 +53,8 @@ grant(gml_driver *self, int peer)
 static gml_status
 record_elsewhere(gml_driver *self, int device, gml_stream stream, gml_event *out)
 {
-    return gml_wrapped_relay(self, gml_driver_record_elsewhere(inner_of(self), device, stream, out));
+    return gml_wrapped_relay(self,
+                             gml_driver_record_elsewhere(inner_of(self), device, stream, out));
 }
 
 static gml_status

@@ -167,8 +167,8 @@ typedef struct gml_device {
     uint64_t spending;    /* requests that have looked everywhere, and may take that, too */
     struct gml_handed *handed; /* memory that other processes handed over; NULL: none can */
     const uint64_t *divisions; /* PyTorch's roundup_power2_divisions, 16; NULL: none */
-    void (*changed)(void); /* called without locks after what lies behind addresses of a lake may have
-                              changed, other than by its requests; NULL: nobody watches */
+    void (*changed)(void); /* called without locks after what lies behind addresses of a lake may
+                              have changed, other than by its requests; NULL: nobody watches */
 } gml_device;
 
 typedef struct gml_lake_config {
@@ -229,6 +229,8 @@ typedef struct gml_block_info {
     gml_stream stream;
     gml_state state; /* how it was served */
     gml_pool_id pool;
+    uint64_t id;    /* no other block of the lake has it */
+    bool has_users; /* other streams, see gml_lake_record_stream() */
 } gml_block_info;
 
 /* Work queued on `stream` by now may use the live block at `address` until it has run
@@ -264,6 +266,9 @@ GML_API gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, s
 
 /* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
 GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out);
+
+/* Whether that block has ended: neither does it live, nor does it wait for streams that use it. */
+GML_API bool gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id);
 
 /* A host pointer to the bytes of the live block at `address`, valid until the block is freed.
  * GML_UNSUPPORTED unless the driver is `host`. */

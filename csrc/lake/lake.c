@@ -580,10 +580,37 @@ gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out)
             .stream = block->stream,
             .state = block->state,
             .pool = block->owner->pool,
+            .id = block->id,
+            .has_users = block->uses != NULL,
         };
     }
     pthread_mutex_unlock(&lake->lock);
     return block ? GML_OK : GML_UNKNOWN_ADDRESS;
+}
+
+typedef struct sought_block {
+    uint64_t id;
+    bool is_found;
+} sought_block;
+
+static void
+compare_id(void *context, gml_block *block)
+{
+    sought_block *sought = context;
+    sought->is_found |= block->id == sought->id;
+}
+
+bool
+gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id)
+{
+    pthread_mutex_lock(&lake->lock);
+    const gml_block *live = gml_map_find(&lake->blocks, address);
+    sought_block sought = {id, live && live->id == id};
+    if (!sought.is_found) {
+        gml_uses_each(&lake->uses, compare_id, &sought);
+    }
+    pthread_mutex_unlock(&lake->lock);
+    return !sought.is_found;
 }
 
 gml_status

@@ -205,8 +205,8 @@ take_out(telling *of, const gml_gone_range *gone)
     swap(of->looks);
 }
 
-/* Tells what went and what came since the last look, and returns the change in bytes. Where this look
- * fails, without host memory, what came is told at the next one. */
+/* Tells what went and what came since the last look, and returns the change in bytes. Where this
+ * look fails, without host memory, what came is told at the next one. */
 static uint64_t
 tell_changes(gml_lake *lake, gml_looks *looks, gml_looker looker, gml_tell_held tell, void *context)
 {
@@ -286,7 +286,8 @@ void
 gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes)
 {
     gml_history *history = &lake->history;
-    uint64_t expected_bytes = before_bytes + tell_changes(lake, &lake->looks, GML_LOOKER_LAKE, note, history);
+    uint64_t expected_bytes =
+        before_bytes + tell_changes(lake, &lake->looks, GML_LOOKER_LAKE, note, history);
     if (expected_bytes > reserved_bytes) {
         note(history, false, &(gml_held){.size_bytes = expected_bytes - reserved_bytes});
     } else {

@@ -9,7 +9,7 @@
 typedef struct queue {
     gml_link link;    /* in gml_uses.streams while it has events */
     gml_link waiting; /* of gml_use: with an event */
-    int device; /* of the stream, if that is not the driver's; else -1 */
+    int device;       /* of the stream, if that is not the driver's; else -1 */
     gml_stream stream;
     size_t use_count; /* uses that name it; without any it is dropped */
 } queue;
@@ -117,9 +117,8 @@ record(gml_uses *uses, gml_use *use)
     const queue *on = use->queue;
     gml_event event;
     gml_status status =
-        on->device < 0
-            ? record_here(uses, on->stream, &event)
-            : gml_driver_record_elsewhere(uses->driver, on->device, on->stream, &event);
+        on->device < 0 ? record_here(uses, on->stream, &event)
+                       : gml_driver_record_elsewhere(uses->driver, on->device, on->stream, &event);
     if (status != GML_OK) {
         return status;
     }

@@ -5,8 +5,9 @@
  * waiting, before each allocation. While the driver is frozen no event is recorded or queried, and
  * such blocks wait for the end of the capture. Events are kept for reuse.
  *
- * A stream on which no event can be recorded is waited for, and if that fails, the whole device. If that fails as well, or the stream captures a graph that no pool
- * was begun for, the block stays pending and the next poll retries.
+ * A stream on which no event can be recorded is waited for, and if that fails, the whole device. If
+ * that fails as well, or the stream captures a graph that no pool was begun for, the block stays
+ * pending and the next poll retries.
  *
  * A stream has to exist until the blocks that it uses were freed, as under PyTorch's allocator.
  */
@@ -44,8 +45,9 @@ void gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, v
 /* Ends every pending block without waiting, and destroys the events. */
 void gml_uses_close(gml_uses *uses);
 
-/* From now on `stream`, of another device or, for -1, of the driver's, uses the live block; a no-op for its own stream or one already recorded.
- * GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the stream 2^64 - 1. */
+/* From now on `stream`, of another device or, for -1, of the driver's, uses the live block; a no-op
+ * for its own stream or one already recorded. GML_NO_HOST_MEMORY; GML_INVALID_ARGUMENT for the
+ * stream 2^64 - 1. */
 gml_status gml_uses_add(gml_uses *uses, gml_block *block, int device, gml_stream stream);
 
 /* The block is freed and has uses. Never fails: what cannot be recorded now is tried again. */

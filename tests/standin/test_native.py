@@ -149,7 +149,7 @@ def test_memory_that_comes_and_goes_is_recorded() -> None:
 def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
     library = tmp_path / "no_memory.so"
     source = PROGRAMS / "no_memory.cpp"
-    subprocess.run(  # noqa: S603
+    subprocess.run(
         [*compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
     )
     outcome = run_program("no_memory", str(library), settings=("--capacity", "1GiB"))

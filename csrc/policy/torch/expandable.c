@@ -234,9 +234,8 @@ static gml_status
 release_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
 {
     size_t first;
-    gml_status status = granules_in(block, &first)
-                            ? gml_driver_device_synchronize(heap->base.driver)
-                            : GML_OK;
+    gml_status status =
+        granules_in(block, &first) ? gml_driver_device_synchronize(heap->base.driver) : GML_OK;
     *out = block;
     return status == GML_OK ? unmap_block(heap, block, SIZE_MAX, out) : status;
 }

@@ -64,8 +64,27 @@ recorder_of_python()
 }
 
 struct History {
+    /* What an event is about. */
+    struct Place {
+        c10::DeviceIndex device;
+        gml_address address;
+        size_t size_bytes;
+        cudaStream_t stream;
+        MempoolId_t id; /* of its private pool */
+    };
+
+    /* A block that was freed while other streams use it. */
+    struct Awaited {
+        int number; /* of its lake */
+        uint64_t id;
+        Place place;
+        Context context;
+        std::string metadata;
+    };
+
     std::atomic<bool> is_wanted{false}; /* events are kept, or a tracker is registered */
     std::atomic<size_t> known{0};       /* of `contexts` */
+    std::atomic<size_t> awaiting{0};    /* in `awaited` */
     std::array<gml_looks *, GML_NATIVE_LAKES> looks{}; /* each guarded by its lake's lock */
     c10::ApproximateClockToUnixTimeConverter clock;    /* knows no time before it was made */
     std::mutex mutex;                                  /* guards the rest */
@@ -77,6 +96,7 @@ struct History {
     std::array<std::deque<TraceEntry>, C10_COMPILE_TIME_MAX_GPUS> entries; /* by device */
     std::unordered_map<const void *, Context> contexts;                    /* of live blocks */
     std::vector<torch_cuda::AllocatorTraceTracker> trackers;
+    std::vector<Awaited> awaited;  /* frees that other streams hold up */
     std::deque<TraceEntry> untold; /* to the trackers, in order */
     bool is_telling = false;       /* a thread does, and goes on until all is told */
 
@@ -100,6 +120,10 @@ struct History {
         if (!is_enabled) {
             contexts.clear();
             known = 0;
+            if (trackers.empty()) {
+                awaited.clear();
+                awaiting = 0;
+            }
         }
         is_wanted = is_kept || !trackers.empty();
     }
@@ -148,8 +172,8 @@ struct History {
         }
     }
 
-    /* Calls the trackers, which may do anything, also allocate, so no lock is held. One thread tells
-     * at a time, so that the order stays. */
+    /* Calls the trackers, which may do anything, also allocate, so no lock is held. One thread
+     * tells at a time, so that the order stays. */
     void tell()
     {
         std::unique_lock<std::mutex> lock(mutex);
@@ -172,15 +196,6 @@ struct History {
         }
         is_telling = false;
     }
-
-    /* What an event is about. */
-    struct Place {
-        c10::DeviceIndex device;
-        gml_address address;
-        size_t size_bytes;
-        cudaStream_t stream;
-        MempoolId_t id; /* of its private pool */
-    };
 
     static Place place_of(c10::DeviceIndex device, const gml_block_info &block)
     {
@@ -208,7 +223,8 @@ struct History {
             return;
         }
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
-            core->changes(core->find(number), &looks[static_cast<size_t>(number)], nullptr, nullptr);
+            core->changes(core->find(number), &looks[static_cast<size_t>(number)], nullptr,
+                          nullptr);
         }
         for (int device = 0; device < c10::cuda::device_count(); device++) {
             void (*look)() = [] { history_look(); };
@@ -223,6 +239,7 @@ struct History {
         if (!is_wanted) {
             return;
         }
+        look_at_awaited(number, lake);
         struct Look : Callback {
             History *of;
             c10::DeviceIndex device;
@@ -250,6 +267,34 @@ struct History {
         at.rethrow();
     }
 
+    /* Tells which frees of a lake no stream holds up any more. Hot where a history is kept. */
+    void look_at_awaited(int number, gml_lake *lake)
+    {
+        if (C10_LIKELY(awaiting.load(std::memory_order_relaxed) == 0)) {
+            return;
+        }
+        std::vector<Awaited> asked;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            asked = awaited;
+        }
+        for (const Awaited &one : asked) {
+            if (one.number != number || !core->is_over(lake, one.place.address, one.id)) {
+                continue;
+            }
+            std::lock_guard<std::mutex> lock(mutex);
+            auto found = std::find_if(awaited.begin(), awaited.end(), [&](const Awaited &other) {
+                return other.number == number && other.id == one.id;
+            });
+            if (found != awaited.end()) {
+                note(entry_of(TraceEntry::Action::FREE_COMPLETED, one.place, one.context,
+                              one.metadata));
+                awaited.erase(found);
+                awaiting = awaited.size();
+            }
+        }
+    }
+
     void look_at_all()
     {
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
@@ -271,9 +316,9 @@ struct History {
     }
 
     /* pre: the block lives still. */
-    void will_be_freed(c10::DeviceIndex device, const gml_block_info &block,
-                       const std::string &metadata)
+    void will_be_freed(int number, const gml_block_info &block, const std::string &metadata)
     {
+        Place place = place_of(static_cast<c10::DeviceIndex>(core->device_of(number)), block);
         Context context = gather(RecordContext::ALL);
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -283,9 +328,12 @@ struct History {
                 contexts.erase(found);
                 known = contexts.size();
             }
-            for (auto action :
-                 {TraceEntry::Action::FREE_REQUESTED, TraceEntry::Action::FREE_COMPLETED}) {
-                note(entry_of(action, place_of(device, block), context, metadata));
+            note(entry_of(TraceEntry::Action::FREE_REQUESTED, place, context, metadata));
+            if (block.has_users) {
+                awaited.push_back({number, block.id, place, std::move(context), metadata});
+                awaiting = awaited.size();
+            } else {
+                note(entry_of(TraceEntry::Action::FREE_COMPLETED, place, context, metadata));
             }
         }
         tell();
@@ -297,7 +345,8 @@ struct History {
         if (is_wanted) {
             {
                 std::lock_guard<std::mutex> lock(mutex);
-                note(entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
+                note(
+                    entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
             }
             tell();
         }

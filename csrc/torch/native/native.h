@@ -49,8 +49,8 @@ typedef struct gml_native_core {
                            gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
-    gml_status (*record_stream)(gml_lake *lake, gml_address address, int device,
-                                gml_stream stream);
+    bool (*is_over)(gml_lake *lake, gml_address address, uint64_t id);
+    gml_status (*record_stream)(gml_lake *lake, gml_address address, int device, gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
     gml_status (*grant)(gml_lake *lake, int peer);
     /* Private pools. Whether those of the lake are of its own kind: else PyTorch's are better. */
@@ -79,8 +79,8 @@ typedef struct gml_native_core {
     gml_status (*reset_peaks)(gml_lake *lake);
     gml_status (*visit)(gml_lake *lake, const gml_visitor *visitor);
     /* Reports spans added and released in a lake since the last look of `*looks`, NULL before the
-     * first: both where other memory lies at the same addresses now. A NULL `tell` only looks. `tell`
-     * is called under the lake's lock. */
+     * first: both where other memory lies at the same addresses now. A NULL `tell` only looks.
+     * `tell` is called under the lake's lock. */
     void (*changes)(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context);
     /* State shared by the lakes of a device, whether or not any is open. */
     gml_device *(*device)(int device);
@@ -121,7 +121,8 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 
 /* ---- exported by the adapter ----------------------------------------------------------------- */
 
-/* Of the headers of PyTorch that it is compiled with: looked for in its file, before it is loaded. */
+/* Of the headers of PyTorch that it is compiled with: looked for in its file, before it is loaded.
+ */
 GML_API extern const char gml_native_interface[];
 
 /* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards

@@ -133,8 +133,8 @@ share_limit(c10::DeviceIndex device, size_t size_bytes)
     /* Half a byte more: multiplying the part by the total and truncating to whole bytes then yields
      * `bytes` again, not one less. */
     auto part = [&](double bytes) { return std::max(0.0, bytes + 0.5) / total_bytes; };
-    core->limit(device, part(std::max(std::min(left_bytes, ours_bytes()),
-                                      left_bytes - needed_bytes)));
+    core->limit(device,
+                part(std::max(std::min(left_bytes, ours_bytes()), left_bytes - needed_bytes)));
     native->setMemoryFraction(std::min(1.0, part(allowed_bytes - ours_bytes())), device);
 }
 
@@ -303,7 +303,7 @@ try {
     }
     auto index = static_cast<c10::DeviceIndex>(core->device_of(number));
     if (history.is_wanted) {
-        history.will_be_freed(index, block, user_metadata());
+        history.will_be_freed(number, block, user_metadata());
     }
     if (c10::memoryProfilingEnabled()) {
         report(index, pointer, -rounded(block.requested_bytes));

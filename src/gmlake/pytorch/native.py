@@ -12,8 +12,6 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-import torch
-
 from gmlake import _core
 from gmlake.pytorch import adapter, device
 from gmlake.pytorch.compiling import AdapterError

@@ -287,11 +287,10 @@ stress_tell(stress *self)
 {
     /* Twice what is likelier, and first what happens in steps that repeat. */
     static stress_deed *const deeds[] = {
-        work,          work,          record_stream, record_stream, record_stream,
-        record_stream, trim,          mark,          set_limit,     set_margin,
-        capture,       capture,       capture,       spoil_graph,   spoil_graph,
-        grant,         look_at_block, look,          keep_history,  give,
-        give,
+        work,         work,        record_stream, record_stream, record_stream, record_stream,
+        trim,         mark,        set_limit,     set_margin,    capture,       capture,
+        capture,      spoil_graph, spoil_graph,   grant,         look_at_block, look,
+        keep_history, give,        give,
     };
     enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
     stress_lake *at = stress_any_lake(self);

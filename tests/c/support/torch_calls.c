@@ -49,8 +49,8 @@ torch_record_stream(void *address, const void *stream)
 {
     const gml_native_core *core = gml_torch_native_core();
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
-        (void)core->record_stream(core->find(number), address_of(address),
-                                  core->device_of(number), address_of(stream));
+        (void)core->record_stream(core->find(number), address_of(address), core->device_of(number),
+                                  address_of(stream));
     }
 }
 

@@ -101,7 +101,7 @@ def use_graph(library: ctypes.CDLL) -> dict[str, Any]:
 
 def main() -> None:
     """Do it all in order."""
-    session = gmlake.enable() if len(sys.argv) > 2 else None  # noqa: PLR2004
+    session = gmlake.enable() if len(sys.argv) > 2 else None
     library = swap(sys.argv[1])
     results: dict[str, Any] = {"backend": torch.cuda.get_allocator_backend()}
     trainer = Trainer(torch.bfloat16)
