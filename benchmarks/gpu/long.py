@@ -1,4 +1,4 @@
-"""Trainings of thousands of steps: whether losses stay those of PyTorch's allocator, and memory flat.
+"""Trainings of thousands of steps: are losses those of PyTorch's allocator, and is memory flat?
 
     PYTHONPATH=benchmarks python -m gpu.long [--write]
 
@@ -62,7 +62,7 @@ def _model(width: int, layers: int) -> nn.Module:
 
 
 class _Training:
-    """A model, its optimizer, and the steps that it takes: their sizes are drawn by their number."""
+    """A model, its optimizer, and steps whose sizes are drawn by their number."""
 
     def __init__(self, seed: int, *, width: int, layers: int, tokens: int) -> None:
         import torch
