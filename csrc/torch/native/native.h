@@ -121,12 +121,8 @@ GML_API const gml_native_core *gml_torch_native_core(void);
 
 /* ---- exported by the adapter ----------------------------------------------------------------- */
 
-<<<<<<< HEAD
 /* Of the headers of PyTorch that it is compiled with: looked for in its file, before it is loaded.
  */
-=======
-/* Of the headers of PyTorch that it is made with: looked for in its file, before it is loaded. */
->>>>>>> wt-h2
 GML_API extern const char gml_native_interface[];
 
 /* Installs the adapter in front of PyTorch's allocator until the process ends; at first it forwards

@@ -393,12 +393,8 @@ bool
 has_begun_pool(c10::DeviceIndex device)
 try {
     if (native->name() == "native") {
-<<<<<<< HEAD
         MempoolId_t id =
             shadows.take(device); /* for good: it may stay until the cache is emptied */
-=======
-        MempoolId_t id = shadows.take(device); /* for good: native may keep it for a while */
->>>>>>> wt-h2
         native->createOrIncrefPool(device, id, nullptr);
         native->releasePool(device, id);
         native->emptyCache(id);
