@@ -13,6 +13,7 @@ _WAYS = {
     "default": "PyTorch's default",
     "alone": "gmlake, no lending",
     "opportunistic": "gmlake, what is complete only",
+    "waitless": "gmlake, `borrow_waits=0`",
     "borrowing": "gmlake",
     "plan": "gmlake, policy `plan` without steps",
 }
@@ -27,10 +28,12 @@ def _caption(result: dict[str, Any]) -> str:
 def streams(result: dict[str, Any]) -> str:
     """Return a row for each program and way."""
     rows = []
-    for name, title in _PROGRAMS.items():
-        label = title
+    for name, runs in result["programs"].items():
+        label = _PROGRAMS[name]
         for way, words in _WAYS.items():
-            told = result["programs"][name][way]
+            told = runs.get(way)
+            if told is None:
+                continue
             rows.append(
                 [
                     *(label, words),

@@ -47,6 +47,9 @@ WAYS = {
     "expandable": Way("PyTorch, expandable segments", "expandable_segments:True"),
     "borrowing": Way("gmlake", policy="stitch"),
     "opportunistic": Way("gmlake, only what is done", policy="stitch", knobs=_NEVER_ORDERED),
+    "waitless": Way(
+        "gmlake, waits only before a refusal", policy="stitch", knobs={"borrow_waits": 0}
+    ),
     "alone": Way("gmlake, no borrowing", policy="stitch", knobs=_NOTHING),
     "plan": Way("gmlake, planned steps", policy="plan", is_planned=True),
 }
