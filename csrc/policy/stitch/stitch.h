@@ -66,6 +66,7 @@ typedef struct gml_placement {
     /* Of views: */
     gml_address view; /* start of its own mapping; 0: it lies in the base range */
     uint64_t view_bytes;
+    uint64_t view_chunks;
     uint64_t mapped_bytes; /* less where the driver refused a part of the work */
     gml_tree_node by_age;  /* idle: in stitch->idle, by size and number */
     gml_link idle;    /* idle: in stitch->idle_views; after a refusal in stitch->pending_unmaps */
@@ -89,6 +90,7 @@ typedef struct gml_stitch {
     bool is_private; /* see gml_policy_ops.create_private */
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
+    uint64_t view_chunks;                 /* the same: mappings of chunks */
     uint64_t made_views;                  /* so far: the next one's number */
     uint64_t held_bytes, peak_held_bytes; /* of live placements */
     uint64_t missing_bytes;               /* when it was last asked whether to spend */

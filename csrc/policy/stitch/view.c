@@ -10,20 +10,54 @@
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-static bool
-is_over(const gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
+/* The driver keeps some KiB of host memory for each mapping of a chunk. So the views of a program
+ * whose sizes never repeat, which are of no use to it again, may map each chunk some times over,
+ * and not without end. */
+enum { LEAST_VIEW_CHUNKS = 16384, VIEWS_OF_A_CHUNK = 16 };
+
+/* What the views may come to; and where a new one finds more than that, it is made less, by an
+ * eighth. */
+typedef struct extent_of_views {
+    uint64_t views, bytes, chunks;
+} extent_of_views;
+
+static uint64_t
+without(uint64_t bytes, uint64_t part_bytes)
 {
-    return stitch->views > most_views || stitch->view_bytes > most_bytes;
+    return bytes > part_bytes ? bytes - part_bytes : 0;
 }
 
-/* Forgets idle views that no work can use any more, those idle longest first, until the limits hold
+static extent_of_views
+most_views(const gml_stitch *stitch)
+{
+    uint64_t chunks = VIEWS_OF_A_CHUNK * stitch->range.chunk_count;
+    return (extent_of_views){stitch->max_views, stitch->max_view_bytes,
+                             chunks > LEAST_VIEW_CHUNKS ? chunks : LEAST_VIEW_CHUNKS};
+}
+
+static extent_of_views
+less_by_an_eighth(extent_of_views most)
+{
+    return (extent_of_views){most.views - gml_divide_up(most.views, 8), most.bytes - most.bytes / 8,
+                             most.chunks - most.chunks / 8};
+}
+
+/* Whether they do not leave room for one that maps so many chunks. */
+static bool
+is_over(const gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uint64_t view_chunks)
+{
+    return stitch->views >= most.views || stitch->view_bytes > without(most.bytes, view_bytes) ||
+           stitch->view_chunks > without(most.chunks, view_chunks);
+}
+
+/* Forgets idle views that no work can use any more, those idle longest first, until there is room
  * or the next one may still be used. */
 static gml_status
-forget_unused(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
+forget_unused(gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uint64_t view_chunks)
 {
     gml_status status = GML_OK;
     while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
-           is_over(stitch, most_views, most_bytes)) {
+           is_over(stitch, most, view_bytes, view_chunks)) {
         gml_placement *oldest = gml_view_of_idle(stitch->idle_views.next);
         if (!gml_view_is_unused(stitch, oldest)) {
             break;
@@ -33,33 +67,35 @@ forget_unused(gml_stitch *stitch, uint64_t most_views, uint64_t most_bytes)
     return status;
 }
 
-static uint64_t
-without(uint64_t bytes, uint64_t part_bytes)
-{
-    return bytes > part_bytes ? bytes - part_bytes : 0;
-}
-
 /* Makes room for one more view of `cache` by forgetting those that were idle longest, an eighth of
- * all at a time so that waiting for their streams is rare. During a capture the limits give way,
- * and where graphs use the memory, or did until lately. */
+ * all at a time. Where the last eighth has begun, the device is asked how far it has come, so that
+ * nobody has to wait for it once the room is needed. During a capture the limits give way, and
+ * where graphs use the memory, or did until lately. */
 static gml_status
-make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes)
+make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes,
+          uint64_t view_chunks)
 {
-    uint64_t most_bytes = without(stitch->max_view_bytes, view_bytes);
+    extent_of_views most = most_views(stitch), fewer = less_by_an_eighth(most);
     if (gml_driver_is_frozen(stitch->policy.driver) || gml_stitch_has_graphs(stitch) ||
-        !is_over(stitch, stitch->max_views - 1, most_bytes)) {
+        !is_over(stitch, fewer, view_bytes, view_chunks)) {
         return GML_OK;
     }
-    uint64_t target_views = stitch->max_views - gml_divide_up(stitch->max_views, 8);
-    uint64_t target_bytes = without(most_bytes, stitch->max_view_bytes / 8);
-    gml_status status = forget_unused(stitch, target_views, target_bytes);
+    gml_fence_poll(&stitch->fences);
+    if (!stitch->fences.mark_count) {
+        (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
+    }
+    if (!is_over(stitch, most, view_bytes, view_chunks)) {
+        return GML_OK;
+    }
+    gml_status status = forget_unused(stitch, fewer, view_bytes, view_chunks);
     if (status != GML_OK || gml_list_is_empty(&stitch->idle_views) ||
-        !is_over(stitch, stitch->max_views - 1, most_bytes)) {
+        !is_over(stitch, most, view_bytes, view_chunks)) {
         return status;
     }
     bool is_done;
     status = gml_stitch_wait(stitch, cache, &is_done);
-    return status == GML_OK && is_done ? forget_unused(stitch, target_views, target_bytes) : status;
+    return status == GML_OK && is_done ? forget_unused(stitch, fewer, view_bytes, view_chunks)
+                                       : status;
 }
 
 /* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
@@ -80,7 +116,7 @@ map(gml_stitch *stitch, gml_placement *placement)
             gml_base_range_boundary(range, end) - gml_base_range_chunk_begin(range, run->offset);
     }
     if (status == GML_OK) {
-        status = make_room(stitch, placement->cache, view_bytes);
+        status = make_room(stitch, placement->cache, view_bytes, range->collected_count);
     }
     if (status == GML_OK) {
         status = gml_mapping_create(stitch->policy.driver, range->collected, range->collected_count,
@@ -88,10 +124,12 @@ map(gml_stitch *stitch, gml_placement *placement)
     }
     if (placement->view) {
         placement->view_bytes = view_bytes;
+        placement->view_chunks = range->collected_count;
         placement->block.address = placement->view + (first - begin);
         placement->by_age.address = stitch->made_views++;
         stitch->views++;
         stitch->view_bytes += view_bytes;
+        stitch->view_chunks += placement->view_chunks;
     }
     return status;
 }
@@ -105,6 +143,7 @@ unmap(gml_stitch *stitch, gml_placement *placement)
     if (status == GML_OK) {
         stitch->views--;
         stitch->view_bytes -= placement->view_bytes;
+        stitch->view_chunks -= placement->view_chunks;
         placement->view = 0;
     }
     return status;
