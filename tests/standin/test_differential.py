@@ -98,13 +98,13 @@ def test_a_crash_and_an_exception_are_seen(worker: Worker) -> None:
     assert "AttributeError" in said(worker, step("nothing"))
 
 
-def test_memory_beyond_the_limit_is_seen(worker: Worker) -> None:
+def test_a_refusal_by_a_limit_is_no_difference(worker: Worker) -> None:
     ops = [
         step("alloc", tensor=0, size=64 * MIB, stream=0),
         step("limit", device=0, fraction=2.0**-8),
         step("alloc", tensor=1, size=64 * MIB, stream=0),
     ]
-    assert said(worker, *ops) == ""  # it is refused
+    assert said(worker, *ops) == ""
 
 
 def snapshot(*events: tuple[str, int, int], segments: list[tuple[int, int]]) -> dict[str, Any]:

@@ -65,8 +65,7 @@ class Worker:
     """A process that forks for each batch."""
 
     def __init__(self, setting: Setting) -> None:
-        """Start it."""
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (for as long as it)
+        self.errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (for as long as it)
         environment = dict(os.environ) | {"PYTORCH_ALLOC_CONF": setting.conf}
         environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
         command = [
@@ -89,7 +88,6 @@ class Worker:
         self.rest = b""
 
     def end(self) -> None:
-        """End it."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.close()
@@ -154,7 +152,6 @@ class Worker:
 
 
 def name_of(code: int) -> str:
-    """Return how a process ended."""
     return signal.Signals(-code).name if code < 0 else f"code {code}"
 
 
@@ -162,11 +159,9 @@ class Runner:
     """Runs programs of one job."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self.workers: dict[Setting, Worker] = {}
 
     def end(self) -> None:
-        """End what was started."""
         for worker in self.workers.values():
             worker.end()
 
@@ -234,7 +229,6 @@ class Search:
     """Shares the batches among jobs, and collects what differs."""
 
     def __init__(self, work: Iterator[tuple[Setting, list[int]]]) -> None:
-        """Begin."""
         self.work, self.lock = work, threading.Lock()
         self.differences: list[Difference] = []
         self.done = 0

@@ -59,7 +59,6 @@ class Arena:
     """Page-locked host memory in strips: what is written, and what was read."""
 
     def __init__(self) -> None:
-        """Take it once for a process."""
         self.memory = torch.empty(SLOTS * STRIP, dtype=torch.uint8).pin_memory()
         self.numbers = self.memory.numpy().view(np.uint64).reshape(SLOTS, STRIP // 8)
         self.used = 0
@@ -74,7 +73,6 @@ class Second:
     """A thread that takes steps when it is told to."""
 
     def __init__(self) -> None:
-        """Start it."""
         self.steps: queue.Queue[Any] = queue.Queue()
         self.answers: queue.Queue[BaseException | None] = queue.Queue()
         self.thread = threading.Thread(target=self._work, daemon=True)
@@ -97,7 +95,6 @@ class Second:
             raise error
 
     def end(self) -> None:
-        """Let it end."""
         self.steps.put(None)
         self.thread.join()
 

@@ -23,7 +23,6 @@ class Ranges:
     """A set of addresses as sorted ranges that neither overlap nor touch."""
 
     def __init__(self, ranges: list[tuple[int, int]]) -> None:
-        """Begin with these."""
         self.ranges: list[tuple[int, int]] = []
         for begin, end in sorted(ranges):
             if self.ranges and self.ranges[-1][1] == begin:
@@ -32,24 +31,19 @@ class Ranges:
                 self.ranges.append((begin, end))
 
     def covers(self, begin: int, end: int) -> bool:
-        """Whether all of a range is in it."""
         at = bisect_right(self.ranges, (begin, 1 << 64)) - 1
         return at >= 0 and end <= self.ranges[at][1]
 
     def touches(self, begin: int, end: int) -> bool:
-        """Whether any of a range is in it."""
         return any(first < end and begin < last for first, last in self.ranges)
 
     def size(self) -> int:
-        """Return how many bytes are in it."""
         return sum(end - begin for begin, end in self.ranges)
 
     def plus(self, begin: int, end: int) -> Ranges:
-        """Return it with one more range."""
         return Ranges([*self.ranges, (begin, end)])
 
     def minus(self, begin: int, end: int) -> Ranges:
-        """Return it without a range."""
         rest = []
         for first, last in self.ranges:
             rest += [(first, min(last, begin)), (max(first, end), last)]
@@ -66,7 +60,6 @@ class Told:
     """
 
     def __init__(self, found: dict[str, Any], device: int, *, has_elastic: bool) -> None:
-        """Begin with what a snapshot shows."""
         self.device, self.has_elastic = device, has_elastic
         self.segments, _ = shown(found, device)
         self.live = {
@@ -149,7 +142,6 @@ class History:
     """PyTorch's history of memory, compared at each look with the snapshot and the driver."""
 
     def __init__(self, *, may_stitch: bool, has_elastic: bool) -> None:
-        """Begin to record."""
         torch.cuda.memory._record_memory_history(
             max_entries=MOST_EVENTS, stacks="python", context=None, clear_history=True
         )

@@ -59,7 +59,6 @@ class Own(Machine):
     """Runs programs that PyTorch alone cannot run; the model says what is right."""
 
     def __init__(self, program: Program, arena: Arena, **options: Any) -> None:
-        """Prepare."""
         super().__init__(program, arena, **options)
         self.caches: dict[int, Cache] = {}
         self.asleep: set[str] = set()
@@ -84,7 +83,7 @@ class Own(Machine):
         """Return at most how much of the device this process does not give to others."""
         sizes = [-(-each.untyped_storage().size() // CHUNK) + 1 for each in self.tensors.values()]
         rows = [int(each.elastic.rows) * MIB * 33 // 32 + CHUNK for each in self.caches.values()]
-        return sum(sizes) * CHUNK + sum(rows)
+        return int(sum(sizes) * CHUNK + sum(rows))
 
     def _request(self, size: int, device: Any) -> torch.Tensor | None:
         """Be refused only where there is not enough, counting what all can give."""

@@ -139,11 +139,9 @@ class Builder:
         return size // 512 * 512 if self.rng.random() < 0.7 else -(-size // (2 * MIB)) * 2 * MIB
 
     def add(self, name: str, where: str = "", /, **values: Any) -> None:
-        """Append a step."""
         self.program.ops.append(Op(name, where, values))
 
     def tag(self) -> int:
-        """Return a number that nothing was set to."""
         self.last_tag += 1
         return self.last_tag
 
@@ -190,7 +188,6 @@ class Builder:
                 self.join(stream, other)
 
     def touch(self, tensor: Tensor, stream: int, *, writes: bool) -> None:
-        """Note an operation on a tensor."""
         instant = self.submit(stream)
         tensor.uses[stream] = instant
         if writes:
@@ -207,7 +204,6 @@ class Builder:
     # Choices.
 
     def usable(self, device: int | None = None, *, allocates: bool = False) -> list[Stream]:
-        """Return the streams that exist."""
         return [
             each
             for each in self.streams
@@ -218,7 +214,6 @@ class Builder:
         ]
 
     def pick_stream(self, device: int | None = None, *, allocates: bool = False) -> int:
-        """Return one of them."""
         return self.rng.choice(self.usable(device, allocates=allocates)).number
 
     def live(self, device: int) -> int:
@@ -265,7 +260,6 @@ class Builder:
         return True
 
     def alloc(self, size: int = 0, stream: int | None = None, **options: Any) -> Tensor | None:
-        """Allocate a tensor."""
         if stream is None:
             stream = self.pick_stream(allocates=True)
         device = self.streams[stream].device
@@ -396,7 +390,6 @@ class Builder:
         return True
 
     def empty_storage(self) -> bool:
-        """Resize a storage to nothing."""
         found = [each for each in self.held() if self._can_resize(each)]
         return bool(found) and self.free(self.rng.choice(found), empties=True)
 
@@ -450,23 +443,19 @@ class Builder:
         return True
 
     def sync(self) -> bool:
-        """Wait for a stream or for all."""
         self.synchronize(self.pick_stream() if self.rng.random() < 0.7 else None)
         return True
 
     def advance(self) -> bool:
-        """Let a stream do some of its work."""
         self.add("advance", stream=self.pick_stream(), count=self.rng.choice([1, 3, 10, 1000]))
         return True
 
     def pace(self) -> bool:
-        """Choose how late work is done."""
         word = self.rng.choice(["manual", "manual", "lag", "eager"])
         self.add("pace", word=word, lag=self.rng.choice([2, 8, 32, 200]))
         return True
 
     def empty_cache(self) -> bool:
-        """Return what is idle to the device."""
         self.add("empty_cache")
         return True
 

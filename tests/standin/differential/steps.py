@@ -22,7 +22,6 @@ class Steps(Builder):
     """The steps that need more than tensors and streams."""
 
     def __init__(self, program: Program, rng: random.Random) -> None:
-        """Begin with no pool, no region and no history."""
         super().__init__(program, rng)
         self.enabled = self.recording = False
         self.pools: list[int] = []
@@ -43,7 +42,6 @@ class Steps(Builder):
         return True
 
     def enable(self) -> bool:
-        """Turn gmlake on."""
         self.enabled = True
         self.add("enable")
         return True
@@ -145,7 +143,6 @@ class Steps(Builder):
             self.tensors.append(kept)
 
     def capture_elsewhere(self) -> bool:
-        """Capture in a second thread while this one goes on."""
         return self.capture("t")
 
     def replay(self) -> bool:
@@ -200,14 +197,12 @@ class Steps(Builder):
     # Pools.
 
     def make_pool(self) -> bool:
-        """Make a MemPool."""
         self.pools.append(self.made_pools)
         self.add("make_pool", pool=self.made_pools)
         self.made_pools += 1
         return True
 
     def alloc_in_pool(self) -> bool:
-        """Allocate from a MemPool."""
         if not self.pools or self.entered is not None:
             return False
         return self.alloc(0, pool=self.rng.choice(self.pools)) is not None
@@ -224,7 +219,6 @@ class Steps(Builder):
         return True
 
     def drop_pool(self) -> bool:
-        """Delete a MemPool in which nothing lives."""
         idle = [one for one in self.pools if all(each.pool != one for each in self.tensors)]
         if not idle or self.entered is not None:
             return False
@@ -340,7 +334,6 @@ class Steps(Builder):
         return True
 
     def read_rows(self) -> bool:
-        """Read all rows that were written."""
         number = self._cache()
         if number is None:
             return False
@@ -348,7 +341,6 @@ class Steps(Builder):
         return True
 
     def close_elastic(self) -> bool:
-        """Free an elastic tensor."""
         number = self._cache()
         if number is None:
             return False

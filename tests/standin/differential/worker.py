@@ -32,7 +32,6 @@ _KEPT: list[Arena] = []
 
 
 def say(**values: Any) -> None:
-    """Write one line."""
     os.write(1, (json.dumps(values) + "\n").encode())
 
 
