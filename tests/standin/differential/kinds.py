@@ -154,6 +154,7 @@ def neighbours(program: Program, rng: random.Random) -> None:
     light = {"alloc": 4, "write": 2, "read": 2, "free": 4, "look": 1, "empty_cache": 0.5}
     mix = light | ELASTIC | {
         "neighbour_takes": 5, "neighbour_reads": 2, "neighbour_drops": 4, "neighbour_grows": 2,
+        "hand_over": 3,
     }  # fmt: skip
     steps.take(mix, rng.randint(15, 40))
     steps.look()

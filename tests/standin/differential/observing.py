@@ -15,8 +15,6 @@ from gmlake.standin import control
 MOST_EVENTS = 100_000
 COMES, GOES = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 WAITS = "active_pending_free"
-OPENING = "cuMemGetAllocationGranularity"
-MADE = ("cuMemCreate", "cuMemImportFromShareableHandle")
 
 
 class Ranges:
@@ -163,11 +161,11 @@ class History:
             if problem or (told.is_stitched and not self.may_stitch):
                 return problem or "a block lies in no segment"
         self.calls = calls
-        if made[OPENING]:  # what a lake tries when it is opened
-            return ""
-        if any(made[name] for name in MADE) and not actions & set(COMES):
+        # What was tried and taken back is not told: both calls between two looks say nothing.
+        if made["cuMemCreate"] and not made["cuMemRelease"] and not actions & set(COMES):
             return "the driver made memory, and no segment was told to have come"
-        if made["cuMemRelease"] and not actions & set(GOES):
+        is_gone = made["cuMemRelease"] and made["cuMemUnmap"] and not made["cuMemCreate"]
+        if is_gone and not actions & set(GOES):
             return "memory was released, and no segment was told to have gone"
         return ""
 

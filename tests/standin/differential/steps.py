@@ -385,9 +385,21 @@ class Steps(Builder):
         self.theirs[self.count] = made
         self.count += 1
         self._settle()
+        self.look()  # so that little else is told until the next
         self.add("alloc", "n", tensor=made.number, size=size, stream=0)
         self.add("write", "n", tensor=made.number, stream=0, tag=made.tag)
+        self.look()
         return True
+
+    def hand_over(self) -> bool:
+        """Leave much idle here, and let the neighbour need it."""
+        made = self.alloc(self.setting.capacity // 3 // MIB * MIB, 0)
+        if made is None:
+            return False
+        self.write(made, 0)
+        self.free(made, "wait")
+        self.synchronize()
+        return self.neighbour_takes()
 
     def _settle(self) -> None:
         """End the work of this process: memory that queued work may use is given late."""
