@@ -65,3 +65,8 @@ def test_a_region_needs_gmlake(outcome: Outcome) -> None:
 
 def test_no_rule_was_broken(outcome: Outcome) -> None:
     assert outcome.code == 0, outcome.errors
+
+
+def test_a_region_is_entered_where_nothing_is_free() -> None:
+    done = run_program("full_device", settings=("--capacity", "1GiB"))
+    assert (done.code, done.results) == (0, {"free": 0, "failure": ""})

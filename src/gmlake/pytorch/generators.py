@@ -17,6 +17,9 @@ from gmlake import _core
 from gmlake.pytorch import compat
 
 
+_NUMBERS_BYTES = 4096  # more than two numbers take
+
+
 class _Outside(_core.Inside):
     """Serves the thread that enters it from the lakes of the devices."""
 
@@ -40,8 +43,10 @@ def numbers_outside(*, will_capture: bool) -> list[torch.cuda.CUDAGraph]:
     current = torch.cuda.current_device() if will_capture else None
     for device, generator in enumerate(torch.cuda.default_generators):
         if device == current or compat.is_in_use(device):
-            graph = torch.cuda.CUDAGraph()
             with torch.cuda.device(device), _Outside(), contextlib.suppress(RuntimeError):
+                # A graph whose numbers are refused cannot be destroyed: PyTorch ends the process.
+                torch.empty(_NUMBERS_BYTES, dtype=torch.uint8, device="cuda")
+                graph = torch.cuda.CUDAGraph()
                 graph.register_generator_state(generator)
-            graphs.append(graph)
+                graphs.append(graph)
     return graphs

@@ -134,6 +134,7 @@ class Machine:
         self.entered: list[tuple[int, Any]] = []
         self.limits: dict[int, float] = {}
         self.history: History | None = None
+        self.asleep: set[str] = set()  # the regions that sleep
         self.late = ""
         self.enabled = False
         self.second: Second | None = None
@@ -467,6 +468,7 @@ class Machine:
 
     def do_record(self) -> None:
         self.history = History(may_stitch=bool(self.gmlake), has_elastic=self.program.setting.own)
+        self.history.sleep(self.asleep)
 
     def do_look(self) -> None:
         if self.history and (problem := self.history.look()):
@@ -483,7 +485,14 @@ class Machine:
     def do_sleep(self, region: str) -> None:
         if self.gmlake:
             self.gmlake.sleep(f"{region} of {self.program.seed}")
+            self._note_asleep({*self.asleep, region})
 
     def do_wake(self, region: str) -> None:
         if self.gmlake:
             self.gmlake.wake(f"{region} of {self.program.seed}")
+            self._note_asleep(self.asleep - {region})
+
+    def _note_asleep(self, regions: set[str]) -> None:
+        self.asleep = regions
+        if self.history:
+            self.history.sleep(regions)

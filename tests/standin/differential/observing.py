@@ -69,17 +69,22 @@ class Told:
         self.seen = len(_events(found, device))
         self.bytes = self.segments.size()
         self.is_exact = not self.bytes
-        self.is_stitched = False
+        self.is_stitched = self.may_sleep = False
         self.late = ""
 
-    def follow(self, found: dict[str, Any]) -> tuple[set[str], str]:
-        """Return the new actions, and the first thing that cannot be or is shown otherwise."""
+    def follow(self, found: dict[str, Any], *, sleeps: bool = False) -> tuple[set[str], str]:
+        """Return the new actions, and the first thing that cannot be or is shown otherwise.
+
+        sleeps: the memory of a region is away, until it wakes.
+        """
         events = _events(found, self.device)[self.seen :]
         self.seen += len(events)
         for number, event in enumerate(events):
             if problem := self._take(event):
                 at, size = event["addr"], event["size"]
                 return set(), f"event {number}, {event['action']} of {size} at {at:#x}: {problem}"
+        if sleeps:
+            return {event["action"] for event in events}, ""
         segments, live = shown(found, self.device)
         if self.bytes != segments.size():
             return set(), f"{self.bytes} bytes of segments were told, {segments.size()} are shown"
@@ -106,7 +111,8 @@ class Told:
         elif action in GOES:
             if self.is_exact and not self.segments.covers(begin, end):
                 return "it is not there"
-            if any(begin < at + held and at < end for at, held in self.live.items()):
+            lives = any(begin < at + held and at < end for at, held in self.live.items())
+            if lives and not self.may_sleep:
                 return "a block lives there"
             self.segments, self.bytes = self.segments.minus(begin, end), self.bytes - size
         elif action == "alloc":
@@ -144,10 +150,17 @@ class History:
             max_entries=MOST_EVENTS, stacks="python", context=None, clear_history=True
         )
         self.may_stitch = may_stitch
+        self.sleeps = False
         found = torch.cuda.memory._snapshot()
         devices = range(torch.cuda.device_count())
         self.told = [Told(found, i, has_elastic=has_elastic) for i in devices]
         self.calls = control.calls()
+
+    def sleep(self, regions: set[str]) -> None:
+        """Note which regions sleep: memory goes from under their tensors, and comes back."""
+        self.sleeps = bool(regions)
+        for told in self.told:
+            told.may_sleep |= self.sleeps
 
     def look(self) -> str:
         """Return what does not fit since the last look, or nothing."""
@@ -156,7 +169,7 @@ class History:
         found = torch.cuda.memory._snapshot()
         actions = set()
         for told in self.told:
-            more, problem = told.follow(found)
+            more, problem = told.follow(found, sleeps=self.sleeps)
             actions |= more
             if problem or (told.is_stitched and not self.may_stitch):
                 return problem or "a block lies in no segment"

@@ -61,7 +61,6 @@ class Own(Machine):
     def __init__(self, program: Program, arena: Arena, **options: Any) -> None:
         super().__init__(program, arena, **options)
         self.caches: dict[int, Cache] = {}
-        self.asleep: set[str] = set()
         self.settings: dict[str, str] = {}
         self.neighbour: Neighbour | None = None
         self.others = 0
@@ -164,14 +163,6 @@ class Own(Machine):
 
     def do_close(self, cache: int) -> None:
         self.caches.pop(cache).elastic.close()
-
-    def do_sleep(self, region: str) -> None:
-        super().do_sleep(region)
-        self.asleep.add(region)
-
-    def do_wake(self, region: str) -> None:
-        super().do_wake(region)
-        self.asleep.discard(region)
 
     def do_forget_rows(self, cache: int) -> None:
         """Expect nothing of rows whose region has no backup."""
