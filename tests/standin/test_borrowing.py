@@ -221,7 +221,8 @@ def test_the_figures_for_a_gpu_are_complete(tmp_path: Path) -> None:
     assert set(figures["programs"]) == {"wavelet", "wavelet-threads"}
     for runs in figures["programs"].values():
         assert set(runs) == {
-            *("default", "expandable", "borrowing", "opportunistic", "alone", "plan"),
+            *("default", "expandable", "borrowing", "opportunistic", "waitless"),
+            *("alone", "plan"),
         }
         for told in runs.values():
             assert told["median_step_seconds"] > 0

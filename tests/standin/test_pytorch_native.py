@@ -13,7 +13,6 @@ from tests.standin.places import ROOT
 LIMITS = {
     "test_the_pieces_of_segments_are_counted": "segments are pieces of physical memory",
     "test_a_segment_tells_the_stream_that_it_is_for": "memory of a lake serves every stream",
-    "test_a_free_that_waits_for_a_stream_completes_later": "a lake looks when it needs the memory",
     # Segments of private pools, asserted in PyTorch's own sizes and places:
     "test_a_graph_reserves_what_its_capture_needed[1049088-large_pool-1-20]": "20 MiB: here 4",
     "test_a_graph_reserves_what_its_capture_needed[10485248-large_pool-2-20]": "40 MiB: here 30",

@@ -34,8 +34,8 @@ constexpr size_t adopted_events = 100000;
 
 thread_local std::vector<std::string> compile_contexts;
 
-/* The stack of what this thread asked for that changes segments; NULL: none. */
-thread_local const Context *context_now = nullptr;
+/* This thread looks itself after what it does, with its stack. */
+thread_local bool looks_itself = false;
 
 void history_look() noexcept;
 
@@ -298,7 +298,7 @@ struct History {
     void look_at_all()
     {
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
-            look(number, core->find(number), context_now ? *context_now : nullptr);
+            look(number, core->find(number), nullptr);
         }
     }
 
@@ -370,7 +370,9 @@ History &history = *new History;
 void
 history_look() noexcept
 try {
-    history.look_at_all();
+    if (!looks_itself) {
+        history.look_at_all();
+    }
 } catch (const std::exception &) { /* the next look tells it */
 }
 

@@ -85,9 +85,9 @@ Limits &limits = *new Limits;
 void
 trim(int number, gml_lake *lake, const Context &context = nullptr)
 {
-    context_now = &context;
+    looks_itself = true;
     (void)core->trim(lake, nullptr);
-    context_now = nullptr;
+    looks_itself = false;
     history.look(number, lake, context);
 }
 

@@ -16,7 +16,6 @@ import torch
 from gmlake import _core
 from gmlake.pytorch import compat
 
-
 _NUMBERS_BYTES = 4096  # more than two numbers take
 
 
