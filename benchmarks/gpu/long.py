@@ -25,6 +25,7 @@ import random
 import struct
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,21 +186,26 @@ def run(program: str, allocator: str, steps: int, *, is_tiny: bool) -> dict[str,
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run each program under each allocator."""
-    found: dict[str, Any] = {}
-    for program in options.programs:
-        runs = found[program] = {}
+    """Run each program under each allocator, one after the other or, where asked, at once."""
+
+    def ask(pair: tuple[str, str]) -> dict[str, Any]:
+        program, allocator = pair
         steps = options.steps or (_TINY if options.tiny else STEPS)[program]
-        for allocator in options.allocators:
-            words = [program, "--alone", allocator, "--steps", str(steps)]
-            words += ["--tiny"] if options.tiny else []
-            runs[allocator] = machine.told_by(
-                [sys.executable, "-m", "gpu.long", "--programs", *words], env=environment(allocator)
-            )
-            print(f"{program}, {allocator}: {runs[allocator].get('failed', 'done')}", flush=True)
+        words = [program, "--alone", allocator, "--steps", str(steps)]
+        words += ["--tiny"] if options.tiny else []
+        command = [sys.executable, "-m", "gpu.long", "--programs", *words]
+        told = machine.told_by(command, env=environment(allocator))
+        print(f"{program}, {allocator}: {told.get('failed', 'done')}", flush=True)
+        return told
+
+    pairs = [(name, of) for name in options.programs for of in options.allocators]
+    with ThreadPoolExecutor(len(pairs) if options.at_once else 1) as pool:
+        told = dict(zip(pairs, pool.map(ask, pairs), strict=True))
+    found = {name: {of: told[name, of] for of in options.allocators} for name in options.programs}
+    for runs in found.values():
         expected = next(iter(runs.values())).get("losses")
-        for told in runs.values():
-            told["has_same_losses"] = "failed" not in told and told["losses"] == expected
+        for one in runs.values():
+            one["has_same_losses"] = "failed" not in one and one["losses"] == expected
     return found
 
 
@@ -229,6 +235,9 @@ def main() -> int:
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
     parser.add_argument("--steps", type=int, default=0, help="other than usual")
+    parser.add_argument(
+        "--at-once", action="store_true", help="side by side: their seconds say nothing then"
+    )
     parser.add_argument("--alone", choices=ALLOCATORS, help="run one program in this process")
     parser.add_argument("--tiny", action="store_true", help="sizes for the stand-in")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_long.json")
@@ -243,7 +252,8 @@ def main() -> int:
     if options.write or options.output:
         every = {f"{name} {of}": told for name, runs in found.items() for of, told in runs.items()}
         gpu = machine.devices_of(every)
-        print(machine.write("gpu_long", {"programs": found}, path=options.output, gpu=gpu))
+        figures = {"at_once": options.at_once, "programs": found}
+        print(machine.write("gpu_long", figures, path=options.output, gpu=gpu))
     return int(
         not all(told["has_same_losses"] for runs in found.values() for told in runs.values())
     )

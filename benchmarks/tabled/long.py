@@ -31,7 +31,7 @@ def runs(result: dict[str, Any]) -> str:
                     *(label, words),
                     *(number(told[f"peak_{what}_bytes"], 3, GIB) for what in ("live", "reserved")),
                     *(number(told[f"{what}_risen_bytes"], 0, MIB) for what in ("reserved", "host")),
-                    marked(number(told["seconds"], 1), 1),
+                    "" if result["at_once"] else marked(number(told["seconds"], 1), 1),
                     "the same" if told["has_same_losses"] else "differ",
                 ]
             )
