@@ -270,6 +270,11 @@ GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block
 /* Whether that block has ended: neither does it live, nor does it wait for streams that use it. */
 GML_API bool gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id);
 
+/* Calls `see`, under the lake's lock, with each block that is freed and waits for streams. */
+GML_API void gml_lake_pending(gml_lake *lake,
+                              void (*see)(void *context, const gml_block_info *block),
+                              void *context);
+
 /* A host pointer to the bytes of the live block at `address`, valid until the block is freed.
  * GML_UNSUPPORTED unless the driver is `host`. */
 GML_API gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out);

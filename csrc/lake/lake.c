@@ -567,22 +567,28 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
     return status;
 }
 
+static gml_block_info
+info_of(const gml_block *block)
+{
+    return (gml_block_info){
+        .address = block->address,
+        .requested_bytes = block->requested_bytes,
+        .block_bytes = block->block_bytes,
+        .stream = block->stream,
+        .state = block->state,
+        .pool = block->owner->pool,
+        .id = block->id,
+        .has_users = block->uses != NULL,
+    };
+}
+
 gml_status
 gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out)
 {
     pthread_mutex_lock(&lake->lock);
     const gml_block *block = find_block(lake, address);
     if (block) {
-        *out = (gml_block_info){
-            .address = block->address,
-            .requested_bytes = block->requested_bytes,
-            .block_bytes = block->block_bytes,
-            .stream = block->stream,
-            .state = block->state,
-            .pool = block->owner->pool,
-            .id = block->id,
-            .has_users = block->uses != NULL,
-        };
+        *out = info_of(block);
     }
     pthread_mutex_unlock(&lake->lock);
     return block ? GML_OK : GML_UNKNOWN_ADDRESS;
@@ -611,6 +617,28 @@ gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id)
     }
     pthread_mutex_unlock(&lake->lock);
     return !sought.is_found;
+}
+
+typedef struct pending_visitor {
+    void (*see)(void *context, const gml_block_info *block);
+    void *context;
+} pending_visitor;
+
+static void
+see_pending(void *context, gml_block *block)
+{
+    const pending_visitor *visitor = context;
+    gml_block_info info = info_of(block);
+    visitor->see(visitor->context, &info);
+}
+
+void
+gml_lake_pending(gml_lake *lake, void (*see)(void *context, const gml_block_info *block),
+                 void *context)
+{
+    pthread_mutex_lock(&lake->lock);
+    gml_uses_each(&lake->uses, see_pending, &(pending_visitor){see, context});
+    pthread_mutex_unlock(&lake->lock);
 }
 
 gml_status

@@ -76,6 +76,7 @@ gml_torch_native_core(void)
         .free = gml_lake_free,
         .block = gml_lake_block,
         .is_over = gml_lake_block_is_over,
+        .pending = gml_lake_pending,
         .record_stream = gml_lake_record_stream_of,
         .trim = gml_lake_trim,
         .grant = gml_lake_grant,

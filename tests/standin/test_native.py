@@ -146,6 +146,14 @@ def test_memory_that_comes_and_goes_is_recorded() -> None:
     assert seen["unmapped"] == 120 * MIB
 
 
+def test_the_end_of_a_free_from_before_a_recording_is_told() -> None:
+    seen = run("held_up")
+    assert seen["waiting"] == ["active_pending_free"]
+    assert "free_requested" not in seen["told"]
+    assert seen["told"].index("free_completed") < seen["told"].index("alloc")
+    assert seen["states"] == []
+
+
 def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
     library = tmp_path / "no_memory.so"
     source = PROGRAMS / "no_memory.cpp"

@@ -216,7 +216,8 @@ struct History {
         return entry;
     }
 
-    /* Memory held when the first observer registers is not reported. */
+    /* Memory held when the first observer registers is not reported, but the end of frees from
+     * before is. */
     void begin_looking()
     {
         if (is_wanted) {
@@ -225,11 +226,34 @@ struct History {
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
             core->changes(core->find(number), &looks[static_cast<size_t>(number)], nullptr,
                           nullptr);
+            await_pending(number);
         }
         for (int device = 0; device < c10::cuda::device_count(); device++) {
             void (*look)() = [] { history_look(); };
             __atomic_store_n(&core->device(device)->changed, look, __ATOMIC_RELAXED);
         }
+    }
+
+    void await_pending(int number)
+    {
+        struct Pending : Callback {
+            int number;
+            std::vector<Awaited> found{};
+        } at;
+        at.number = number;
+        auto keep = [](void *to, const gml_block_info *block) {
+            auto *pending = static_cast<Pending *>(to);
+            pending->run([&] {
+                auto device = static_cast<c10::DeviceIndex>(core->device_of(pending->number));
+                pending->found.push_back(
+                    {pending->number, block->id, place_of(device, *block), nullptr, ""});
+            });
+        };
+        core->pending(core->find(number), keep, &at);
+        at.rethrow();
+        std::lock_guard<std::mutex> lock(mutex);
+        awaited.insert(awaited.end(), at.found.begin(), at.found.end());
+        awaiting = awaited.size();
     }
 
     /* Tells of memory that came and went in a lake since the last look: noted in the order in which

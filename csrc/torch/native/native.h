@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 16,
+    GML_NATIVE_VERSION = 17,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -50,6 +50,8 @@ typedef struct gml_native_core {
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
     bool (*is_over)(gml_lake *lake, gml_address address, uint64_t id);
+    void (*pending)(gml_lake *lake, void (*see)(void *context, const gml_block_info *block),
+                    void *context);
     gml_status (*record_stream)(gml_lake *lake, gml_address address, int device, gml_stream stream);
     gml_status (*trim)(gml_lake *lake, uint64_t *released_bytes);
     gml_status (*grant)(gml_lake *lake, int peer);

@@ -46,6 +46,33 @@ def bits(tag: int, strip: int) -> int:
     return tag * 64 + strip if tag else 0
 
 
+def whole(size: int, *, is_expandable: bool) -> int:
+    """Return how large PyTorch makes the segment of a request, or its pages."""
+    if is_expandable and size >= MIB:
+        return -(-size // (20 * MIB)) * 20 * MIB
+    least = 20 * MIB if MIB <= size < 10 * MIB else 2 * MIB
+    return max(least, -(-size // (2 * MIB)) * 2 * MIB)
+
+
+def held_in_whole(device: Any) -> int:
+    """Return what the segments take of which a part is in use: by pages where they have any."""
+    held = 0
+    for segment in torch.cuda.memory_snapshot():
+        if segment["device"] != device.index:
+            continue
+        used = [each for each in segment["blocks"] if each["state"] != "inactive"]
+        if not segment["is_expandable"]:
+            held += segment["total_size"] if used else 0
+            continue
+        page = 20 * MIB if segment["segment_type"] == "large" else 2 * MIB
+        touched: set[int] = set()
+        for each in used:
+            first = each["address"] - segment["address"]
+            touched.update(range(first // page, (first + each["size"] - 1) // page + 1))
+        held += len(touched) * page
+    return held
+
+
 @cache
 def _runtime() -> Any:
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
@@ -133,6 +160,7 @@ class Machine:
         self.pools: dict[int, Any] = {}
         self.entered: list[tuple[int, Any]] = []
         self.limits: dict[int, float] = {}
+        self.shares: dict[int, float] = {}
         self.history: History | None = None
         self.asleep: set[str] = set()  # the regions that sleep
         self.late = ""
@@ -296,8 +324,23 @@ class Machine:
         try:
             return torch.empty(size, dtype=torch.uint8, device=device)
         except torch.OutOfMemoryError:
-            self.outcome.refused.append(self.index)
+            self._refused(size, device)
             return None
+
+    def _refused(self, size: int, device: Any) -> None:
+        """Note it, unless PyTorch's own segments are in the way.
+
+        Storages from before gmlake stay in PyTorch's segments, of which it gives back only those
+        that are empty. In one allocator, other tensors use what is left in them, and what was
+        cached before a limit; in two they cannot.
+        """
+        early = self.gmlake and self.program.kind == "storages"
+        needed = whole(size, is_expandable=bool(self.program.setting.conf))
+        if not early or held_in_whole(device) + needed <= self._allowed(device):
+            self.outcome.refused.append(self.index)
+
+    def _allowed(self, device: Any) -> float:
+        return self.shares.get(device.index, 1.0) * self.program.setting.capacity
 
     def do_resize(self, tensor: int, size: int, stream: int) -> None:
         found = self.tensors.get(tensor)
@@ -310,7 +353,7 @@ class Machine:
             try:
                 found.untyped_storage().resize_(size)
             except torch.OutOfMemoryError:
-                self.outcome.refused.append(self.index)
+                self._refused(size, device)
         is_empty = not found.untyped_storage().size()
         if size and not is_empty and self.index in self.skip:
             found.untyped_storage().resize_(0)
@@ -408,6 +451,7 @@ class Machine:
         # Expandable segments grow by whole pages of theirs, also beyond the limit.
         slack = len(self.streams) * 20 * MIB if self.program.setting.conf else 0
         self.limits[device] = fraction * total + slack
+        self.shares[device] = fraction
 
     def do_capture_begin(self, graph: int, pool: int, stream: int, mode: str) -> None:
         found = torch.cuda.CUDAGraph()

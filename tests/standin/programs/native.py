@@ -372,6 +372,34 @@ def segments() -> dict[str, Any]:
     return seen
 
 
+def held_up() -> dict[str, Any]:
+    """Record from when freed memory waits for another stream, until that has passed."""
+    with gmlake.enabled():
+        early, side = block(8), torch.cuda.Stream()
+        control.set_pace("manual", 1)
+        with torch.cuda.stream(side):
+            early.add_(1)
+        early.record_stream(side)
+        del early
+        torch.cuda.memory._record_memory_history()  # noqa: SLF001
+        waiting = [each["state"] for each in blocks_in_use()]
+        side.synchronize()
+        late = block(16)
+        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001
+        del late
+    return {
+        "waiting": waiting,
+        "told": [event["action"] for event in snapshot["device_traces"][0]],
+        "states": [each["state"] for each in blocks_in_use()],
+    }
+
+
+def blocks_in_use() -> list[Any]:
+    """Return PyTorch's view of what is not idle."""
+    found = [each for segment in torch.cuda.memory_snapshot() for each in segment["blocks"]]
+    return [each for each in found if each["state"] != "inactive"]
+
+
 def unserved() -> dict[str, Any]:
     """Run where gmlake cannot begin, three times."""
     with gmlake.enabled() as session:
