@@ -54,9 +54,9 @@ def whole(size: int, *, is_expandable: bool) -> int:
     return max(least, -(-size // (2 * MIB)) * 2 * MIB)
 
 
-def held_in_whole(device: Any) -> int:
+def held_in_whole(device: Any, *, is_expandable: bool) -> int:
     """Return what the segments take of which a part is in use: by pages where they have any."""
-    held = 0
+    held, chunks = 0, set()
     for segment in torch.cuda.memory_snapshot():
         if segment["device"] != device.index:
             continue
@@ -64,13 +64,15 @@ def held_in_whole(device: Any) -> int:
         if not segment["is_expandable"]:
             held += segment["total_size"] if used else 0
             continue
-        page = 20 * MIB if segment["segment_type"] == "large" else 2 * MIB
-        touched: set[int] = set()
-        for each in used:
-            first = each["address"] - segment["address"]
-            touched.update(range(first // page, (first + each["size"] - 1) // page + 1))
-        held += len(touched) * page
-    return held
+        page = 20 * MIB if is_expandable and segment["segment_type"] == "large" else 2 * MIB
+        begin = segment["address"] if is_expandable else 0  # else they are chunks of gmlake's
+        parts = [(each["address"], each["size"]) for each in used]
+        if used and segment["segment_type"] == "small":
+            parts = [(segment["address"], segment["total_size"])]
+        for address, size in parts:
+            first, last = (address - begin) // page, (address - begin + size - 1) // page
+            chunks.update((begin + number * page, page) for number in range(first, last + 1))
+    return held + sum(page for _, page in chunks)
 
 
 @cache
@@ -159,6 +161,8 @@ class Machine:
         self.places: dict[int, tuple[int, Any]] = {}
         self.pools: dict[int, Any] = {}
         self.entered: list[tuple[int, Any]] = []
+        late = program.ops[0].name != "enable"
+        self.has_two = bool(gmlake) and (late or any(op.name == "disable" for op in program.ops))
         self.limits: dict[int, float] = {}
         self.shares: dict[int, float] = {}
         self.history: History | None = None
@@ -328,15 +332,18 @@ class Machine:
             return None
 
     def _refused(self, size: int, device: Any) -> None:
-        """Note it, unless PyTorch's own segments are in the way.
+        """Note it, unless what two allocators hold in part is in the way.
 
-        Storages from before gmlake stay in PyTorch's segments, of which it gives back only those
-        that are empty. In one allocator, other tensors use what is left in them, and what was
-        cached before a limit; in two they cannot.
+        What is from before gmlake, or is made while that is off, lies in PyTorch's segments, of
+        which only those that are empty go back to the device, and none during a capture. In one
+        allocator, other tensors use what is left in them, and what was cached before a limit.
         """
-        early = self.gmlake and self.program.kind == "storages"
-        needed = whole(size, is_expandable=bool(self.program.setting.conf))
-        if not early or held_in_whole(device) + needed <= self._allowed(device):
+        is_expandable = bool(self.program.setting.conf)
+        needed = whole(size, is_expandable=is_expandable)
+        held = held_in_whole(device, is_expandable=is_expandable)
+        if any(state != "done" for _, state in self.graphs.values()):
+            held = torch.cuda.memory_reserved(device)
+        if not self.has_two or held + needed <= self._allowed(device):
             self.outcome.refused.append(self.index)
 
     def _allowed(self, device: Any) -> float:
