@@ -69,8 +69,8 @@ forget_unused(gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uin
 
 /* Makes room for one more view of `cache` by forgetting those that were idle longest, an eighth of
  * all at a time. Where the last eighth has begun, the device is asked how far it has come, so that
- * nobody has to wait for it once the room is needed. During a capture the limits give way, and
- * where graphs use the memory, or did until lately. */
+ * nobody has to wait for it once the room is needed; not where addresses must not depend on that.
+ * During a capture the limits give way, and where graphs use the memory, or did until lately. */
 static gml_status
 make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes,
           uint64_t view_chunks)
@@ -80,9 +80,11 @@ make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes
         !is_over(stitch, fewer, view_bytes, view_chunks)) {
         return GML_OK;
     }
-    gml_fence_poll(&stitch->fences);
-    if (!stitch->fences.mark_count) {
-        (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
+    if (stitch->fences.rules.is_opportunistic) {
+        gml_fence_poll(&stitch->fences);
+        if (!stitch->fences.mark_count) {
+            (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
+        }
     }
     if (!is_over(stitch, most, view_bytes, view_chunks)) {
         return GML_OK;
