@@ -236,11 +236,13 @@ static const uint64_t FREEZING =
     BIT(GML_CALL_STREAM_WAIT) | BIT(GML_CALL_STREAM_SYNCHRONIZE) |
     BIT(GML_CALL_DEVICE_SYNCHRONIZE) | BIT(GML_CALL_COPY_OUT) | BIT(GML_CALL_COPY_IN);
 
-/* GML_UNSUPPORTED for one of them during a capture. */
+/* GML_UNSUPPORTED for one of them during a capture. No graph can use what a call that is undone has
+ * just created: kept, it would be of no use until the graphs are gone. */
 static inline gml_status
 check_thawed(gml_driver *driver, gml_driver_call call)
 {
-    if (!gml_driver_is_frozen(driver) || !(FREEZING & BIT(call))) {
+    bool is_unused = call == GML_CALL_RELEASE && driver->undo_depth;
+    if (!gml_driver_is_frozen(driver) || !(FREEZING & BIT(call)) || is_unused) {
         return GML_OK;
     }
     return gml_driver_fail(driver, GML_UNSUPPORTED, "%s: not while a graph is being captured",

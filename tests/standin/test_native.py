@@ -154,6 +154,13 @@ def test_the_end_of_a_free_from_before_a_recording_is_told() -> None:
     assert seen["states"] == []
 
 
+def test_a_request_that_a_capture_is_refused_leaves_nothing_held() -> None:
+    seen = run("refused_capture", "--capacity", "256MiB")
+    assert seen["refused"] == "OutOfMemoryError"
+    assert seen["held"] < 228
+    assert seen["kept"] == 5
+
+
 def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
     library = tmp_path / "no_memory.so"
     source = PROGRAMS / "no_memory.cpp"

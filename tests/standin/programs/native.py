@@ -400,6 +400,21 @@ def blocks_in_use() -> list[Any]:
     return [each for each in found if each["state"] != "inactive"]
 
 
+def refused_capture() -> dict[str, Any]:
+    """Capture a request for more than is left, with 256 MiB."""
+    with gmlake.enabled():
+        kept, stream, graph = [block(56)], torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="relaxed")
+            kept += [block(56).zero_() for _ in range(3)]
+            message = refused(block, 56)
+            graph.capture_end()
+        held = torch.cuda.memory_reserved()
+        kept.append(block(20))
+        return {"refused": message.split(":")[0], "held": held // MIB, "kept": len(kept)}
+
+
 def unserved() -> dict[str, Any]:
     """Run where gmlake cannot begin, three times."""
     with gmlake.enabled() as session:
