@@ -228,7 +228,8 @@ static bool
 is_known_to_pass(const gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
                  uint64_t instant)
 {
-    return owner == borrower || (fences->rules.is_opportunistic && fences->completed >= instant) ||
+    return owner == borrower ||
+           (fences->rules.is_opportunistic && gml_fence_is_over(fences, instant)) ||
            (fences->rules.follows_events && borrower->ordered >= instant);
 }
 
@@ -300,6 +301,6 @@ gml_fence_pass(gml_fences *fences, gml_seeker *borrower, const gml_seeker *owner
         gml_fence_poll(fences);
     }
     const mark *awaited = find_mark(fences, instant);
-    *is_passed = !awaited && fences->completed >= instant;
+    *is_passed = !awaited && gml_fence_is_over(fences, instant);
     return awaited ? wait_for(fences, borrower, awaited, pair, is_passed) : GML_OK;
 }

@@ -100,6 +100,13 @@ gml_fence_now(gml_fences *fences)
     return ++fences->clock;
 }
 
+/* Whether the work before a free at `instant` is known to be complete. */
+static inline bool
+gml_fence_is_over(const gml_fences *fences, uint64_t instant)
+{
+    return fences->completed >= instant;
+}
+
 /* Queries the marks, until one is not complete. A failure loses nothing. */
 void gml_fence_poll(gml_fences *fences);
 

@@ -157,7 +157,7 @@ gml_placement_of_live(gml_link *link)
 static inline bool
 gml_view_is_unused(const gml_stitch *stitch, const gml_placement *placement)
 {
-    return stitch->fences.completed >= placement->freed;
+    return gml_fence_is_over(&stitch->fences, placement->freed);
 }
 
 /* ---- place.c: serving a size ----------------------------------------------------------------- */

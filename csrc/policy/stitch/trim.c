@@ -1,18 +1,12 @@
 /* Giving memory back to the driver. */
 #include "policy/stitch/stitch.h"
 
-/* Whether the work before a free extent's last free is known to be complete. */
-static bool
-is_over(const gml_stitch *stitch, const gml_extent *extent)
-{
-    return stitch->fences.completed >= extent->instant;
-}
-
 /* Whether an extent has chunks that may go from `floor` on: wholly free, and used by no work. */
 static bool
 has_chunks_to_give(const gml_stitch *stitch, const gml_extent *extent, uint64_t floor)
 {
-    return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes && is_over(stitch, extent) &&
+    return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
+           gml_fence_is_over(&stitch->fences, extent->instant) &&
            extent->whole.address + extent->whole.size_bytes > floor;
 }
 

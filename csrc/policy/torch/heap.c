@@ -397,7 +397,7 @@ gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
 bool
 gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool *is_pending)
 {
-    bool is_over = block->freed <= heap->fences.completed;
+    bool is_over = gml_fence_is_over(&heap->fences, block->freed);
     *is_pending |= !is_over && block->freed <= heap->fences.marked;
     return is_over;
 }

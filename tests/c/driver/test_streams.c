@@ -143,11 +143,12 @@ TEST(a_wait_means_the_recording_before_it)
     gml_streams_close(streams);
 }
 
-/* Stream 1 records, 2 waits for 1 and records, 3 waits for 2: a chain. */
+/* Stream 1 records, 2 waits for 1 and records, 3 waits for 2: a chain. Makes the events. */
 static void
 queue_chain(gml_streams *streams, note *notes, gml_event *events)
 {
     for (uint64_t i = 0; i < 3; i++) {
+        events[i] = new_event(streams);
         if (i > 0) {
             CHECK_OK(gml_streams_wait(streams, i + 1, events[i - 1]));
         }
@@ -162,9 +163,6 @@ TEST(synchronising_runs_what_is_needed_and_no_more)
     journal ran = {0};
     note notes[4] = {{&ran, 1}, {&ran, 2}, {&ran, 3}, {&ran, 4}};
     gml_event events[3];
-    for (int i = 0; i < 3; i++) {
-        events[i] = new_event(streams);
-    }
     queue_chain(streams, notes, events);
     CHECK_OK(gml_streams_enqueue(streams, 1, write_note, &notes[3]));
     CHECK_OK(gml_streams_event_synchronize(streams, events[1]));
@@ -215,9 +213,6 @@ TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are)
     journal ran = {0};
     note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
     gml_event events[3];
-    for (int i = 0; i < 3; i++) {
-        events[i] = new_event(streams);
-    }
     queue_chain(streams, notes, events);
     gml_event all = new_event(streams);
     CHECK_OK(gml_streams_event_record_all(streams, all));
@@ -241,9 +236,6 @@ TEST(leaving_manual_mode_runs_everything)
     journal ran = {0};
     note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
     gml_event events[3];
-    for (int i = 0; i < 3; i++) {
-        events[i] = new_event(streams);
-    }
     queue_chain(streams, notes, events);
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK_EQ(ran.count, 3);

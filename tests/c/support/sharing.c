@@ -84,6 +84,17 @@ sharing_leave(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     sharing_give(lake, sharing_take(lake, size_bytes, stream));
 }
 
+gml_address
+sharing_leave_two(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
+{
+    gml_address first = sharing_take(lake, size_bytes, stream);
+    gml_address between = sharing_take(lake, UINT64_C(2) << 20, stream);
+    gml_address second = sharing_take(lake, size_bytes, stream);
+    sharing_give(lake, first);
+    sharing_give(lake, second);
+    return between;
+}
+
 static void
 do_nothing(void *context)
 {

@@ -36,6 +36,9 @@ void sharing_give(gml_lake *lake, gml_address address);
 /* Takes and gives back. */
 void sharing_leave(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
 
+/* The same with two blocks, of which another one, that stays, keeps them apart: returns that. */
+gml_address sharing_leave_two(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
+
 void sharing_work(gml_lake *lake, gml_stream stream);
 void sharing_run(gml_lake *lake, gml_stream stream); /* all that is queued on it */
 void sharing_run_all(gml_lake *lake);

@@ -147,17 +147,25 @@ def lend(region: gmlake.Session) -> Seen:
     return {"wrong": reader.wrong, "grown": grown, "is_pending": is_pending, **counted(region)}
 
 
+def read_elsewhere(
+    owner: torch.cuda.Stream, reading: torch.cuda.Stream, patterns: Patterns, reader: Reader
+) -> torch.Tensor:
+    """Return a block that one stream fills and the other still reads."""
+    with torch.cuda.stream(owner):
+        block = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
+        block.copy_(patterns.buffers[0], non_blocking=True)
+    reading.wait_stream(owner)
+    with torch.cuda.stream(reading):
+        reader.read(block, 1)
+    return block
+
+
 def recorded(region: gmlake.Session) -> Seen:
     """Free a block that a third stream still reads; another stream is short of memory then."""
     owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
     patterns, reader = Patterns(2, 2 * BIG), Reader()
     with control.paced("manual"):
-        with torch.cuda.stream(owner):
-            block = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
-            block.copy_(patterns.buffers[0], non_blocking=True)
-        reading.wait_stream(owner)
-        with torch.cuda.stream(reading):
-            reader.read(block, 1)
+        block = read_elsewhere(owner, reading, patterns, reader)
         block.record_stream(reading)
         del block
         deferred = region.stats()["deferred_free_bytes"]
@@ -184,12 +192,7 @@ def untold(region: gmlake.Session) -> Seen:
     owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
     patterns, reader = Patterns(3, 2 * BIG), Reader()
     with control.paced("manual"):
-        with torch.cuda.stream(owner):
-            block = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
-            block.copy_(patterns.buffers[0], non_blocking=True)
-        reading.wait_stream(owner)
-        with torch.cuda.stream(reading):
-            reader.read(block, 1)
+        block = read_elsewhere(owner, reading, patterns, reader)
         del block
         reserved = torch.cuda.memory_reserved()
         control.advance(owner.cuda_stream, control.pending(owner.cuda_stream))

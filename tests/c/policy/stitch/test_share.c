@@ -90,22 +90,10 @@ TEST(incomplete_memory_is_lent_with_one_record_and_one_wait)
     sharing_finish(lake);
 }
 
-/* Two blocks of stream 1, apart from each other. */
-static void
-leave_two(gml_lake *lake, uint64_t size_bytes, gml_address *between)
-{
-    gml_address first = sharing_take(lake, size_bytes, 1);
-    *between = sharing_take(lake, 2 * MIB, 1);
-    gml_address second = sharing_take(lake, size_bytes, 1);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-}
-
 TEST(what_an_event_covers_costs_nothing_more)
 {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address between;
-    leave_two(lake, BLOCK, &between);
+    gml_address between = sharing_leave_two(lake, BLOCK, 1);
     uint64_t reserved = sharing_reserved(lake);
     gml_address first = sharing_take(lake, BLOCK, 2);
     sharing_tally before = sharing_count(lake);
@@ -312,8 +300,7 @@ TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
 TEST(trim_gives_back_what_is_lent_and_borrowed)
 {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address between;
-    leave_two(lake, BLOCK, &between);
+    gml_address between = sharing_leave_two(lake, BLOCK, 1);
     gml_address borrowed = sharing_take(lake, BLOCK, 2);
     uint64_t released = 0;
     CHECK_OK(gml_lake_trim(lake, &released));

@@ -172,12 +172,7 @@ TEST(without_opportunism_complete_memory_is_left)
 TEST(without_following_each_borrow_waits_anew)
 {
     gml_lake *lake = sharing_open_with("reuse_follow_event_dependencies", 0, NULL, 0);
-    gml_address between, blocks[2];
-    blocks[0] = sharing_take(lake, BLOCK, MAIN);
-    between = sharing_take(lake, 2 * MIB, MAIN);
-    blocks[1] = sharing_take(lake, BLOCK, MAIN);
-    sharing_give(lake, blocks[0]);
-    sharing_give(lake, blocks[1]);
+    gml_address blocks[2], between = sharing_leave_two(lake, BLOCK, MAIN);
     for (uint64_t i = 0; i < 2; i++) {
         blocks[i] = sharing_take(lake, BLOCK, SIDE);
         CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, i + 1);
@@ -346,12 +341,7 @@ TEST(while_a_graph_is_captured_no_event_call_is_made)
     sharing_leave(lake, BLOCK, MAIN);
     gml_address known = sharing_take(lake, BLOCK, SIDE); /* comes after MAIN's free from here on */
     sharing_give(lake, known);
-    gml_address between, blocks[2];
-    blocks[0] = sharing_take(lake, BLOCK, MAIN);
-    between = sharing_take(lake, 2 * MIB, MAIN);
-    blocks[1] = sharing_take(lake, BLOCK, MAIN);
-    sharing_give(lake, blocks[0]);
-    sharing_give(lake, blocks[1]);
+    gml_address between = sharing_leave_two(lake, BLOCK, MAIN);
     uint64_t reserved = sharing_reserved(lake);
     set_capturing(lake, 9, true);
     CHECK_OK(gml_lake_begin_pool(lake, graph));
