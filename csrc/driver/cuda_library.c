@@ -9,16 +9,16 @@ static const char LIBRARY[] = "libcuda.so.1";
 
 typedef struct entry {
     const char *name;
-    int version;
     size_t offset; /* of its pointer in gml_cuda_api */
+    int version;
     bool is_optional;
 } entry;
 
 static const entry entries[] = {
 #define GML_CUDA_NEEDED(name, version, parameters)                                                 \
-    {#name, version, offsetof(gml_cuda_api, name), false},
+    {#name, offsetof(gml_cuda_api, name), version, false},
 #define GML_CUDA_WISHED(name, version, parameters)                                                 \
-    {#name, version, offsetof(gml_cuda_api, name), true},
+    {#name, offsetof(gml_cuda_api, name), version, true},
     GML_CUDA_ENTRIES(GML_CUDA_NEEDED) GML_CUDA_OPTIONAL(GML_CUDA_WISHED)
 #undef GML_CUDA_NEEDED
 #undef GML_CUDA_WISHED

@@ -16,7 +16,7 @@ extend(gml_gone_range *range, gml_address address, gml_address end)
 static bool
 has_room(gml_gone_list *list)
 {
-    if (list->count < list->room) {
+    if (list->ranges && list->count < list->room) {
         return true;
     }
     size_t room = list->room ? 2 * list->room : FIRST_RANGES;

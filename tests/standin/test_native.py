@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.standin.running import (
     PROGRAMS,
     Outcome,
@@ -95,7 +96,8 @@ def test_nothing_is_done_to_another_device(allocator: str) -> None:
     outcome = run_program("native", "apart", allocator=allocator, settings=settings)
     assert outcome.code == 0, outcome.errors
     assert outcome.results["used"] == [0]
-    assert outcome.results["full"] == ["OutOfMemoryError", 400, [0, 1]]
+    kept = 400 if torch.__version__ < "2.14" else 0  # PyTorch then empties every device's cache
+    assert outcome.results["full"] == ["OutOfMemoryError", kept, [0, 1]]
 
 
 def test_libraries_find_a_context_behind_the_first_tensor_of_a_thread() -> None:

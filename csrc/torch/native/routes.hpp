@@ -21,7 +21,9 @@
 #include "lakes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <c10/cuda/CUDAStream.h>
+#include <dlfcn.h>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -386,20 +388,61 @@ struct Shadows {
 
 Shadows &shadows = *new Shadows;
 
-/* Whether any thread captures on a device, or has begun a pool there, as native knows it. Native
- * does not say; but while it is so, it refuses to empty a pool that is over, for which it would
- * wait: here one without memory, so there is nothing to wait for. */
+/* Whether native has begun a pool of a device that is in use: it then refuses to begin it again. */
+bool
+has_begun(c10::DeviceIndex device, MempoolId_t id)
+{
+    if (uses_of_native(device, id) == 0) {
+        return false;
+    }
+    bool is_begun = false;
+    try {
+        native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
+        native->endAllocateToPool(device, id);
+    } catch (const c10::Error &) {
+        is_begun = true;
+    }
+    native->releasePool(device, id); /* refused or not, the begin counts as a use */
+    return is_begun;
+}
+
+/* The next id that PyTorch gives a pool, which it numbers: a program's by the second number, a
+ * graph's by the first. {0, 0} where PyTorch does not say. */
+MempoolId_t
+next_pool(bool is_programs)
+{
+    constexpr std::array<const char *, 2> places[] = {
+        {"libtorch_cuda.so", "_ZN2at4cuda7MemPool17graph_pool_handleEb"},
+        {"libc10_cuda.so", "_ZN3c104cuda7MemPool17graph_pool_handleEb"},
+    };
+    for (auto [name, symbol] : places) {
+        void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+        void *found = library ? dlsym(library, symbol) : nullptr;
+        if (library) {
+            dlclose(library);
+        }
+        if (found) {
+            return reinterpret_cast<MempoolId_t (*)(bool)>(found)(is_programs);
+        }
+    }
+    return {0, 0};
+}
+
+/* Whether any thread captures on a device, or has begun a pool there, as native knows it, which
+ * does not say. */
 bool
 has_begun_pool(c10::DeviceIndex device)
 try {
-    if (native->name() == "native") {
-        MempoolId_t id =
-            shadows.take(device); /* for good: it may stay until the cache is emptied */
-        native->createOrIncrefPool(device, id, nullptr);
-        native->releasePool(device, id);
-        native->emptyCache(id);
-    } else { /* one capture at a time, by cudaMallocAsync */
+    if (native->name() != "native") { /* one capture at a time, by cudaMallocAsync */
         shadows.end(device, shadows.begin(device));
+        return false;
+    }
+    auto [graphs, none] = next_pool(false);
+    auto [zero, programs] = next_pool(true);
+    for (uint64_t number = 1; number < std::max<uint64_t>(graphs, programs); number++) {
+        if (has_begun(device, {number, none}) || has_begun(device, {zero, number})) {
+            return true;
+        }
     }
     return false;
 } catch (...) {

@@ -164,10 +164,10 @@ class Sharing
 
 /* ---- native's cache of one device ---------------------------------------------------------------
  *
- * Native empties the caches of all devices, except where a pool is begun. So one that matches
- * nothing stands on each of the others meanwhile. It would also keep native from emptying that
- * cache before it refuses: a thread that needs more there ends it first. That thread holds native's
- * lock of the device, so none is begun there until it is served or refused.
+ * Native empties the caches of all devices, except, before 2.14, where a pool is begun. So there
+ * one that matches nothing stands on each of the others meanwhile. It would also keep native from
+ * emptying that cache before it refuses: a thread that needs more there ends it first. That thread
+ * holds native's lock of the device, so none is begun there until it is served or refused.
  */
 
 struct Standing {
@@ -243,7 +243,8 @@ empty_native(c10::DeviceIndex device)
     }
     Others others;
     others.spared.reserve(C10_COMPILE_TIME_MAX_GPUS);
-    bool may_spare = native->name() == "native"; /* cudaMallocAsync has one capture at a time */
+    /* cudaMallocAsync has one capture at a time. */
+    bool may_spare = native->name() == "native" && TORCH_VERSION_MINOR < 14;
     for (c10::DeviceIndex other = 0; may_spare && other < c10::cuda::device_count(); other++) {
         if (other != device && held_by_native(other) > 0) {
             others.spared.push_back(standing.begin(other));

