@@ -1,8 +1,6 @@
 /* Registers the policies of lab/ in every program that is linked with it. */
 #include "paper/paper.h"
 
-__attribute__((constructor)) static void
-register_policies(void)
-{
+__attribute__((constructor)) static void register_policies(void) {
     (void)gml_policy_register(&gml_paper_policy); /* at the start no name is taken */
 }

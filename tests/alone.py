@@ -105,7 +105,9 @@ def symbols_left(names: set[str]) -> list[str]:
     own = {
         function
         for file in files
-        for function in re.findall(r"^(gml_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE)
+        for function in re.findall(
+            r"^(?!static )\w[\w *]*?\b(gml_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
     built = [*SITE.rglob("*.so*"), *BUILD.glob("*.so*")]
     found = []

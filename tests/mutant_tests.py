@@ -192,7 +192,7 @@ def _names(file: str) -> set[str]:
     """Return the names that a file gives to others."""
     text = (ROOT / file).read_text()
     if not file.endswith(".py"):
-        return set(re.findall(r"^(gml_\w+)\(", text, re.MULTILINE))
+        return set(re.findall(r"^(?!static )\w[\w *]*?\b(gml_\w+)\(", text, re.MULTILINE))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     found = {node.name for node in ast.parse(text).body if isinstance(node, kinds)}
     public = {name for name in found if not name.startswith("_") and len(name) > SHORT}

@@ -20,30 +20,22 @@ enum { ROUNDS = 3, LENGTHS = 3, LIVE = 1000, NEW_SIZES = 32 };
 /* The patterns, at one length. They return the ns of one request, or pair. */
 typedef double curve_run(gml_lake *lake, uint64_t length);
 
-static gml_address
-take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address take(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address;
     bench_check(gml_lake_allocate(lake, size_bytes, stream, &address), "an allocation failed");
     return address;
 }
 
-static void
-give(gml_lake *lake, gml_address address)
-{
+static void give(gml_lake *lake, gml_address address) {
     bench_check(gml_lake_free(lake, address), "a free failed");
 }
 
-static void
-touch(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static void touch(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     give(lake, take(lake, size_bytes, stream));
 }
 
 /* `thousands` of pairs, of which the last 20,000 are timed. size_count 0: sizes never repeat. */
-static double
-exchange(gml_lake *lake, uint64_t thousands, uint64_t size_count)
-{
+static double exchange(gml_lake *lake, uint64_t thousands, uint64_t size_count) {
     enum { TIMED = 20000 };
     uint64_t state = 88172645463325252u, sizes[64], begin_ns = 0;
     static gml_address live[LIVE];
@@ -66,21 +58,15 @@ exchange(gml_lake *lake, uint64_t thousands, uint64_t size_count)
     return (double)(gml_clock_ns() - begin_ns) / TIMED;
 }
 
-static double
-run_pairs_64(gml_lake *lake, uint64_t length)
-{
+static double run_pairs_64(gml_lake *lake, uint64_t length) {
     return exchange(lake, length, 64);
 }
 
-static double
-run_pairs_unique(gml_lake *lake, uint64_t length)
-{
+static double run_pairs_unique(gml_lake *lake, uint64_t length) {
     return exchange(lake, length, 0);
 }
 
-static double
-run_waiting(gml_lake *lake, uint64_t length)
-{
+static double run_waiting(gml_lake *lake, uint64_t length) {
     enum { TIMED = 2000 };
     for (uint64_t i = 1; i <= length; i++) {
         touch(lake, 2 * MIB + 512 * i, 0);
@@ -98,9 +84,8 @@ run_waiting(gml_lake *lake, uint64_t length)
 }
 
 /* New sizes, each asked for once. */
-static double
-ask_for_new(gml_lake *lake, uint64_t first_bytes, uint64_t step_bytes, gml_stream stream)
-{
+static double ask_for_new(gml_lake *lake, uint64_t first_bytes, uint64_t step_bytes,
+                          gml_stream stream) {
     gml_address blocks[NEW_SIZES];
     uint64_t begin_ns = gml_clock_ns();
     for (uint64_t i = 0; i < NEW_SIZES; i++) {
@@ -113,9 +98,7 @@ ask_for_new(gml_lake *lake, uint64_t first_bytes, uint64_t step_bytes, gml_strea
     return each_ns;
 }
 
-static double
-run_streams(gml_lake *lake, uint64_t length)
-{
+static double run_streams(gml_lake *lake, uint64_t length) {
     for (uint64_t i = 1; i <= length; i++) {
         touch(lake, 4 * MIB, i);
     }
@@ -123,9 +106,7 @@ run_streams(gml_lake *lake, uint64_t length)
 }
 
 /* Leaves `length` holes of 3 MiB between blocks that live on. */
-static void
-fragment(gml_lake *lake, uint64_t length)
-{
+static void fragment(gml_lake *lake, uint64_t length) {
     gml_address *blocks = calloc(2 * length, sizeof *blocks);
     if (!blocks) {
         bench_die("no memory");
@@ -139,23 +120,17 @@ fragment(gml_lake *lake, uint64_t length)
     free(blocks);
 }
 
-static double
-run_fragments(gml_lake *lake, uint64_t length)
-{
+static double run_fragments(gml_lake *lake, uint64_t length) {
     fragment(lake, length);
     return ask_for_new(lake, 24 * MIB, 512, 0);
 }
 
-static double
-run_smaller(gml_lake *lake, uint64_t length)
-{
+static double run_smaller(gml_lake *lake, uint64_t length) {
     fragment(lake, length);
     return ask_for_new(lake, 3 * MIB / 2, 512, 0);
 }
 
-static double
-run_pools(gml_lake *lake, uint64_t length)
-{
+static double run_pools(gml_lake *lake, uint64_t length) {
     uint64_t begin_ns = gml_clock_ns();
     for (uint64_t i = 1; i <= length; i++) {
         bench_check(gml_lake_begin_pool(lake, (gml_pool_id){i, 0}), "a pool did not begin");
@@ -180,9 +155,7 @@ static const curve curves[] = {
     {"pools", {100, 1000, 10000}, run_pools},
 };
 
-static double
-run_once(const curve *drawn, const char *policy, uint64_t length)
-{
+static double run_once(const curve *drawn, const char *policy, uint64_t length) {
     const gml_lake_config config = {
         .driver = "sim", .policy = policy, .capacity_bytes = UINT64_C(1) << 40};
     char reason[256];
@@ -195,9 +168,7 @@ run_once(const curve *drawn, const char *policy, uint64_t length)
     return each_ns;
 }
 
-int
-main(void)
-{
+int main(void) {
     static const char *const policies[] = {"caching", "expandable", "stitch"};
     size_t curve_count = sizeof curves / sizeof *curves;
     size_t policy_count = sizeof policies / sizeof *policies;

@@ -18,9 +18,7 @@ static gml_driver *driver;
 static gml_handle handles[MOST_CHUNKS];
 static bool has_printed;
 
-static void
-must(gml_status status, const char *what)
-{
+static void must(gml_status status, const char *what) {
     if (status != GML_OK) {
         fprintf(stderr, "bench_driver: %s: %s: %s\n", what, gml_status_text(status),
                 driver ? driver->reason : "");
@@ -28,17 +26,14 @@ must(gml_status status, const char *what)
     }
 }
 
-static int
-by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     uint64_t left = *(const uint64_t *)a;
     uint64_t right = *(const uint64_t *)b;
     return (left > right) - (left < right);
 }
 
-static void
-print(const char *kind, uint64_t size_bytes, const char *call, uint64_t *times_ns, size_t count)
-{
+static void print(const char *kind, uint64_t size_bytes, const char *call, uint64_t *times_ns,
+                  size_t count) {
     qsort(times_ns, count, sizeof *times_ns, by_value);
     printf("%s\n  {\"kind\": \"%s\", \"size\": %" PRIu64
            ", \"call\": \"%s\", \"median_ns\": %" PRIu64 ", \"p10_ns\": %" PRIu64
@@ -55,9 +50,7 @@ enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, MALLOC, FREE, CHUNK_CALLS };
 static const char *const chunk_calls[CHUNK_CALLS] = {"create",  "map",    "set_access", "unmap",
                                                      "release", "malloc", "free"};
 
-static void
-time_chunk(uint64_t size_bytes)
-{
+static void time_chunk(uint64_t size_bytes) {
     static uint64_t times[CHUNK_CALLS][ROUNDS];
     gml_address base = 0;
     must(gml_driver_reserve(driver, size_bytes, 0, &base), "reserve");
@@ -97,26 +90,20 @@ static const char *const range_calls[RANGE_CALLS] = {
     "reserve",         "map_each",   "set_access_once", "unmap_once",
     "set_access_each", "unmap_each", "unreserve"};
 
-static void
-map_all(gml_address base, uint64_t granule, uint64_t count)
-{
+static void map_all(gml_address base, uint64_t granule, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         must(gml_driver_map(driver, base + i * granule, granule, handles[i]), "map");
     }
 }
 
 /* Nanoseconds since `*since`, which becomes now. */
-static uint64_t
-lap_ns(uint64_t *since)
-{
+static uint64_t lap_ns(uint64_t *since) {
     uint64_t before = *since;
     *since = gml_clock_ns();
     return *since - before;
 }
 
-static void
-time_range_once(uint64_t count, uint64_t took_ns[RANGE_CALLS])
-{
+static void time_range_once(uint64_t count, uint64_t took_ns[RANGE_CALLS]) {
     uint64_t granule = driver->info.granularity_bytes;
     gml_address base = 0;
     uint64_t since = gml_clock_ns();
@@ -142,9 +129,7 @@ time_range_once(uint64_t count, uint64_t took_ns[RANGE_CALLS])
     took_ns[UNRESERVE] = lap_ns(&since);
 }
 
-static void
-time_range(uint64_t count)
-{
+static void time_range(uint64_t count) {
     static uint64_t times[RANGE_CALLS][ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t took_ns[RANGE_CALLS];
@@ -166,9 +151,7 @@ static const char *const event_calls[EVENT_CALLS] = {
     "event_create",      "event_record", "event_query",  "stream_wait",
     "event_synchronize", "memory_info",  "event_destroy"};
 
-static void
-time_events(void)
-{
+static void time_events(void) {
     static uint64_t times[EVENT_CALLS][EVENT_ROUNDS];
     for (int round = 0; round < EVENT_ROUNDS; round++) {
         gml_event event = 0;
@@ -199,9 +182,7 @@ time_events(void)
     }
 }
 
-int
-main(int argument_count, char **arguments)
-{
+int main(int argument_count, char **arguments) {
     static const uint64_t sizes_mib[] = {2, 20, 128, 512, 1024, 2048};
     static const uint64_t counts[] = {1, 8, 64, MOST_CHUNKS};
     char reason[GML_REASON_BYTES] = "";

@@ -32,9 +32,7 @@ typedef struct bench_state {
     uint64_t created_calls[3]; /* reserve, map, set_access of a new view */
 } bench_state;
 
-static void
-open_lake(bench_state *bench, const char *policy)
-{
+static void open_lake(bench_state *bench, const char *policy) {
     /* The paper's limit of 128 MiB would keep it from stitching what is measured here. */
     const gml_setting setting = {"frag_limit", 2 * MIB};
     const gml_lake_config config = {
@@ -51,9 +49,7 @@ open_lake(bench_state *bench, const char *policy)
     bench->random = 88172645463325252u;
 }
 
-static gml_address
-allocate(bench_state *bench, uint64_t size_bytes)
-{
+static gml_address allocate(bench_state *bench, uint64_t size_bytes) {
     gml_address address;
     if (gml_lake_allocate(bench->lake, size_bytes, 0, &address) != GML_OK) {
         bench_die("an allocation failed");
@@ -61,17 +57,13 @@ allocate(bench_state *bench, uint64_t size_bytes)
     return address;
 }
 
-static void
-release(bench_state *bench, gml_address address)
-{
+static void release(bench_state *bench, gml_address address) {
     if (gml_lake_free(bench->lake, address) != GML_OK) {
         bench_die("a free failed");
     }
 }
 
-static double
-time_pairs(bench_state *bench, int pairs)
-{
+static double time_pairs(bench_state *bench, int pairs) {
     uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
         release(bench, allocate(bench, bench->size_bytes));
@@ -79,16 +71,12 @@ time_pairs(bench_state *bench, int pairs)
     return (double)(gml_clock_ns() - begin_ns) / pairs;
 }
 
-static uint64_t
-random_size(bench_state *bench)
-{
+static uint64_t random_size(bench_state *bench) {
     uint64_t random = bench_random(&bench->random) >> 16;
     return bench->sizes[0] ? bench->sizes[random % 64] : MIB + random % (31 * MIB);
 }
 
-static double
-time_exchanges(bench_state *bench, int pairs)
-{
+static double time_exchanges(bench_state *bench, int pairs) {
     uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
         gml_address *slot = &bench->live[bench_random(&bench->random) % LIVE_BLOCKS];
@@ -98,9 +86,7 @@ time_exchanges(bench_state *bench, int pairs)
     return (double)(gml_clock_ns() - begin_ns) / pairs;
 }
 
-static double
-time_random_pairs(bench_state *bench, int pairs)
-{
+static double time_random_pairs(bench_state *bench, int pairs) {
     uint64_t begin_ns = gml_clock_ns();
     for (int i = 0; i < pairs; i++) {
         release(bench, allocate(bench, random_size(bench)));
@@ -109,9 +95,7 @@ time_random_pairs(bench_state *bench, int pairs)
 }
 
 /* LIVE_BLOCKS live blocks, and holes where `holes` others were. */
-static void
-fill(bench_state *bench, bool few_sizes, int holes)
-{
+static void fill(bench_state *bench, bool few_sizes, int holes) {
     for (int i = 0; i < 64 && few_sizes; i++) {
         bench->sizes[i] = MIB + bench_random(&bench->random) % (31 * MIB);
     }
@@ -132,9 +116,7 @@ fill(bench_state *bench, bool few_sizes, int holes)
 }
 
 /* Every other of 2 * chunks chunks stays in use. */
-static void
-fragment(bench_state *bench, uint64_t chunks)
-{
+static void fragment(bench_state *bench, uint64_t chunks) {
     gml_address *all = malloc(2 * chunks * sizeof *all);
     if (!all) {
         bench_die("out of memory");
@@ -175,9 +157,7 @@ static const bench_scenario scenarios[] = {
     {.name = "new_view_512", .pairs = 1, .chunks = 512, .is_new = true},
 };
 
-static void
-prepare(bench_state *bench, const bench_scenario *scenario, const char *policy)
-{
+static void prepare(bench_state *bench, const bench_scenario *scenario, const char *policy) {
     open_lake(bench, policy);
     bench->size_bytes = scenario->size_bytes;
     if (scenario->is_full) {
@@ -192,9 +172,7 @@ prepare(bench_state *bench, const bench_scenario *scenario, const char *policy)
     }
 }
 
-static double
-time_new_view(bench_state *bench)
-{
+static double time_new_view(bench_state *bench) {
     gml_stats before, after;
     (void)gml_lake_stats(bench->lake, &before);
     uint64_t begin_ns = gml_clock_ns();
@@ -210,9 +188,7 @@ time_new_view(bench_state *bench)
 }
 
 /* One round of one scenario for one policy. A new view exists once per lake, so those reopen it. */
-static double
-run_round(bench_state *bench, const bench_scenario *scenario, const char *policy)
-{
+static double run_round(bench_state *bench, const bench_scenario *scenario, const char *policy) {
     if (scenario->is_full) {
         return (scenario->exchanges ? time_exchanges : time_random_pairs)(bench, scenario->pairs);
     }
@@ -224,9 +200,7 @@ run_round(bench_state *bench, const bench_scenario *scenario, const char *policy
     return time_new_view(bench);
 }
 
-static void
-run_scenario(const bench_scenario *scenario, bool is_last)
-{
+static void run_scenario(const bench_scenario *scenario, bool is_last) {
     static bench_state benches[MAX_POLICIES];
     double times[MAX_POLICIES][ROUNDS];
     size_t count = 0;
@@ -255,9 +229,7 @@ run_scenario(const bench_scenario *scenario, bool is_last)
     fflush(stdout);
 }
 
-int
-main(void)
-{
+int main(void) {
     size_t count = sizeof scenarios / sizeof *scenarios;
     printf("{\n  \"unit\": \"ns per allocate+free pair\", \"rounds\": %d,\n  \"scenarios\": {\n",
            ROUNDS);

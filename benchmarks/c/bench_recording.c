@@ -36,9 +36,7 @@ typedef struct bench_lake {
 
 typedef void (*bench_pairs)(bench_lake *bench, int pairs, uint64_t size_bytes);
 
-static gml_address
-allocate(bench_lake *bench, uint64_t size_bytes)
-{
+static gml_address allocate(bench_lake *bench, uint64_t size_bytes) {
     gml_address address;
     if (gml_lake_allocate(bench->lake, size_bytes, 0, &address) != GML_OK) {
         bench_die("an allocation failed");
@@ -46,25 +44,19 @@ allocate(bench_lake *bench, uint64_t size_bytes)
     return address;
 }
 
-static void
-release(bench_lake *bench, gml_address address)
-{
+static void release(bench_lake *bench, gml_address address) {
     if (gml_lake_free(bench->lake, address) != GML_OK) {
         bench_die("a free failed");
     }
 }
 
-static void
-run_same_size(bench_lake *bench, int pairs, uint64_t size_bytes)
-{
+static void run_same_size(bench_lake *bench, int pairs, uint64_t size_bytes) {
     for (int i = 0; i < pairs; i++) {
         release(bench, allocate(bench, size_bytes));
     }
 }
 
-static void
-run_steps(bench_lake *bench, int pairs, uint64_t size_bytes)
-{
+static void run_steps(bench_lake *bench, int pairs, uint64_t size_bytes) {
     (void)size_bytes;
     for (int step = 0; step < pairs / LIVE_BLOCKS; step++) {
         for (int i = 0; i < LIVE_BLOCKS; i++) {
@@ -86,9 +78,7 @@ static const struct {
     {"steps", run_steps, 0},
 };
 
-static void
-publish(gml_lake *lake, const char *folder, const char *name)
-{
+static void publish(gml_lake *lake, const char *folder, const char *name) {
     char path[256];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     if (gml_lake_publish(lake, path) != GML_OK) {
@@ -96,9 +86,7 @@ publish(gml_lake *lake, const char *folder, const char *name)
     }
 }
 
-static void
-open_lake(bench_lake *bench, const bench_way *way, const char *folder)
-{
+static void open_lake(bench_lake *bench, const bench_way *way, const char *folder) {
     const gml_lake_config config = {
         .driver = "sim", .policy = "stitch", .capacity_bytes = UINT64_C(1) << 40};
     char reason[256];
@@ -120,17 +108,13 @@ open_lake(bench_lake *bench, const bench_way *way, const char *folder)
     run_same_size(bench, (int)(way->max_events / 3) + 1, 4096);
 }
 
-static double
-time_round(bench_lake *bench, size_t scenario)
-{
+static double time_round(bench_lake *bench, size_t scenario) {
     uint64_t begin_ns = gml_clock_ns();
     scenarios[scenario].run(bench, PAIRS, scenarios[scenario].size_bytes);
     return (double)(gml_clock_ns() - begin_ns) / PAIRS;
 }
 
-static void
-print_rounds(const char *name, const double *ns, bool is_last)
-{
+static void print_rounds(const char *name, const double *ns, bool is_last) {
     printf("\"%s\": [", name);
     for (int i = 0; i < ROUNDS; i++) {
         printf("%s%.1f", i ? ", " : "", ns[i]);
@@ -138,9 +122,7 @@ print_rounds(const char *name, const double *ns, bool is_last)
     printf("]%s", is_last ? "" : ", ");
 }
 
-static void
-run_scenario(bench_lake *lakes, size_t scenario)
-{
+static void run_scenario(bench_lake *lakes, size_t scenario) {
     static double ns[WAYS][ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < WAYS; i++) {
@@ -154,9 +136,7 @@ run_scenario(bench_lake *lakes, size_t scenario)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     static bench_lake lakes[WAYS];
     char folder[] = "/tmp/gmlake-bench-XXXXXX";
     if (!mkdtemp(folder)) {

@@ -7,9 +7,7 @@
 #include <time.h>
 
 /* CLOCK_MONOTONIC; 0 if the clock cannot be read. */
-static inline uint64_t
-gml_clock_ns(void)
-{
+static inline uint64_t gml_clock_ns(void) {
     struct timespec now;
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
         return 0;
@@ -18,9 +16,7 @@ gml_clock_ns(void)
 }
 
 /* The same of CLOCK_REALTIME. */
-static inline uint64_t
-gml_wall_clock_ns(void)
-{
+static inline uint64_t gml_wall_clock_ns(void) {
     struct timespec now;
     if (clock_gettime(CLOCK_REALTIME, &now) != 0) {
         return 0;
@@ -34,9 +30,7 @@ bool gml_has_counter(void);
 /* The counter, in an unspecified unit (calibrate with gml_clock_ns()); gml_clock_ns() without a
  * counter. Not ordered with surrounding code: a reading may be some ns early. has_counter: the
  * result of gml_has_counter(). */
-static inline uint64_t
-gml_ticks(bool has_counter)
-{
+static inline uint64_t gml_ticks(bool has_counter) {
     if (has_counter) {
 #if defined(__x86_64__)
         return __builtin_ia32_rdtsc();

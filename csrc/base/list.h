@@ -8,22 +8,16 @@ typedef struct gml_link {
     struct gml_link *previous, *next;
 } gml_link;
 
-static inline void
-gml_list_init(gml_link *head)
-{
+static inline void gml_list_init(gml_link *head) {
     head->previous = head;
     head->next = head;
 }
 
-static inline bool
-gml_list_is_empty(const gml_link *head)
-{
+static inline bool gml_list_is_empty(const gml_link *head) {
     return head->next == head;
 }
 
-static inline void
-gml_list_append(gml_link *head, gml_link *link)
-{
+static inline void gml_list_append(gml_link *head, gml_link *link) {
     link->previous = head->previous;
     link->next = head;
     head->previous->next = link;
@@ -31,9 +25,7 @@ gml_list_append(gml_link *head, gml_link *link)
 }
 
 /* pre: `link` is in a list. */
-static inline void
-gml_list_remove(gml_link *link)
-{
+static inline void gml_list_remove(gml_link *link) {
     link->previous->next = link->next;
     link->next->previous = link->previous;
 }

@@ -5,17 +5,13 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-static size_t
-slot_of(const gml_map *map, uint64_t key)
-{
+static size_t slot_of(const gml_map *map, uint64_t key) {
     /* Fibonacci hashing: the highest bits of the product depend on every bit of the key. */
     int bits = __builtin_ctzll(map->capacity);
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits));
 }
 
-static void
-place(gml_map *map, uint64_t key, void *value)
-{
+static void place(gml_map *map, uint64_t key, void *value) {
     size_t at = slot_of(map, key);
     while (map->slots[at].key) {
         at = (at + 1) & (map->capacity - 1);
@@ -23,9 +19,7 @@ place(gml_map *map, uint64_t key, void *value)
     map->slots[at] = (gml_map_slot){key, value};
 }
 
-gml_status
-gml_map_reserve(gml_map *map, size_t extra)
-{
+gml_status gml_map_reserve(gml_map *map, size_t extra) {
     size_t capacity = map->capacity ? map->capacity : FIRST_CAPACITY;
     while ((map->count + extra) > capacity / 4 * 3) {
         capacity *= 2;
@@ -47,9 +41,7 @@ gml_map_reserve(gml_map *map, size_t extra)
     return GML_OK;
 }
 
-gml_status
-gml_map_insert(gml_map *map, uint64_t key, void *value)
-{
+gml_status gml_map_insert(gml_map *map, uint64_t key, void *value) {
     gml_status status = gml_map_reserve(map, 1);
     if (status == GML_OK) {
         place(map, key, value);
@@ -59,9 +51,7 @@ gml_map_insert(gml_map *map, uint64_t key, void *value)
 }
 
 /* The slot that holds `key`, or NULL. */
-static gml_map_slot *
-find_slot(const gml_map *map, uint64_t key)
-{
+static gml_map_slot *find_slot(const gml_map *map, uint64_t key) {
     if (!map->capacity || !key) {
         return NULL;
     }
@@ -75,16 +65,12 @@ find_slot(const gml_map *map, uint64_t key)
     return NULL;
 }
 
-void *
-gml_map_find(const gml_map *map, uint64_t key)
-{
+void *gml_map_find(const gml_map *map, uint64_t key) {
     const gml_map_slot *slot = find_slot(map, key);
     return slot ? slot->value : NULL;
 }
 
-void *
-gml_map_take(gml_map *map, uint64_t key)
-{
+void *gml_map_take(gml_map *map, uint64_t key) {
     gml_map_slot *slot = find_slot(map, key);
     if (!slot) {
         return NULL;
@@ -105,9 +91,7 @@ gml_map_take(gml_map *map, uint64_t key)
     return value;
 }
 
-void
-gml_map_clear(gml_map *map)
-{
+void gml_map_clear(gml_map *map) {
     free(map->slots);
     *map = (gml_map){0};
 }

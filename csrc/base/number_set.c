@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 
-gml_status
-gml_number_set_open(gml_number_set *set, size_t bound)
-{
+gml_status gml_number_set_open(gml_number_set *set, size_t bound) {
     *set = (gml_number_set){0};
     size_t total = 0;
     size_t bits = bound ? bound : 1;
@@ -25,16 +23,12 @@ gml_number_set_open(gml_number_set *set, size_t bound)
     return GML_OK;
 }
 
-void
-gml_number_set_close(gml_number_set *set)
-{
+void gml_number_set_close(gml_number_set *set) {
     free(set->levels[0]);
     *set = (gml_number_set){0};
 }
 
-void
-gml_number_set_add(gml_number_set *set, size_t number)
-{
+void gml_number_set_add(gml_number_set *set, size_t number) {
     for (unsigned level = 0; level < set->level_count; level++) {
         uint64_t *word = &set->levels[level][number >> 6];
         bool was_empty = *word == 0;
@@ -46,9 +40,7 @@ gml_number_set_add(gml_number_set *set, size_t number)
     }
 }
 
-void
-gml_number_set_remove(gml_number_set *set, size_t number)
-{
+void gml_number_set_remove(gml_number_set *set, size_t number) {
     for (unsigned level = 0; level < set->level_count; level++) {
         uint64_t *word = &set->levels[level][number >> 6];
         *word &= ~(UINT64_C(1) << (number & 63));
@@ -59,27 +51,19 @@ gml_number_set_remove(gml_number_set *set, size_t number)
     }
 }
 
-bool
-gml_number_set_has(const gml_number_set *set, size_t number)
-{
+bool gml_number_set_has(const gml_number_set *set, size_t number) {
     return (number >> 6) < set->words[0] && (set->levels[0][number >> 6] >> (number & 63) & 1);
 }
 
-static unsigned
-lowest_bit(uint64_t word)
-{
+static unsigned lowest_bit(uint64_t word) {
     return (unsigned)__builtin_ctzll(word);
 }
 
-static unsigned
-highest_bit(uint64_t word)
-{
+static unsigned highest_bit(uint64_t word) {
     return 63 - (unsigned)__builtin_clzll(word);
 }
 
-size_t
-gml_number_set_from(const gml_number_set *set, size_t number)
-{
+size_t gml_number_set_from(const gml_number_set *set, size_t number) {
     for (unsigned level = 0; level < set->level_count; level++) {
         size_t at = number >> 6;
         if (at >= set->words[level]) {
@@ -98,9 +82,7 @@ gml_number_set_from(const gml_number_set *set, size_t number)
     return GML_NO_MEMBER;
 }
 
-size_t
-gml_number_set_upto(const gml_number_set *set, size_t number)
-{
+size_t gml_number_set_upto(const gml_number_set *set, size_t number) {
     if (number >> 6 >= set->words[0]) {
         number = (set->words[0] << 6) - 1;
     }

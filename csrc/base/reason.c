@@ -3,9 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-gml_status
-gml_refuse(gml_status status, char *reason, size_t reason_bytes, const char *format, ...)
-{
+gml_status gml_refuse(gml_status status, char *reason, size_t reason_bytes, const char *format,
+                      ...) {
     if (reason && reason_bytes > 0) {
         va_list arguments;
         va_start(arguments, format);

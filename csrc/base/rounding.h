@@ -4,16 +4,12 @@
 
 #include <stdint.h>
 
-static inline uint64_t
-gml_divide_up(uint64_t value, uint64_t step)
-{
+static inline uint64_t gml_divide_up(uint64_t value, uint64_t step) {
     return (value + step - 1) / step;
 }
 
 /* The least multiple of `step` that is not below `value`. */
-static inline uint64_t
-gml_round_up(uint64_t value, uint64_t step)
-{
+static inline uint64_t gml_round_up(uint64_t value, uint64_t step) {
     return gml_divide_up(value, step) * step;
 }
 

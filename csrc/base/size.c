@@ -7,9 +7,7 @@ enum { STEP = 1024, UNITS = 5 };
 
 static const char units[UNITS][4] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
 
-gml_size_text
-gml_size_of(uint64_t size_bytes)
-{
+gml_size_text gml_size_of(uint64_t size_bytes) {
     gml_size_text result;
     if (size_bytes < STEP) {
         (void)snprintf(result.text, sizeof result.text, "%" PRIu64 " B", size_bytes);
@@ -26,9 +24,7 @@ gml_size_of(uint64_t size_bytes)
     return result;
 }
 
-gml_size_text
-gml_exact_size_of(uint64_t size_bytes)
-{
+gml_size_text gml_exact_size_of(uint64_t size_bytes) {
     gml_size_text result;
     int unit = 0;
     while (size_bytes && size_bytes % STEP == 0 && unit < UNITS) {

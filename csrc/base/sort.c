@@ -12,9 +12,7 @@ enum {
     KEY_BITS = 64
 };
 
-static void
-insertion_sort(gml_keyed *items, size_t count)
-{
+static void insertion_sort(gml_keyed *items, size_t count) {
     for (size_t i = 1; i < count; i++) {
         gml_keyed moved = items[i];
         size_t hole = i;
@@ -26,9 +24,8 @@ insertion_sort(gml_keyed *items, size_t count)
 }
 
 /* One pass, from `from` to `to`. */
-static void
-sort_by_digit(const gml_keyed *from, gml_keyed *to, size_t count, unsigned shift, uint64_t mask)
-{
+static void sort_by_digit(const gml_keyed *from, gml_keyed *to, size_t count, unsigned shift,
+                          uint64_t mask) {
     size_t places[MOST_BUCKETS];
     memset(places, 0, (size_t)(mask + 1) * sizeof *places);
     for (size_t i = 0; i < count; i++) {
@@ -46,9 +43,7 @@ sort_by_digit(const gml_keyed *from, gml_keyed *to, size_t count, unsigned shift
 }
 
 /* The bits in which any two keys differ; *is_sorted: they are in order already. */
-static uint64_t
-differing_bits(const gml_keyed *items, size_t count, bool *is_sorted)
-{
+static uint64_t differing_bits(const gml_keyed *items, size_t count, bool *is_sorted) {
     uint64_t bits = 0;
     *is_sorted = true;
     for (size_t i = 1; i < count; i++) {
@@ -58,9 +53,7 @@ differing_bits(const gml_keyed *items, size_t count, bool *is_sorted)
     return bits;
 }
 
-void
-gml_sort_keyed(gml_keyed *items, gml_keyed *scratch, size_t count)
-{
+void gml_sort_keyed(gml_keyed *items, gml_keyed *scratch, size_t count) {
     bool is_sorted = true;
     uint64_t differing = differing_bits(items, count, &is_sorted);
     if (is_sorted) {

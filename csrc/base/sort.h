@@ -18,9 +18,7 @@ typedef struct gml_keyed {
 void gml_sort_keyed(gml_keyed *items, gml_keyed *scratch, size_t count);
 
 /* How two numbers are ordered, as qsort() asks it: below, at or above 0. */
-static inline int
-gml_compare(uint64_t a, uint64_t b)
-{
+static inline int gml_compare(uint64_t a, uint64_t b) {
     return (a > b) - (a < b);
 }
 

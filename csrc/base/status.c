@@ -24,20 +24,14 @@ static const char *const state_names[GML_STATE_COUNT] = {
     [GML_STATE_GROW] = "grow",   [GML_STATE_OOM] = "oom",     [GML_STATE_PLAN] = "plan",
 };
 
-const char *
-gml_status_text(gml_status status)
-{
+const char *gml_status_text(gml_status status) {
     return (unsigned)status < GML_STATUS_COUNT ? status_texts[status] : "unknown status";
 }
 
-const char *
-gml_state_name(gml_state state)
-{
+const char *gml_state_name(gml_state state) {
     return (unsigned)state < GML_STATE_COUNT ? state_names[state] : "unknown state";
 }
 
-const char *
-gml_version(void)
-{
+const char *gml_version(void) {
     return GMLAKE_VERSION;
 }

@@ -4,9 +4,7 @@
 
 #include "gmlake.h"
 
-static inline gml_status
-gml_first_failure(gml_status first, gml_status status)
-{
+static inline gml_status gml_first_failure(gml_status first, gml_status status) {
     return first != GML_OK ? first : status;
 }
 

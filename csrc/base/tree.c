@@ -3,22 +3,17 @@
 
 #include "base/mix.h"
 
-static bool
-is_below(const gml_tree_node *node, uint64_t size_bytes, uint64_t address)
-{
+static bool is_below(const gml_tree_node *node, uint64_t size_bytes, uint64_t address) {
     return node->size_bytes != size_bytes ? node->size_bytes < size_bytes : node->address < address;
 }
 
 /* Neighbouring addresses get unrelated values. */
-static uint32_t
-priority_of(uint64_t address, uint64_t size_bytes)
-{
+static uint32_t priority_of(uint64_t address, uint64_t size_bytes) {
     return (uint32_t)(gml_mix(address ^ (size_bytes << 20)) >> 32);
 }
 
-static void
-replace_child(gml_tree *tree, gml_tree_node *parent, gml_tree_node *old, gml_tree_node *new)
-{
+static void replace_child(gml_tree *tree, gml_tree_node *parent, gml_tree_node *old,
+                          gml_tree_node *new) {
     if (!parent) {
         tree->root = new;
     } else if (parent->left == old) {
@@ -32,9 +27,7 @@ replace_child(gml_tree *tree, gml_tree_node *parent, gml_tree_node *old, gml_tre
 }
 
 /* Lifts `node` above its parent. */
-static void
-rotate_up(gml_tree *tree, gml_tree_node *node)
-{
+static void rotate_up(gml_tree *tree, gml_tree_node *node) {
     gml_tree_node *parent = node->parent;
     replace_child(tree, parent->parent, parent, node);
     gml_tree_node *moved;
@@ -53,9 +46,7 @@ rotate_up(gml_tree *tree, gml_tree_node *node)
     parent->parent = node;
 }
 
-void
-gml_tree_insert(gml_tree *tree, gml_tree_node *node)
-{
+void gml_tree_insert(gml_tree *tree, gml_tree_node *node) {
     gml_tree_node *parent = NULL;
     gml_tree_node **link = &tree->root;
     while (*link) {
@@ -73,9 +64,7 @@ gml_tree_insert(gml_tree *tree, gml_tree_node *node)
     tree->count++;
 }
 
-void
-gml_tree_remove(gml_tree *tree, gml_tree_node *node)
-{
+void gml_tree_remove(gml_tree *tree, gml_tree_node *node) {
     while (node->left && node->right) {
         rotate_up(tree, node->left->priority >= node->right->priority ? node->left : node->right);
     }
@@ -83,9 +72,7 @@ gml_tree_remove(gml_tree *tree, gml_tree_node *node)
     tree->count--;
 }
 
-gml_tree_node *
-gml_tree_at_least(const gml_tree *tree, uint64_t size_bytes, uint64_t address)
-{
+gml_tree_node *gml_tree_at_least(const gml_tree *tree, uint64_t size_bytes, uint64_t address) {
     gml_tree_node *best = NULL;
     gml_tree_node *node = tree->root;
     while (node) {
@@ -99,46 +86,34 @@ gml_tree_at_least(const gml_tree *tree, uint64_t size_bytes, uint64_t address)
     return best;
 }
 
-static gml_tree_node *
-leftmost(gml_tree_node *node)
-{
+static gml_tree_node *leftmost(gml_tree_node *node) {
     while (node && node->left) {
         node = node->left;
     }
     return node;
 }
 
-static gml_tree_node *
-rightmost(gml_tree_node *node)
-{
+static gml_tree_node *rightmost(gml_tree_node *node) {
     while (node && node->right) {
         node = node->right;
     }
     return node;
 }
 
-gml_tree_node *
-gml_tree_first(const gml_tree *tree)
-{
+gml_tree_node *gml_tree_first(const gml_tree *tree) {
     return leftmost(tree->root);
 }
 
-gml_tree_node *
-gml_tree_last(const gml_tree *tree)
-{
+gml_tree_node *gml_tree_last(const gml_tree *tree) {
     return rightmost(tree->root);
 }
 
-uint64_t
-gml_tree_largest(const gml_tree *tree)
-{
+uint64_t gml_tree_largest(const gml_tree *tree) {
     const gml_tree_node *node = gml_tree_last(tree);
     return node ? node->size_bytes : 0;
 }
 
-gml_tree_node *
-gml_tree_next(const gml_tree_node *node)
-{
+gml_tree_node *gml_tree_next(const gml_tree_node *node) {
     if (node->right) {
         return leftmost(node->right);
     }
@@ -148,9 +123,7 @@ gml_tree_next(const gml_tree_node *node)
     return node->parent;
 }
 
-gml_tree_node *
-gml_tree_previous(const gml_tree_node *node)
-{
+gml_tree_node *gml_tree_previous(const gml_tree_node *node) {
     if (node->left) {
         return rightmost(node->left);
     }
@@ -160,9 +133,7 @@ gml_tree_previous(const gml_tree_node *node)
     return node->parent;
 }
 
-bool
-gml_tree_is_valid(const gml_tree *tree)
-{
+bool gml_tree_is_valid(const gml_tree *tree) {
     size_t count = 0;
     const gml_tree_node *previous = NULL;
     for (const gml_tree_node *node = gml_tree_first(tree); node; node = gml_tree_next(node)) {

@@ -15,9 +15,7 @@
 
 enum { WORD_BITS = 64 };
 
-static void
-set_start(gml_base_range *range, uint64_t slot, gml_extent *extent)
-{
+static void set_start(gml_base_range *range, uint64_t slot, gml_extent *extent) {
     uint64_t word = slot / WORD_BITS;
     range->starts[slot] = extent;
     if (extent) {
@@ -32,17 +30,13 @@ set_start(gml_base_range *range, uint64_t slot, gml_extent *extent)
 }
 
 /* The highest set bit of `word` at or below `bit`, or -1. */
-static int
-highest_up_to(uint64_t word, uint64_t bit)
-{
+static int highest_up_to(uint64_t word, uint64_t bit) {
     uint64_t below = word & (UINT64_MAX >> (WORD_BITS - 1 - bit));
     return below ? WORD_BITS - 1 - __builtin_clzll(below) : -1;
 }
 
 /* The last slot at or before `slot` in which an extent begins. One does in slot 0. */
-static uint64_t
-last_start(const gml_base_range *range, uint64_t slot)
-{
+static uint64_t last_start(const gml_base_range *range, uint64_t slot) {
     uint64_t word = slot / WORD_BITS;
     int bit = highest_up_to(range->start_bits[word], slot % WORD_BITS);
     if (bit >= 0) {
@@ -58,9 +52,7 @@ last_start(const gml_base_range *range, uint64_t slot)
     return word * WORD_BITS + (uint64_t)highest_up_to(range->start_bits[word], WORD_BITS - 1);
 }
 
-gml_extent *
-gml_base_range_find(const gml_base_range *range, uint64_t offset)
-{
+gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset) {
     uint64_t slot = offset / range->granule_bytes;
     gml_extent *extent = range->starts[slot];
     if (slot && (!extent || extent->offset > offset)) {
@@ -72,9 +64,7 @@ gml_base_range_find(const gml_base_range *range, uint64_t offset)
     return extent;
 }
 
-static void
-close_tiling(gml_base_range *range)
-{
+static void close_tiling(gml_base_range *range) {
     free(range->starts);
     free(range->start_bits);
     free(range->start_words);
@@ -82,9 +72,7 @@ close_tiling(gml_base_range *range)
 }
 
 /* Begins a tiling of one absent extent over every slot. */
-static gml_status
-open_tiling(gml_base_range *range)
-{
+static gml_status open_tiling(gml_base_range *range) {
     uint64_t words = range->slots / WORD_BITS + 1;
     range->extents.object_bytes = sizeof(gml_extent);
     range->starts = calloc(range->slots, sizeof *range->starts);
@@ -107,9 +95,7 @@ open_tiling(gml_base_range *range)
 
 /* Splits an extent at `offset`, strictly inside it, and returns the right part, a copy of the left
  * except for its range. Neither may be in a tree. pre: one extent is prepared. */
-static gml_extent *
-split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset)
-{
+static gml_extent *split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset) {
     gml_extent *right = gml_pool_take(&range->extents);
     right->kind = extent->kind;
     right->set = extent->set;
@@ -134,9 +120,7 @@ split_extent(gml_base_range *range, gml_extent *extent, uint64_t offset)
 }
 
 /* Merges `left` with its next neighbour, which is freed. Neither may be in a tree. */
-static void
-absorb_next(gml_base_range *range, gml_extent *left)
-{
+static void absorb_next(gml_base_range *range, gml_extent *left) {
     gml_extent *gone = left->next;
     uint64_t slot = gone->offset / range->granule_bytes;
     left->size_bytes += gone->size_bytes;
@@ -153,10 +137,8 @@ absorb_next(gml_base_range *range, gml_extent *left)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-gml_status
-gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
-                    uint64_t slots)
-{
+gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
+                               uint64_t slots) {
     *range = (gml_base_range){.driver = driver, .granule_bytes = granule_bytes, .slots = slots};
     range->largest_bytes = granule_bytes;
     range->handles = calloc(slots, sizeof *range->handles);
@@ -183,9 +165,7 @@ gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_
 }
 
 /* The end of the run of extents from `extent` on that are all present; *next is behind it. */
-static uint64_t
-present_end(const gml_extent *extent, const gml_extent **next)
-{
+static uint64_t present_end(const gml_extent *extent, const gml_extent **next) {
     while (extent->next && extent->next->kind != GML_EXTENT_ABSENT) {
         extent = extent->next;
     }
@@ -194,9 +174,7 @@ present_end(const gml_extent *extent, const gml_extent **next)
 }
 
 /* Unmaps what an earlier growth could not. */
-static gml_status
-clear_stuck(gml_base_range *range)
-{
+static gml_status clear_stuck(gml_base_range *range) {
     if (!range->stuck_bytes) {
         return GML_OK;
     }
@@ -213,9 +191,7 @@ clear_stuck(gml_base_range *range)
     return status;
 }
 
-gml_status
-gml_base_range_close(gml_base_range *range)
-{
+gml_status gml_base_range_close(gml_base_range *range) {
     gml_status first = clear_stuck(range);
     const gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
@@ -239,9 +215,7 @@ gml_base_range_close(gml_base_range *range)
     return first;
 }
 
-gml_status
-gml_base_range_prepare(gml_base_range *range, size_t count)
-{
+gml_status gml_base_range_prepare(gml_base_range *range, size_t count) {
     if (gml_pool_reserve(&range->extents, count)) {
         return GML_OK;
     }
@@ -249,22 +223,17 @@ gml_base_range_prepare(gml_base_range *range, size_t count)
                            count);
 }
 
-static bool
-is_free_in(const gml_extent *extent, const gml_freeset *set)
-{
+static bool is_free_in(const gml_extent *extent, const gml_freeset *set) {
     return extent && extent->kind == GML_EXTENT_FREE && extent->set == set;
 }
 
-static uint64_t
-later(uint64_t one, uint64_t other)
-{
+static uint64_t later(uint64_t one, uint64_t other) {
     return one > other ? one : other;
 }
 
 /* Makes an extent that is in no tree free in `set`, merged with its neighbours there. */
-static gml_extent *
-set_free(gml_base_range *range, gml_extent *extent, gml_freeset *set, uint64_t instant)
-{
+static gml_extent *set_free(gml_base_range *range, gml_extent *extent, gml_freeset *set,
+                            uint64_t instant) {
     if (is_free_in(extent->next, set)) {
         instant = later(instant, extent->next->instant);
         gml_freeset_remove(set, extent->next);
@@ -284,18 +253,14 @@ set_free(gml_base_range *range, gml_extent *extent, gml_freeset *set, uint64_t i
     return extent;
 }
 
-static void
-add_absent(gml_base_range *range, gml_extent *extent)
-{
+static void add_absent(gml_base_range *range, gml_extent *extent) {
     extent->fit.size_bytes = extent->offset;
     extent->fit.address = 0;
     gml_tree_insert(&range->absent, &extent->fit);
 }
 
 /* Makes an extent that is in no tree absent, merged with its neighbours. */
-static void
-set_absent(gml_base_range *range, gml_extent *extent)
-{
+static void set_absent(gml_base_range *range, gml_extent *extent) {
     if (extent->next && extent->next->kind == GML_EXTENT_ABSENT) {
         gml_tree_remove(&range->absent, &extent->next->fit);
         absorb_next(range, extent);
@@ -313,10 +278,8 @@ set_absent(gml_base_range *range, gml_extent *extent)
 
 /* Cuts [offset, offset + size) out of an extent that is in no tree; the parts beside it, which may
  * be NULL, are in no tree either. */
-static gml_extent *
-cut_out(gml_base_range *range, gml_extent *extent, uint64_t offset, uint64_t size_bytes,
-        gml_extent **before, gml_extent **behind)
-{
+static gml_extent *cut_out(gml_base_range *range, gml_extent *extent, uint64_t offset,
+                           uint64_t size_bytes, gml_extent **before, gml_extent **behind) {
     *before = NULL;
     *behind = NULL;
     if (offset > extent->offset) {
@@ -330,9 +293,7 @@ cut_out(gml_base_range *range, gml_extent *extent, uint64_t offset, uint64_t siz
 }
 
 /* Cuts a range out of the free extent that covers it; the remainder stays free. */
-static gml_extent *
-take_out(gml_base_range *range, uint64_t offset, uint64_t size_bytes)
-{
+static gml_extent *take_out(gml_base_range *range, uint64_t offset, uint64_t size_bytes) {
     gml_extent *extent = gml_base_range_find(range, offset);
     gml_freeset *set = extent->set;
     gml_extent *before, *behind;
@@ -347,9 +308,8 @@ take_out(gml_base_range *range, uint64_t offset, uint64_t size_bytes)
     return extent;
 }
 
-gml_extent *
-gml_base_range_claim(gml_base_range *range, uint64_t offset, uint64_t size_bytes, void *owner)
-{
+gml_extent *gml_base_range_claim(gml_base_range *range, uint64_t offset, uint64_t size_bytes,
+                                 void *owner) {
     gml_extent *extent = take_out(range, offset, size_bytes);
     extent->kind = GML_EXTENT_USED;
     extent->set = NULL;
@@ -357,23 +317,17 @@ gml_base_range_claim(gml_base_range *range, uint64_t offset, uint64_t size_bytes
     return extent;
 }
 
-void
-gml_base_range_unclaim(gml_base_range *range, gml_extent *extent, gml_freeset *set,
-                       uint64_t instant)
-{
+void gml_base_range_unclaim(gml_base_range *range, gml_extent *extent, gml_freeset *set,
+                            uint64_t instant) {
     (void)set_free(range, extent, set, instant);
 }
 
-gml_extent *
-gml_base_range_move(gml_base_range *range, uint64_t offset, uint64_t size_bytes, gml_freeset *set,
-                    uint64_t instant)
-{
+gml_extent *gml_base_range_move(gml_base_range *range, uint64_t offset, uint64_t size_bytes,
+                                gml_freeset *set, uint64_t instant) {
     return set_free(range, take_out(range, offset, size_bytes), set, instant);
 }
 
-gml_status
-gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes)
-{
+gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes) {
     uint64_t end = offset + size_bytes;
     for (uint64_t at = gml_base_range_chunk_begin(range, offset); at < end;
          at += gml_base_range_chunk_bytes(range, at)) {
@@ -394,16 +348,12 @@ gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_byt
 
 /* Notes that a chunk of 1 << `order` granules covers those from `slot` on; order 0 where none does.
  */
-static void
-set_order(gml_base_range *range, uint64_t slot, unsigned order, uint64_t granules)
-{
+static void set_order(gml_base_range *range, uint64_t slot, unsigned order, uint64_t granules) {
     memset(&range->orders[slot], (int)order, granules);
 }
 
 /* Releases the chunks that begin in [first, first + count); those refused stay, and are counted. */
-static gml_status
-release_chunks(gml_base_range *range, uint64_t first, uint64_t count)
-{
+static gml_status release_chunks(gml_base_range *range, uint64_t first, uint64_t count) {
     gml_status status = GML_OK;
     for (uint64_t slot = first; slot < first + count; slot++) {
         if (!range->handles[slot]) {
@@ -422,9 +372,7 @@ release_chunks(gml_base_range *range, uint64_t first, uint64_t count)
 }
 
 /* Whether chunks are left over in [first, first + count). */
-static bool
-has_handle(const gml_base_range *range, uint64_t first, uint64_t count)
-{
+static bool has_handle(const gml_base_range *range, uint64_t first, uint64_t count) {
     bool has = false;
     for (uint64_t i = 0; i < count && !has; i++) {
         has = range->handles[first + i] != 0;
@@ -434,9 +382,8 @@ has_handle(const gml_base_range *range, uint64_t first, uint64_t count)
 
 /* The order of a new chunk at `slot`: as large as alignment, the `granules` to come, `most_order`
  * and chunks left over behind it allow. */
-static unsigned
-order_at(const gml_base_range *range, uint64_t slot, uint64_t granules, unsigned most_order)
-{
+static unsigned order_at(const gml_base_range *range, uint64_t slot, uint64_t granules,
+                         unsigned most_order) {
     unsigned order = 0;
     for (uint64_t half = 1; order < most_order && slot % (2 * half) == 0 && 2 * half <= granules &&
                             !has_handle(range, slot + half, half);
@@ -448,9 +395,7 @@ order_at(const gml_base_range *range, uint64_t slot, uint64_t granules, unsigned
 
 /* That of the largest chunk which another process handed over, if it is at most `most_order`; else
  * `most_order`. */
-static unsigned
-offered_order(const gml_base_range *range, unsigned most_order)
-{
+static unsigned offered_order(const gml_base_range *range, unsigned most_order) {
     uint64_t granule_bytes = range->granule_bytes;
     uint64_t offered_bytes = gml_driver_offered(range->driver, granule_bytes << most_order);
     unsigned order = most_order;
@@ -462,10 +407,8 @@ offered_order(const gml_base_range *range, unsigned most_order)
 
 /* Creates chunks from `slot` on until they cover `granules`, or slightly more if a leftover handle
  * is reused. *made: the granules that have a chunk, also after a failure. */
-static gml_status
-create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules, unsigned most_order,
-              uint64_t *made)
-{
+static gml_status create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules,
+                                unsigned most_order, uint64_t *made) {
     *made = 0;
     while (*made < granules) {
         uint64_t at = slot + *made;
@@ -491,10 +434,8 @@ create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules, unsigned 
 
 /* Makes the first *granules of an absent extent present and free in `set`; *granules: how many it
  * became. */
-static gml_status
-grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_freeset *set,
-         uint64_t *granules)
-{
+static gml_status grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order,
+                           gml_freeset *set, uint64_t *granules) {
     uint64_t first = extent->offset / range->granule_bytes;
     gml_status status = create_chunks(range, first, *granules, most_order, granules);
     range->collected_count = 0;
@@ -522,9 +463,7 @@ grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order, gml_fre
     return GML_OK;
 }
 
-gml_status
-gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes)
-{
+gml_status gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes) {
     /* Releasing a mapped handle would only hide it: the memory lives until it is unmapped. */
     gml_status first = clear_stuck(range);
     if (first != GML_OK) {
@@ -543,9 +482,7 @@ gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes
 }
 
 /* Whether the driver's limit lets in `bytes` more. */
-static gml_status
-check_limit(gml_base_range *range, uint64_t bytes)
-{
+static gml_status check_limit(gml_base_range *range, uint64_t bytes) {
     if (bytes <= gml_device_room(range->driver->device)) {
         return GML_OK;
     }
@@ -560,9 +497,7 @@ check_limit(gml_base_range *range, uint64_t bytes)
  * in vain when another process holds the memory; the answer also shows how scarce memory is. */
 #define ASK_FIRST_BYTES (UINT64_C(64) << 20)
 
-static gml_status
-check_room(gml_base_range *range, uint64_t size_bytes)
-{
+static gml_status check_room(gml_base_range *range, uint64_t size_bytes) {
     uint64_t free_bytes = UINT64_MAX, total_bytes;
     uint64_t there_bytes =
         range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
@@ -582,10 +517,8 @@ check_room(gml_base_range *range, uint64_t size_bytes)
     return status;
 }
 
-gml_status
-gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
-                    gml_freeset *set)
-{
+gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
+                               gml_freeset *set) {
     uint64_t all_bytes = range->slots * range->granule_bytes;
     if (size_bytes > all_bytes - range->present_bytes) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
@@ -621,10 +554,8 @@ gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_b
     return status;
 }
 
-gml_status
-gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t offset,
-                      uint64_t *released_bytes)
-{
+gml_status gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t offset,
+                                 uint64_t *released_bytes) {
     uint64_t end = extent->whole.address + extent->whole.size_bytes;
     offset = later(offset, extent->whole.address);
     uint64_t size_bytes = end - offset;
@@ -649,9 +580,8 @@ gml_base_range_shrink(gml_base_range *range, const gml_extent *extent, uint64_t 
     return status;
 }
 
-static gml_status
-check_extent(const gml_base_range *range, const gml_extent *extent, uint64_t expected_offset)
-{
+static gml_status check_extent(const gml_base_range *range, const gml_extent *extent,
+                               uint64_t expected_offset) {
     const gml_extent *next = extent->next;
     bool merges = next && next->kind == extent->kind && extent->kind != GML_EXTENT_USED &&
                   next->set == extent->set;
@@ -676,9 +606,7 @@ check_extent(const gml_base_range *range, const gml_extent *extent, uint64_t exp
     return GML_OK;
 }
 
-gml_status
-gml_base_range_check(const gml_base_range *range)
-{
+gml_status gml_base_range_check(const gml_base_range *range) {
     uint64_t offset = 0, absent = 0, present_bytes = 0;
     gml_status status = GML_OK;
     for (const gml_extent *extent = gml_base_range_find(range, 0); extent && status == GML_OK;

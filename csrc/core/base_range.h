@@ -77,24 +77,18 @@ gml_status gml_base_range_close(gml_base_range *range);
 
 /* Where the chunk that covers `offset` begins, and its size. For an absent granule, itself.
  * pre: offset <= slots * granule_bytes. */
-static inline uint64_t
-gml_base_range_chunk_bytes(const gml_base_range *range, uint64_t offset)
-{
+static inline uint64_t gml_base_range_chunk_bytes(const gml_base_range *range, uint64_t offset) {
     return range->granule_bytes << range->orders[offset / range->granule_bytes];
 }
 
-static inline uint64_t
-gml_base_range_chunk_begin(const gml_base_range *range, uint64_t offset)
-{
+static inline uint64_t gml_base_range_chunk_begin(const gml_base_range *range, uint64_t offset) {
     uint64_t slot = offset / range->granule_bytes;
     unsigned order = range->orders[slot];
     return (slot >> order << order) * range->granule_bytes;
 }
 
 /* The first chunk boundary that is not before `offset`. */
-static inline uint64_t
-gml_base_range_boundary(const gml_base_range *range, uint64_t offset)
-{
+static inline uint64_t gml_base_range_boundary(const gml_base_range *range, uint64_t offset) {
     uint64_t begin = gml_base_range_chunk_begin(range, offset);
     return begin == offset ? offset : begin + gml_base_range_chunk_bytes(range, offset);
 }

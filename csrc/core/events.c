@@ -5,25 +5,19 @@
 
 enum { FIRST_EVENTS = 16, DESTROY_ATTEMPTS = 3 };
 
-void
-gml_events_init(gml_events *events, gml_driver *driver)
-{
+void gml_events_init(gml_events *events, gml_driver *driver) {
     *events = (gml_events){.driver = driver};
 }
 
 /* There is no later moment to repeat a call in. */
-static void
-destroy_event(const gml_events *events, gml_event event)
-{
+static void destroy_event(const gml_events *events, gml_event event) {
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < DESTROY_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_event_destroy(events->driver, event);
     }
 }
 
-void
-gml_events_close(gml_events *events)
-{
+void gml_events_close(gml_events *events) {
     while (events->idle_count) {
         destroy_event(events, events->idle[--events->idle_count]);
     }
@@ -32,9 +26,7 @@ gml_events_close(gml_events *events)
 }
 
 /* Room for one more event among the idle ones, so that giving one back cannot fail. */
-static gml_status
-reserve_one(gml_events *events)
-{
+static gml_status reserve_one(gml_events *events) {
     if (events->count < events->idle_capacity) {
         return GML_OK;
     }
@@ -49,9 +41,7 @@ reserve_one(gml_events *events)
     return GML_OK;
 }
 
-gml_status
-gml_events_take(gml_events *events, gml_event *out)
-{
+gml_status gml_events_take(gml_events *events, gml_event *out) {
     if (events->idle_count) {
         *out = events->idle[--events->idle_count];
         return GML_OK;
@@ -64,8 +54,6 @@ gml_events_take(gml_events *events, gml_event *out)
     return status;
 }
 
-void
-gml_events_give(gml_events *events, gml_event event)
-{
+void gml_events_give(gml_events *events, gml_event event) {
     events->idle[events->idle_count++] = event;
 }

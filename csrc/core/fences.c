@@ -13,28 +13,20 @@ typedef struct mark {
     uint64_t instant;
 } mark;
 
-static mark *
-mark_of(gml_link *link)
-{
+static mark *mark_of(gml_link *link) {
     return (mark *)(void *)((char *)link - offsetof(mark, link));
 }
 
-gml_pair *
-gml_pair_of_link(gml_link *link)
-{
+gml_pair *gml_pair_of_link(gml_link *link) {
     return (gml_pair *)(void *)((char *)link - offsetof(gml_pair, link));
 }
 
 /* Programs never reach their 2^32nd stream. */
-static uint64_t
-key_of(uint64_t borrower_number, uint64_t owner_number)
-{
+static uint64_t key_of(uint64_t borrower_number, uint64_t owner_number) {
     return borrower_number << 32 | (owner_number & UINT32_MAX);
 }
 
-void
-gml_fences_init(gml_fences *fences, gml_driver *driver, const gml_fence_rules *rules)
-{
+void gml_fences_init(gml_fences *fences, gml_driver *driver, const gml_fence_rules *rules) {
     *fences = (gml_fences){.driver = driver, .rules = *rules};
     gml_events_init(&fences->events, driver);
     gml_list_init(&fences->marks);
@@ -45,26 +37,20 @@ gml_fences_init(gml_fences *fences, gml_driver *driver, const gml_fence_rules *r
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-static void
-drop_mark(gml_fences *fences, mark *dropped)
-{
+static void drop_mark(gml_fences *fences, mark *dropped) {
     gml_list_remove(&dropped->link);
     fences->mark_count--;
     gml_events_give(&fences->events, dropped->event);
     gml_pool_give(&fences->mark_objects, dropped);
 }
 
-static void
-drop_marks(gml_fences *fences)
-{
+static void drop_marks(gml_fences *fences) {
     while (fences->mark_count) {
         drop_mark(fences, mark_of(fences->marks.next));
     }
 }
 
-void
-gml_fences_close(gml_fences *fences)
-{
+void gml_fences_close(gml_fences *fences) {
     drop_marks(fences);
     gml_events_close(&fences->events);
     gml_map_clear(&fences->pairs);
@@ -72,9 +58,7 @@ gml_fences_close(gml_fences *fences)
     gml_pool_clear(&fences->mark_objects);
 }
 
-static void
-advance(gml_fences *fences, uint64_t instant)
-{
+static void advance(gml_fences *fences, uint64_t instant) {
     if (fences->completed < instant) {
         fences->completed = instant;
     }
@@ -83,9 +67,7 @@ advance(gml_fences *fences, uint64_t instant)
     }
 }
 
-void
-gml_fence_poll(gml_fences *fences)
-{
+void gml_fence_poll(gml_fences *fences) {
     while (fences->mark_count && !gml_driver_is_frozen(fences->driver)) {
         mark *oldest = mark_of(fences->marks.next);
         if (gml_driver_event_query(fences->driver, oldest->event) != GML_OK) {
@@ -96,16 +78,12 @@ gml_fence_poll(gml_fences *fences)
     }
 }
 
-void
-gml_fence_complete(gml_fences *fences)
-{
+void gml_fence_complete(gml_fences *fences) {
     drop_marks(fences);
     advance(fences, fences->clock);
 }
 
-static gml_status
-add_mark(gml_fences *fences)
-{
+static gml_status add_mark(gml_fences *fences) {
     gml_event event;
     mark *added = gml_pool_take(&fences->mark_objects);
     if (!added) {
@@ -133,9 +111,7 @@ add_mark(gml_fences *fences)
     return GML_OK;
 }
 
-gml_status
-gml_fence_mark(gml_fences *fences)
-{
+gml_status gml_fence_mark(gml_fences *fences) {
     if (fences->marked >= fences->clock || fences->cannot_mark ||
         gml_driver_is_frozen(fences->driver)) {
         return GML_OK;
@@ -145,9 +121,7 @@ gml_fence_mark(gml_fences *fences)
     return status == GML_UNSUPPORTED || status == GML_MISUSE ? GML_OK : status;
 }
 
-gml_status
-gml_fence_mark_for(gml_fences *fences, const gml_seeker *asking)
-{
+gml_status gml_fence_mark_for(gml_fences *fences, const gml_seeker *asking) {
     bool is_capturing = gml_driver_is_frozen(fences->driver);
     gml_status status = GML_OK;
     if (!is_capturing && fences->marked < fences->clock) {
@@ -157,9 +131,7 @@ gml_fence_mark_for(gml_fences *fences, const gml_seeker *asking)
 }
 
 /* The oldest mark that covers `instant`; NULL: none does. */
-static mark *
-find_mark(gml_fences *fences, uint64_t instant)
-{
+static mark *find_mark(gml_fences *fences, uint64_t instant) {
     for (gml_link *link = fences->marks.next; link != &fences->marks; link = link->next) {
         if (mark_of(link)->instant >= instant) {
             return mark_of(link);
@@ -170,15 +142,11 @@ find_mark(gml_fences *fences, uint64_t instant)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-void
-gml_seeker_open(gml_fences *fences, gml_seeker *seeker, gml_stream stream)
-{
+void gml_seeker_open(gml_fences *fences, gml_seeker *seeker, gml_stream stream) {
     *seeker = (gml_seeker){.stream = stream, .number = ++fences->next_number};
 }
 
-void
-gml_seeker_close(gml_fences *fences, const gml_seeker *seeker)
-{
+void gml_seeker_close(gml_fences *fences, const gml_seeker *seeker) {
     for (gml_link *link = fences->all_pairs.next, *next; link != &fences->all_pairs; link = next) {
         gml_pair *pair = gml_pair_of_link(link);
         next = link->next;
@@ -191,9 +159,8 @@ gml_seeker_close(gml_fences *fences, const gml_seeker *seeker)
 }
 
 /* NULL when the host has no memory. */
-static gml_pair *
-find_pair(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner)
-{
+static gml_pair *find_pair(gml_fences *fences, const gml_seeker *borrower,
+                           const gml_seeker *owner) {
     uint64_t key = key_of(borrower->number, owner->number);
     gml_pair *pair = gml_map_find(&fences->pairs, key);
     if (pair) {
@@ -212,10 +179,8 @@ find_pair(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owne
     return pair;
 }
 
-void
-gml_fence_count(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
-                uint64_t size_bytes)
-{
+void gml_fence_count(gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
+                     uint64_t size_bytes) {
     gml_pair *pair = find_pair(fences, borrower, owner);
     fences->borrowed_bytes += size_bytes;
     if (pair) {
@@ -224,19 +189,15 @@ gml_fence_count(gml_fences *fences, const gml_seeker *borrower, const gml_seeker
     }
 }
 
-static bool
-is_known_to_pass(const gml_fences *fences, const gml_seeker *borrower, const gml_seeker *owner,
-                 uint64_t instant)
-{
+static bool is_known_to_pass(const gml_fences *fences, const gml_seeker *borrower,
+                             const gml_seeker *owner, uint64_t instant) {
     return owner == borrower ||
            (fences->rules.is_opportunistic && gml_fence_is_over(fences, instant)) ||
            (fences->rules.follows_events && borrower->ordered >= instant);
 }
 
 /* Whether the limit lets the stream wait once more; counted as refused where it does not. */
-static bool
-may_wait_again(const gml_fences *fences, gml_seeker *borrower, gml_pair *pair)
-{
+static bool may_wait_again(const gml_fences *fences, gml_seeker *borrower, gml_pair *pair) {
     uint64_t window = borrower->requests / GML_WAIT_WINDOW;
     if (borrower->window != window) {
         borrower->window = window;
@@ -250,10 +211,8 @@ may_wait_again(const gml_fences *fences, gml_seeker *borrower, gml_pair *pair)
     return may;
 }
 
-static gml_status
-wait_for(gml_fences *fences, gml_seeker *borrower, const mark *awaited, gml_pair *pair,
-         bool *is_passed)
-{
+static gml_status wait_for(gml_fences *fences, gml_seeker *borrower, const mark *awaited,
+                           gml_pair *pair, bool *is_passed) {
     gml_status status = gml_driver_stream_wait(fences->driver, borrower->stream, awaited->event);
     if (status != GML_OK) {
         return status == GML_MISUSE ? GML_OK : status;
@@ -271,18 +230,14 @@ wait_for(gml_fences *fences, gml_seeker *borrower, const mark *awaited, gml_pair
 }
 
 /* A wait on the handle that is another stream in every thread would order one thread's only. */
-static bool
-may_be_waited(const gml_fences *fences, const gml_seeker *borrower)
-{
+static bool may_be_waited(const gml_fences *fences, const gml_seeker *borrower) {
     gml_stream per_thread = fences->driver->per_thread_stream;
     return fences->rules.may_wait && !gml_driver_is_frozen(fences->driver) &&
            (!per_thread || borrower->stream != per_thread);
 }
 
-gml_status
-gml_fence_pass(gml_fences *fences, gml_seeker *borrower, const gml_seeker *owner, uint64_t instant,
-               gml_effort effort, bool *is_passed)
-{
+gml_status gml_fence_pass(gml_fences *fences, gml_seeker *borrower, const gml_seeker *owner,
+                          uint64_t instant, gml_effort effort, bool *is_passed) {
     *is_passed = is_known_to_pass(fences, borrower, owner, instant);
     if (*is_passed || effort == GML_KNOWN || !may_be_waited(fences, borrower)) {
         return GML_OK;

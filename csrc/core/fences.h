@@ -81,9 +81,7 @@ void gml_fences_init(gml_fences *fences, gml_driver *driver, const gml_fence_rul
 void gml_fences_close(gml_fences *fences);
 
 /* Whether the rules let a stream use any memory of another before the device was waited for. */
-static inline bool
-gml_fences_are_open(const gml_fences *fences)
-{
+static inline bool gml_fences_are_open(const gml_fences *fences) {
     return fences->rules.follows_events || fences->rules.is_opportunistic || fences->rules.may_wait;
 }
 
@@ -94,16 +92,12 @@ void gml_seeker_open(gml_fences *fences, gml_seeker *seeker, gml_stream stream);
 void gml_seeker_close(gml_fences *fences, const gml_seeker *seeker);
 
 /* The instant of a free that happens now; never 0. */
-static inline uint64_t
-gml_fence_now(gml_fences *fences)
-{
+static inline uint64_t gml_fence_now(gml_fences *fences) {
     return ++fences->clock;
 }
 
 /* Whether the work before a free at `instant` is known to be complete. */
-static inline bool
-gml_fence_is_over(const gml_fences *fences, uint64_t instant)
-{
+static inline bool gml_fence_is_over(const gml_fences *fences, uint64_t instant) {
     return fences->completed >= instant;
 }
 

@@ -13,9 +13,7 @@ typedef struct parts {
     uint64_t whole_offset, tail_offset;
 } parts;
 
-static parts
-parts_of(const gml_extent *extent, const gml_base_range *range)
-{
+static parts parts_of(const gml_extent *extent, const gml_base_range *range) {
     uint64_t end = extent->offset + extent->size_bytes;
     uint64_t first = gml_base_range_boundary(range, extent->offset);
     uint64_t last = gml_base_range_chunk_begin(range, end);
@@ -31,39 +29,31 @@ parts_of(const gml_extent *extent, const gml_base_range *range)
     };
 }
 
-void
-gml_freeset_init(gml_freeset *set, uint64_t least_bytes)
-{
+void gml_freeset_init(gml_freeset *set, uint64_t least_bytes) {
     *set = (gml_freeset){.least_bytes = least_bytes};
     gml_list_init(&set->unindexed);
 }
 
-static gml_extent *
-of_unindexed(gml_link *link)
-{
+static gml_extent *of_unindexed(gml_link *link) {
     return (gml_extent *)(void *)((char *)link - offsetof(gml_extent, unindexed));
 }
 
 /* A part of no bytes is in no tree. */
-static void
-change_part(gml_tree *tree, gml_tree_node *node, void (*change)(gml_tree *, gml_tree_node *))
-{
+static void change_part(gml_tree *tree, gml_tree_node *node,
+                        void (*change)(gml_tree *, gml_tree_node *)) {
     if (node->size_bytes) {
         change(tree, node);
     }
 }
 
-static void
-change_parts(gml_freeset *set, gml_extent *extent, void (*change)(gml_tree *, gml_tree_node *))
-{
+static void change_parts(gml_freeset *set, gml_extent *extent,
+                         void (*change)(gml_tree *, gml_tree_node *)) {
     change_part(&set->heads, &extent->head, change);
     change_part(&set->wholes, &extent->whole, change);
     change_part(&set->tails, &extent->tail, change);
 }
 
-static void
-index_first(gml_freeset *set)
-{
+static void index_first(gml_freeset *set) {
     gml_extent *extent = of_unindexed(set->unindexed.next);
     gml_list_remove(&extent->unindexed);
     set->unindexed_count--;
@@ -71,17 +61,13 @@ index_first(gml_freeset *set)
     extent->is_indexed = true;
 }
 
-void
-gml_freeset_index(gml_freeset *set)
-{
+void gml_freeset_index(gml_freeset *set) {
     while (!gml_list_is_empty(&set->unindexed)) {
         index_first(set);
     }
 }
 
-void
-gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *range)
-{
+void gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *range) {
     parts found = parts_of(extent, range);
     extent->fit.size_bytes = extent->size_bytes;
     extent->fit.address = extent->offset;
@@ -104,9 +90,7 @@ gml_freeset_add(gml_freeset *set, gml_extent *extent, const gml_base_range *rang
     }
 }
 
-void
-gml_freeset_remove(gml_freeset *set, gml_extent *extent)
-{
+void gml_freeset_remove(gml_freeset *set, gml_extent *extent) {
     set->whole_bytes -= extent->whole.size_bytes;
     set->free_bytes -= extent->size_bytes;
     if (extent->size_bytes >= set->least_bytes) {
@@ -120,15 +104,11 @@ gml_freeset_remove(gml_freeset *set, gml_extent *extent)
     }
 }
 
-gml_extent *
-gml_extent_of_fit(gml_tree_node *node)
-{
+gml_extent *gml_extent_of_fit(gml_tree_node *node) {
     return (gml_extent *)(void *)((char *)node - offsetof(gml_extent, fit));
 }
 
-gml_extent *
-gml_extent_of_whole(gml_tree_node *node)
-{
+gml_extent *gml_extent_of_whole(gml_tree_node *node) {
     return (gml_extent *)(void *)((char *)node - offsetof(gml_extent, whole));
 }
 
@@ -139,10 +119,8 @@ typedef struct tally {
 } tally;
 
 /* Counts one extent; false if its nodes contradict its range. */
-static bool
-count_extent(const gml_freeset *set, const gml_extent *extent, const gml_base_range *range,
-             tally *sum)
-{
+static bool count_extent(const gml_freeset *set, const gml_extent *extent,
+                         const gml_base_range *range, tally *sum) {
     parts found = parts_of(extent, range);
     sum->fit += extent->size_bytes >= set->least_bytes;
     sum->heads += extent->is_indexed && found.head_bytes;
@@ -155,9 +133,7 @@ count_extent(const gml_freeset *set, const gml_extent *extent, const gml_base_ra
            extent->tail.size_bytes == found.tail_bytes;
 }
 
-bool
-gml_freeset_is_valid(const gml_freeset *set, const gml_base_range *range)
-{
+bool gml_freeset_is_valid(const gml_freeset *set, const gml_base_range *range) {
     tally sum = {0};
     bool is_valid = gml_tree_is_valid(&set->fit) && gml_tree_is_valid(&set->heads) &&
                     gml_tree_is_valid(&set->wholes) && gml_tree_is_valid(&set->tails);

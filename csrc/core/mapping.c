@@ -3,10 +3,8 @@
 
 #include "base/status.h"
 
-gml_status
-gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count, gml_handle *handles,
-                  size_t *created)
-{
+gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count,
+                             gml_handle *handles, size_t *created) {
     *created = 0;
     for (size_t i = 0; i < count; i++) {
         gml_status status = gml_driver_create(driver, chunk_bytes, &handles[i]);
@@ -18,9 +16,7 @@ gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count, gml_ha
     return GML_OK;
 }
 
-gml_status
-gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
-{
+gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count) {
     gml_status first = GML_OK;
     for (size_t i = 0; i < count; i++) {
         if (!handles[i]) {
@@ -37,9 +33,7 @@ gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count)
 
 enum { LAST_ATTEMPTS = 3 };
 
-gml_status
-gml_synchronize_finally(gml_driver *driver)
-{
+gml_status gml_synchronize_finally(gml_driver *driver) {
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_device_synchronize(driver);
@@ -47,9 +41,7 @@ gml_synchronize_finally(gml_driver *driver)
     return status;
 }
 
-gml_status
-gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_unmap(driver, address, size_bytes);
@@ -57,9 +49,7 @@ gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-gml_status
-gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_driver_unreserve(driver, address, size_bytes);
@@ -67,9 +57,7 @@ gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_byt
     return status;
 }
 
-gml_status
-gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count)
-{
+gml_status gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count) {
     gml_status status = GML_DRIVER_FAILED;
     for (int i = 0; i < LAST_ATTEMPTS && status != GML_OK; i++) {
         status = gml_chunks_release(driver, handles, count);
@@ -77,9 +65,7 @@ gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count
     return status;
 }
 
-static uint64_t
-sum_bytes(const gml_driver *driver, const gml_handle *handles, size_t count)
-{
+static uint64_t sum_bytes(const gml_driver *driver, const gml_handle *handles, size_t count) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
         bytes += gml_driver_size(driver, handles[i]);
@@ -87,10 +73,8 @@ sum_bytes(const gml_driver *driver, const gml_handle *handles, size_t count)
     return bytes;
 }
 
-static gml_status
-open_access(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
-            gml_access_unit access)
-{
+static gml_status open_access(gml_driver *driver, gml_address address, const gml_handle *handles,
+                              size_t count, gml_access_unit access) {
     if (access == GML_ACCESS_RANGE) {
         return gml_driver_set_access(driver, address, sum_bytes(driver, handles, count));
     }
@@ -103,10 +87,8 @@ open_access(gml_driver *driver, gml_address address, const gml_handle *handles, 
     return status;
 }
 
-gml_status
-gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles, size_t count,
-                gml_access_unit access, uint64_t *stuck_bytes)
-{
+gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles,
+                           size_t count, gml_access_unit access, uint64_t *stuck_bytes) {
     gml_status status = GML_OK;
     uint64_t mapped_bytes = 0;
     for (size_t i = 0; i < count && status == GML_OK; i++) {
@@ -130,10 +112,8 @@ gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handl
     return status;
 }
 
-gml_status
-gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
-                   gml_access_unit access, gml_address *out, uint64_t *mapped_bytes)
-{
+gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
+                              gml_access_unit access, gml_address *out, uint64_t *mapped_bytes) {
     *out = 0;
     *mapped_bytes = 0;
     gml_address address;
@@ -154,10 +134,8 @@ gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
     return status;
 }
 
-gml_status
-gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                    uint64_t *mapped_bytes)
-{
+gml_status gml_mapping_destroy(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                               uint64_t *mapped_bytes) {
     if (*mapped_bytes) {
         gml_status status = gml_driver_unmap(driver, address, *mapped_bytes);
         if (status != GML_OK) {

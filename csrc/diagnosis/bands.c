@@ -5,17 +5,13 @@
 
 #define MOST_EDGES_SHOWN (UINT64_C(1) << 26)
 
-static gml_status
-reserve(gml_keyed **items, size_t count)
-{
+static gml_status reserve(gml_keyed **items, size_t count) {
     free(*items);
     *items = malloc(count * sizeof **items);
     return *items ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-static gml_status
-reserve_for_rectangles(gml_sheet *sheet)
-{
+static gml_status reserve_for_rectangles(gml_sheet *sheet) {
     size_t count = sheet->rectangle_count;
     if (2 * count <= sheet->edge_capacity) {
         return GML_OK;
@@ -34,9 +30,7 @@ reserve_for_rectangles(gml_sheet *sheet)
     return status;
 }
 
-gml_status
-gml_sheet_rewind(gml_sheet *sheet)
-{
+gml_status gml_sheet_rewind(gml_sheet *sheet) {
     gml_status status = reserve_for_rectangles(sheet);
     if (status != GML_OK) {
         return status;
@@ -52,9 +46,7 @@ gml_sheet_rewind(gml_sheet *sheet)
 }
 
 /* Drops the edges of rectangles that have ended; how many are left. */
-static size_t
-keep_open(gml_sheet *sheet, uint64_t row)
-{
+static size_t keep_open(gml_sheet *sheet, uint64_t row) {
     size_t kept = 0;
     for (size_t i = 0; i < sheet->band.edge_count; i++) {
         if (sheet->rectangles[sheet->edges[i].index].row_end > row) {
@@ -65,9 +57,7 @@ keep_open(gml_sheet *sheet, uint64_t row)
 }
 
 /* The edges of the rectangles that begin in this row, sorted, at the end of sheet->other. */
-static size_t
-begin_rectangles(gml_sheet *sheet, uint64_t row)
-{
+static size_t begin_rectangles(gml_sheet *sheet, uint64_t row) {
     size_t first = sheet->begun;
     while (sheet->begun < sheet->rectangle_count && sheet->order[sheet->begun].key == row) {
         sheet->begun++;
@@ -86,9 +76,7 @@ begin_rectangles(gml_sheet *sheet, uint64_t row)
 
 /* Merges `kept` edges with the `fresh` ones at the end of sheet->other. As the open rectangles fit
  * into the room, writing never overtakes reading. */
-static void
-merge_edges(gml_sheet *sheet, size_t kept, size_t fresh)
-{
+static void merge_edges(gml_sheet *sheet, size_t kept, size_t fresh) {
     const gml_keyed *old = sheet->edges, *old_end = old + kept;
     const gml_keyed *begun = sheet->other + (sheet->edge_capacity - fresh);
     const gml_keyed *begun_end = sheet->other + sheet->edge_capacity;
@@ -102,9 +90,7 @@ merge_edges(gml_sheet *sheet, size_t kept, size_t fresh)
     sheet->other = other;
 }
 
-static uint64_t
-end_of_band(const gml_sheet *sheet)
-{
+static uint64_t end_of_band(const gml_sheet *sheet) {
     uint64_t end =
         sheet->begun < sheet->rectangle_count ? sheet->order[sheet->begun].key : UINT64_MAX;
     for (size_t i = 0; i < sheet->band.edge_count; i++) {
@@ -114,9 +100,7 @@ end_of_band(const gml_sheet *sheet)
     return end;
 }
 
-bool
-gml_sheet_next(gml_sheet *sheet, gml_band *band)
-{
+bool gml_sheet_next(gml_sheet *sheet, gml_band *band) {
     uint64_t row = sheet->band.row_end;
     size_t kept = keep_open(sheet, row);
     if (sheet->too_large || (kept == 0 && sheet->begun == sheet->rectangle_count)) {

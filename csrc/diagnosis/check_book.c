@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-static gml_status
-reserve(gml_check_book *book)
-{
+static gml_status reserve(gml_check_book *book) {
     size_t objects = book->trace->object_count;
     book->alloc = malloc((objects + 1) * sizeof *book->alloc);
     book->free = malloc((objects + 1) * sizeof *book->free);
@@ -20,9 +18,7 @@ reserve(gml_check_book *book)
     return GML_OK;
 }
 
-static void
-note_lives(gml_check_book *book)
-{
+static void note_lives(gml_check_book *book) {
     for (size_t a = 0; a < book->trace->api_count; a++) {
         const gml_api *api = &book->trace->apis[a];
         if (api->kind == GML_API_ALLOC) {
@@ -35,9 +31,7 @@ note_lives(gml_check_book *book)
 
 /* Counting sort by object. first_use[o + 1] is where the next use of o goes until all are placed.
  */
-static void
-note_uses(gml_check_book *book)
-{
+static void note_uses(gml_check_book *book) {
     const gml_object_trace *trace = book->trace;
     for (size_t i = 0; i < trace->access_count; i++) {
         book->first_use[trace->accesses[i].object + 2]++;
@@ -55,10 +49,8 @@ note_uses(gml_check_book *book)
     }
 }
 
-gml_status
-gml_check_book_open(gml_check_book *book, const gml_object_trace *trace,
-                    const gml_diagnosis *diagnosis)
-{
+gml_status gml_check_book_open(gml_check_book *book, const gml_object_trace *trace,
+                               const gml_diagnosis *diagnosis) {
     *book = (gml_check_book){.trace = trace, .diagnosis = diagnosis};
     gml_status status = reserve(book);
     if (status == GML_OK) {
@@ -68,9 +60,7 @@ gml_check_book_open(gml_check_book *book, const gml_object_trace *trace,
     return status;
 }
 
-void
-gml_check_book_close(gml_check_book *book)
-{
+void gml_check_book_close(gml_check_book *book) {
     free(book->alloc);
     free(book->free);
     free(book->uses);
@@ -78,9 +68,7 @@ gml_check_book_close(gml_check_book *book)
     *book = (gml_check_book){0};
 }
 
-gml_status
-gml_check_look(const gml_check_book *book, uint64_t looks)
-{
+gml_status gml_check_look(const gml_check_book *book, uint64_t looks) {
     if (looks > *book->looks) {
         return GML_UNSUPPORTED;
     }
@@ -88,15 +76,11 @@ gml_check_look(const gml_check_book *book, uint64_t looks)
     return GML_OK;
 }
 
-bool
-gml_check_is_kept(const gml_check_book *book, uint32_t object)
-{
+bool gml_check_is_kept(const gml_check_book *book, uint32_t object) {
     return book->trace->objects[object].flags & GML_OBJECT_KEPT && book->free[object] == GML_NO_API;
 }
 
-size_t
-gml_check_use_from(const gml_check_book *book, uint32_t object, uint64_t api)
-{
+size_t gml_check_use_from(const gml_check_book *book, uint32_t object, uint64_t api) {
     size_t low = book->first_use[object], high = book->first_use[object + 1];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -109,9 +93,7 @@ gml_check_use_from(const gml_check_book *book, uint32_t object, uint64_t api)
     return low;
 }
 
-bool
-gml_check_accesses(const gml_check_book *book, uint32_t object, uint64_t api)
-{
+bool gml_check_accesses(const gml_check_book *book, uint32_t object, uint64_t api) {
     size_t place = gml_check_use_from(book, object, api);
     return place < book->first_use[object + 1] && book->uses[place].api == api;
 }

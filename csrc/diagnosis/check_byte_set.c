@@ -4,16 +4,12 @@
 
 enum { LEAST_CAPACITY = 16 };
 
-void
-gml_byte_set_clear(gml_byte_set *runs)
-{
+void gml_byte_set_clear(gml_byte_set *runs) {
     free(runs->items);
     *runs = (gml_byte_set){0};
 }
 
-gml_status
-gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end)
-{
+gml_status gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end) {
     if (runs->count == runs->capacity) {
         size_t capacity = runs->capacity ? 2 * runs->capacity : LEAST_CAPACITY;
         gml_byte_range *items = realloc(runs->items, capacity * sizeof *items);
@@ -27,17 +23,15 @@ gml_byte_set_append(gml_byte_set *runs, uint64_t begin, uint64_t end)
     return GML_OK;
 }
 
-static gml_status
-append_units(gml_byte_set *runs, uint64_t begin, uint64_t end, uint64_t unit_bytes, uint64_t size)
-{
+static gml_status append_units(gml_byte_set *runs, uint64_t begin, uint64_t end,
+                               uint64_t unit_bytes, uint64_t size) {
     uint64_t past = end % unit_bytes;
     end += past ? unit_bytes - past : 0;
     return gml_byte_set_append(runs, begin - begin % unit_bytes, end < size ? end : size);
 }
 
-static gml_status
-append_range(gml_byte_set *runs, const gml_access_range *range, uint64_t unit_bytes, uint64_t size)
-{
+static gml_status append_range(gml_byte_set *runs, const gml_access_range *range,
+                               uint64_t unit_bytes, uint64_t size) {
     uint64_t offset = range->offset;
     if (range->stride_bytes == range->size_bytes) {
         return append_units(runs, offset, offset + range->size_bytes * range->repeat, unit_bytes,
@@ -54,10 +48,8 @@ append_range(gml_byte_set *runs, const gml_access_range *range, uint64_t unit_by
     return status;
 }
 
-gml_status
-gml_byte_set_append_access(gml_byte_set *runs, const gml_object_trace *trace,
-                           const gml_access *access, uint64_t unit_bytes)
-{
+gml_status gml_byte_set_append_access(gml_byte_set *runs, const gml_object_trace *trace,
+                                      const gml_access *access, uint64_t unit_bytes) {
     uint64_t size = trace->objects[access->object].size_bytes;
     if (runs->count >= GML_MOST_RUNS) {
         return GML_UNSUPPORTED;
@@ -72,16 +64,12 @@ gml_byte_set_append_access(gml_byte_set *runs, const gml_object_trace *trace,
     return status;
 }
 
-static int
-compare_runs(const void *a, const void *b)
-{
+static int compare_runs(const void *a, const void *b) {
     const gml_byte_range *left = a, *right = b;
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
-static bool
-is_ascending(const gml_byte_set *runs)
-{
+static bool is_ascending(const gml_byte_set *runs) {
     for (size_t i = 1; i < runs->count; i++) {
         if (runs->items[i].begin < runs->items[i - 1].begin) {
             return false;
@@ -90,9 +78,7 @@ is_ascending(const gml_byte_set *runs)
     return true;
 }
 
-void
-gml_byte_set_normalize(gml_byte_set *runs)
-{
+void gml_byte_set_normalize(gml_byte_set *runs) {
     if (!is_ascending(runs)) {
         qsort(runs->items, runs->count, sizeof *runs->items, compare_runs);
     }
@@ -109,9 +95,7 @@ gml_byte_set_normalize(gml_byte_set *runs)
     runs->count = count;
 }
 
-gml_status
-gml_byte_set_common(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b)
-{
+gml_status gml_byte_set_common(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b) {
     gml_status status = GML_OK;
     for (size_t i = 0, j = 0; status == GML_OK && i < a->count && j < b->count;) {
         gml_byte_range left = a->items[i], right = b->items[j];
@@ -126,9 +110,7 @@ gml_byte_set_common(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set
     return status;
 }
 
-gml_status
-gml_byte_set_without(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b)
-{
+gml_status gml_byte_set_without(gml_byte_set *out, const gml_byte_set *a, const gml_byte_set *b) {
     gml_status status = GML_OK;
     for (size_t i = 0, j = 0; status == GML_OK && i < a->count; i++) {
         uint64_t begin = a->items[i].begin, end = a->items[i].end;
@@ -148,9 +130,7 @@ gml_byte_set_without(gml_byte_set *out, const gml_byte_set *a, const gml_byte_se
     return status;
 }
 
-uint64_t
-gml_byte_set_bytes(const gml_byte_set *runs)
-{
+uint64_t gml_byte_set_bytes(const gml_byte_set *runs) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < runs->count; i++) {
         bytes += runs->items[i].end - runs->items[i].begin;

@@ -5,9 +5,7 @@
 
 enum { WORDS_AT_ONCE = 8 };
 
-static gml_status
-reserve(gml_byte_map *map, size_t count, size_t width)
-{
+static gml_status reserve(gml_byte_map *map, size_t count, size_t width) {
     *map = (gml_byte_map){
         .ends = calloc(count, sizeof *map->ends),
         .words = calloc(count * width, sizeof *map->words),
@@ -16,9 +14,8 @@ reserve(gml_byte_map *map, size_t count, size_t width)
     return map->ends && map->words ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-gml_status
-gml_byte_map_open(gml_byte_map *map, uint64_t size_bytes, size_t width, uint64_t *looks)
-{
+gml_status gml_byte_map_open(gml_byte_map *map, uint64_t size_bytes, size_t width,
+                             uint64_t *looks) {
     gml_status status = reserve(map, 1, width);
     map->looks = looks;
     if (status == GML_OK) {
@@ -28,24 +25,18 @@ gml_byte_map_open(gml_byte_map *map, uint64_t size_bytes, size_t width, uint64_t
     return status;
 }
 
-void
-gml_byte_map_close(gml_byte_map *map)
-{
+void gml_byte_map_close(gml_byte_map *map) {
     free(map->ends);
     free(map->words);
     *map = (gml_byte_map){0};
 }
 
-static uint64_t *
-words_of(const gml_byte_map *map, size_t segment)
-{
+static uint64_t *words_of(const gml_byte_map *map, size_t segment) {
     return map->words + segment * map->width;
 }
 
 /* Appends a segment, to the last one where both are the same. */
-static void
-append(gml_byte_map *map, uint64_t end, const uint64_t *words)
-{
+static void append(gml_byte_map *map, uint64_t end, const uint64_t *words) {
     size_t bytes = map->width * sizeof *words;
     if (map->count > 0 && memcmp(words_of(map, map->count - 1), words, bytes) == 0) {
         map->ends[map->count - 1] = end;
@@ -57,10 +48,8 @@ append(gml_byte_map *map, uint64_t end, const uint64_t *words)
 }
 
 /* The old segments and the visited parts of them, from the left to the right, into the new map. */
-static gml_status
-rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_byte_set *runs, gml_byte_visit visit,
-        void *state)
-{
+static gml_status rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_byte_set *runs,
+                          gml_byte_visit visit, void *state) {
     gml_status status = GML_OK;
     uint64_t place = 0;
     uint64_t *words = malloc(map->width * sizeof *words);
@@ -86,9 +75,8 @@ rebuild(gml_byte_map *map, const gml_byte_map *old, const gml_byte_set *runs, gm
     return status;
 }
 
-gml_status
-gml_byte_map_visit(gml_byte_map *map, const gml_byte_set *runs, gml_byte_visit visit, void *state)
-{
+gml_status gml_byte_map_visit(gml_byte_map *map, const gml_byte_set *runs, gml_byte_visit visit,
+                              void *state) {
     gml_byte_map renewed;
     uint64_t looks = (map->count + 2 * runs->count) * (1 + map->width / WORDS_AT_ONCE);
     if (looks > *map->looks) {

@@ -11,10 +11,8 @@ typedef struct entry_list {
     size_t count;
 } entry_list;
 
-static gml_status
-check_shape(const gml_object_trace *trace, const gml_diagnosis *diagnosis, size_t place,
-            const gml_check_book *to)
-{
+static gml_status check_shape(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
+                              size_t place, const gml_check_book *to) {
     if (place >= diagnosis->finding_count) {
         return gml_refuse(GML_INVALID_ARGUMENT, to->reason, to->reason_bytes,
                           "there is no finding %zu", place);
@@ -28,9 +26,7 @@ check_shape(const gml_object_trace *trace, const gml_diagnosis *diagnosis, size_
     return is_whole ? GML_OK : GML_CHECK_REFUSE(to, "finding %zu is not of this trace", place);
 }
 
-static void
-add_entries(entry_list *list, const gml_finding *finding)
-{
+static void add_entries(entry_list *list, const gml_finding *finding) {
     if (finding->pattern == GML_PATTERN_NON_UNIFORM_FREQUENCY) {
         return; /* its fix moves no byte */
     }
@@ -40,17 +36,14 @@ add_entries(entry_list *list, const gml_finding *finding)
     }
 }
 
-static int
-compare_entries(const void *a, const void *b)
-{
+static int compare_entries(const void *a, const void *b) {
     const gml_check_entry *left = a, *right = b;
     return (left->object > right->object) - (left->object < right->object);
 }
 
 /* pre: the findings are of this trace. */
-static gml_status
-list_entries(entry_list *list, const gml_diagnosis *diagnosis, const size_t *findings, size_t count)
-{
+static gml_status list_entries(entry_list *list, const gml_diagnosis *diagnosis,
+                               const size_t *findings, size_t count) {
     *list = (entry_list){.items = malloc((2 * count + 1) * sizeof *list->items)};
     if (!list->items) {
         return GML_NO_HOST_MEMORY;
@@ -62,9 +55,7 @@ list_entries(entry_list *list, const gml_diagnosis *diagnosis, const size_t *fin
     return GML_OK;
 }
 
-static gml_status
-check_entries(const gml_check_book *book, const entry_list *list)
-{
+static gml_status check_entries(const gml_check_book *book, const entry_list *list) {
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < list->count;) {
         size_t end = i;
@@ -77,10 +68,9 @@ check_entries(const gml_check_book *book, const entry_list *list)
     return status == GML_OK ? gml_check_order(book, list->items, list->count) : status;
 }
 
-gml_status
-gml_diagnosis_check(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
-                    const size_t *findings, size_t count, char *reason, size_t reason_bytes)
-{
+gml_status gml_diagnosis_check(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
+                               const size_t *findings, size_t count, char *reason,
+                               size_t reason_bytes) {
     gml_check_book book = {.reason = reason, .reason_bytes = reason_bytes};
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < count; i++) {

@@ -6,25 +6,19 @@
 
 enum { SORTING = 4 }; /* cost of listing and sorting a run, in looks */
 
-static unsigned long long
-number(uint64_t value)
-{
+static unsigned long long number(uint64_t value) {
     return value;
 }
 
 /* ---- dead write ------------------------------------------------------------------------------ */
 
-static bool
-is_plain_write(const gml_access *access)
-{
+static bool is_plain_write(const gml_access *access) {
     return access->flags == GML_ACCESS_WRITES;
 }
 
 /* Appends what one API accesses of the object: by plain writes only, or in any other way only. */
-static gml_status
-append_uses(gml_byte_set *runs, const gml_check_book *book, uint32_t object, uint64_t api,
-            bool writes)
-{
+static gml_status append_uses(gml_byte_set *runs, const gml_check_book *book, uint32_t object,
+                              uint64_t api, bool writes) {
     gml_status status = GML_OK;
     size_t end = gml_check_use_from(book, object, api + 1);
     for (size_t i = gml_check_use_from(book, object, api); status == GML_OK && i < end; i++) {
@@ -37,9 +31,8 @@ append_uses(gml_byte_set *runs, const gml_check_book *book, uint32_t object, uin
 }
 
 /* The bytes accessed after `from` writes and before `to` writes. */
-static gml_status
-find_between(gml_byte_set *runs, const gml_check_book *book, const gml_finding *finding)
-{
+static gml_status find_between(gml_byte_set *runs, const gml_check_book *book,
+                               const gml_finding *finding) {
     uint32_t object = finding->object;
     size_t end = gml_check_use_from(book, object, finding->to_api);
     gml_status status = append_uses(runs, book, object, finding->to_api, false);
@@ -58,10 +51,8 @@ typedef struct dead_runs {
     gml_byte_set first, second, both, between;
 } dead_runs;
 
-static gml_status
-find_dead(const gml_check_book *book, const gml_finding *finding, dead_runs *found,
-          gml_byte_set *dead)
-{
+static gml_status find_dead(const gml_check_book *book, const gml_finding *finding,
+                            dead_runs *found, gml_byte_set *dead) {
     gml_status status = append_uses(&found->first, book, finding->object, finding->from_api, true);
     if (status == GML_OK) {
         status = append_uses(&found->second, book, finding->object, finding->to_api, true);
@@ -77,9 +68,8 @@ find_dead(const gml_check_book *book, const gml_finding *finding, dead_runs *fou
     return status == GML_OK ? gml_byte_set_without(dead, &found->both, &found->between) : status;
 }
 
-gml_status
-gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml_byte_set *dead)
-{
+gml_status gml_check_dead_write(const gml_check_book *book, const gml_finding *finding,
+                                gml_byte_set *dead) {
     if (finding->from_api >= finding->to_api || finding->to_api >= book->trace->api_count) {
         return GML_CHECK_REFUSE(book, "dead write of object %u: API %llu does not come before %llu",
                                 finding->object, number(finding->from_api),
@@ -106,9 +96,7 @@ gml_check_dead_write(const gml_check_book *book, const gml_finding *finding, gml
 /* ---- overallocation -------------------------------------------------------------------------- */
 
 /* Everything that accesses meet, in whole elements. */
-static gml_status
-find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object)
-{
+static gml_status find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object) {
     gml_status status = GML_OK;
     for (size_t i = book->first_use[object]; status == GML_OK && i < book->first_use[object + 1];
          i++) {
@@ -120,9 +108,7 @@ find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object)
     return status;
 }
 
-gml_status
-gml_check_overallocation(const gml_check_book *book, const gml_finding *finding)
-{
+gml_status gml_check_overallocation(const gml_check_book *book, const gml_finding *finding) {
     gml_byte_set accessed = {0};
     gml_status status = find_accessed(&accessed, book, finding->object);
     uint64_t needed = gml_byte_set_bytes(&accessed);
@@ -152,9 +138,7 @@ typedef struct owned_runs {
     size_t owner_count;
 } owned_runs;
 
-static size_t
-root_of(const owned_runs *owned, size_t owner)
-{
+static size_t root_of(const owned_runs *owned, size_t owner) {
     while (owned->parents[owner] != owner) {
         owned->parents[owner] = owned->parents[owned->parents[owner]];
         owner = owned->parents[owner];
@@ -162,16 +146,12 @@ root_of(const owned_runs *owned, size_t owner)
     return owner;
 }
 
-static int
-compare_owned(const void *a, const void *b)
-{
+static int compare_owned(const void *a, const void *b) {
     const owned_run *left = a, *right = b;
     return (left->run.begin > right->run.begin) - (left->run.begin < right->run.begin);
 }
 
-static gml_status
-append_owned(owned_runs *owned, const gml_byte_set *runs, size_t owner)
-{
+static gml_status append_owned(owned_runs *owned, const gml_byte_set *runs, size_t owner) {
     size_t needed = owned->count + runs->count;
     if (needed > owned->capacity) {
         size_t capacity = 2 * owned->capacity > needed ? 2 * owned->capacity : needed;
@@ -188,9 +168,7 @@ append_owned(owned_runs *owned, const gml_byte_set *runs, size_t owner)
     return GML_OK;
 }
 
-static gml_status
-list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object)
-{
+static gml_status list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object) {
     gml_byte_set runs = {0};
     gml_status status = GML_OK;
     for (size_t i = book->first_use[object]; status == GML_OK && i < book->first_use[object + 1];) {
@@ -213,9 +191,7 @@ list_owned(owned_runs *owned, const gml_check_book *book, uint32_t object)
 
 /* From left to right: a run that begins below the highest end so far belongs to the slice with that
  * end. */
-static void
-join_owners(owned_runs *owned)
-{
+static void join_owners(owned_runs *owned) {
     for (size_t i = 0; i < owned->owner_count; i++) {
         owned->parents[i] = i;
     }
@@ -239,9 +215,7 @@ join_owners(owned_runs *owned)
 }
 
 /* How many slices there are; the bytes of the largest. */
-static size_t
-count_slices(owned_runs *owned, uint64_t *largest)
-{
+static size_t count_slices(owned_runs *owned, uint64_t *largest) {
     size_t count = 0;
     for (size_t i = 0; i < owned->owner_count; i++) {
         size_t root = root_of(owned, i);
@@ -258,9 +232,8 @@ count_slices(owned_runs *owned, uint64_t *largest)
     return count;
 }
 
-static gml_status
-check_owned(const gml_check_book *book, const gml_finding *finding, owned_runs *owned)
-{
+static gml_status check_owned(const gml_check_book *book, const gml_finding *finding,
+                              owned_runs *owned) {
     owned->parents = calloc(owned->owner_count + 1, sizeof *owned->parents);
     owned->bytes = calloc(owned->owner_count + 1, sizeof *owned->bytes);
     if (!owned->parents || !owned->bytes) {
@@ -280,9 +253,7 @@ check_owned(const gml_check_book *book, const gml_finding *finding, owned_runs *
     return GML_OK;
 }
 
-gml_status
-gml_check_slices(const gml_check_book *book, const gml_finding *finding)
-{
+gml_status gml_check_slices(const gml_check_book *book, const gml_finding *finding) {
     uint32_t flags = book->trace->objects[finding->object].flags;
     if (flags & GML_OBJECT_BEFORE || gml_check_is_kept(book, finding->object)) {
         return GML_CHECK_REFUSE(

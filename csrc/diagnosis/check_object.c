@@ -30,31 +30,23 @@ typedef struct object_walk {
     gml_byte_set runs; /* of the access at hand */
 } object_walk;
 
-static unsigned long long
-number(uint64_t value)
-{
+static unsigned long long number(uint64_t value) {
     return value;
 }
 
 /* ---- what the findings say ------------------------------------------------------------------- */
 
-static bool
-has_uses(const gml_check_book *book, uint32_t object)
-{
+static bool has_uses(const gml_check_book *book, uint32_t object) {
     return book->first_use[object] < book->first_use[object + 1];
 }
 
-static gml_status
-refuse_claim(const object_walk *walk, const gml_finding *finding)
-{
+static gml_status refuse_claim(const object_walk *walk, const gml_finding *finding) {
     return GML_CHECK_REFUSE(walk->book, "%s of object %u: not with APIs %llu and %llu",
                             gml_pattern_name((gml_pattern)finding->pattern), finding->object,
                             number(finding->from_api), number(finding->to_api));
 }
 
-static gml_status
-read_early(object_walk *walk, const gml_finding *finding)
-{
+static gml_status read_early(object_walk *walk, const gml_finding *finding) {
     uint64_t alloc = walk->book->alloc[walk->object];
     if (alloc == GML_NO_API || finding->from_api != alloc ||
         !gml_check_accesses(walk->book, walk->object, finding->to_api)) {
@@ -65,9 +57,7 @@ read_early(object_walk *walk, const gml_finding *finding)
     return GML_OK;
 }
 
-static gml_status
-read_late(object_walk *walk, const gml_finding *finding)
-{
+static gml_status read_late(object_walk *walk, const gml_finding *finding) {
     bool is_leak = finding->pattern == GML_PATTERN_MEMORY_LEAK;
     if (finding->to_api != walk->book->free[walk->object] ||
         (is_leak && finding->to_api != GML_NO_API) || (!is_leak && finding->to_api == GML_NO_API) ||
@@ -86,9 +76,7 @@ read_late(object_walk *walk, const gml_finding *finding)
     return GML_OK;
 }
 
-static gml_status
-read_reuse(object_walk *walk, const gml_check_entry *entry)
-{
+static gml_status read_reuse(object_walk *walk, const gml_check_entry *entry) {
     const gml_finding *finding = entry->finding;
     bool is_kept = gml_check_is_kept(walk->book, finding->other);
     if (is_kept || !gml_check_accesses(walk->book, finding->other, finding->from_api) ||
@@ -104,9 +92,7 @@ read_reuse(object_walk *walk, const gml_check_entry *entry)
     return GML_OK;
 }
 
-static gml_status
-read_entry(object_walk *walk, const gml_check_entry *entry)
-{
+static gml_status read_entry(object_walk *walk, const gml_check_entry *entry) {
     const gml_finding *finding = entry->finding;
     switch (finding->pattern) {
     case GML_PATTERN_EARLY_ALLOCATION:
@@ -134,24 +120,18 @@ read_entry(object_walk *walk, const gml_check_entry *entry)
     }
 }
 
-static int
-compare_idle(const void *a, const void *b)
-{
+static int compare_idle(const void *a, const void *b) {
     const gml_finding *left = *(const gml_finding *const *)a;
     const gml_finding *right = *(const gml_finding *const *)b;
     return (left->to_api > right->to_api) - (left->to_api < right->to_api);
 }
 
-static int
-compare_dead(const void *a, const void *b)
-{
+static int compare_dead(const void *a, const void *b) {
     const dead_bytes *left = a, *right = b;
     return (left->api > right->api) - (left->api < right->api);
 }
 
-static gml_status
-read_entries(object_walk *walk, const gml_check_entry *entries, size_t count)
-{
+static gml_status read_entries(object_walk *walk, const gml_check_entry *entries, size_t count) {
     walk->idle = malloc((count + 1) * sizeof(void *));
     walk->dead = calloc(count + 1, sizeof *walk->dead);
     if (!walk->idle || !walk->dead) {
@@ -168,9 +148,7 @@ read_entries(object_walk *walk, const gml_check_entry *entries, size_t count)
 
 /* ---- is it there ----------------------------------------------------------------------------- */
 
-static gml_status
-check_there(const object_walk *walk, uint64_t api)
-{
+static gml_status check_there(const object_walk *walk, uint64_t api) {
     const char *why = NULL;
     if (walk->is_removed) {
         why = "it is removed";
@@ -187,9 +165,7 @@ check_there(const object_walk *walk, uint64_t api)
 }
 
 /* No access may be earlier than the one said to be first, nor later than the last. */
-static gml_status
-check_times(const object_walk *walk, uint64_t api)
-{
+static gml_status check_times(const object_walk *walk, uint64_t api) {
     const uint64_t *times = walk->book->diagnosis->times;
     if (walk->first && times[api] < times[walk->first->to_api]) {
         return GML_CHECK_REFUSE(walk->book, "API %llu accesses object %u before its first access",
@@ -203,9 +179,7 @@ check_times(const object_walk *walk, uint64_t api)
 }
 
 /* `before`: the access to the object before this one, or GML_NO_API. */
-static gml_status
-check_idle(object_walk *walk, uint64_t before, uint64_t api)
-{
+static gml_status check_idle(object_walk *walk, uint64_t before, uint64_t api) {
     for (; walk->idle_seen < walk->idle_count; walk->idle_seen++) {
         const gml_finding *finding = walk->idle[walk->idle_seen];
         if (finding->to_api > api) {
@@ -220,9 +194,7 @@ check_idle(object_walk *walk, uint64_t before, uint64_t api)
 
 /* ---- its bytes ------------------------------------------------------------------------------- */
 
-static gml_status
-see_read(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status see_read(void *state, uint64_t *words, uint64_t begin) {
     const object_walk *walk = state;
     if (words[IN_TRACE] == words[WHEN_FIXED]) {
         return GML_OK;
@@ -231,48 +203,36 @@ see_read(void *state, uint64_t *words, uint64_t begin)
                             number(begin), walk->object);
 }
 
-static gml_status
-see_kept(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status see_kept(void *state, uint64_t *words, uint64_t begin) {
     return words[IN_TRACE] == NEVER_WRITTEN ? GML_OK : see_read(state, words, begin);
 }
 
-static gml_status
-see_write(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status see_write(void *state, uint64_t *words, uint64_t begin) {
     (void)begin;
     words[IN_TRACE] = *(const uint64_t *)state;
     return GML_OK;
 }
 
-static gml_status
-see_fixed_write(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status see_fixed_write(void *state, uint64_t *words, uint64_t begin) {
     (void)begin;
     words[WHEN_FIXED] = *(const uint64_t *)state;
     return GML_OK;
 }
 
-static gml_status
-list_runs(object_walk *walk, const gml_access *access)
-{
+static gml_status list_runs(object_walk *walk, const gml_access *access) {
     walk->runs.count = 0;
     gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
     gml_byte_set_normalize(&walk->runs);
     return status;
 }
 
-static gml_status
-read_bytes(object_walk *walk, const gml_access *access)
-{
+static gml_status read_bytes(object_walk *walk, const gml_access *access) {
     gml_status status = list_runs(walk, access);
     return status == GML_OK ? gml_byte_map_visit(&walk->map, &walk->runs, see_read, walk) : status;
 }
 
 /* The current runs without their dead bytes. */
-static gml_status
-drop_dead(object_walk *walk, uint64_t api)
-{
+static gml_status drop_dead(object_walk *walk, uint64_t api) {
     while (walk->dead_seen < walk->dead_count && walk->dead[walk->dead_seen].api < api) {
         walk->dead_seen++;
     }
@@ -287,9 +247,7 @@ drop_dead(object_walk *walk, uint64_t api)
     return status;
 }
 
-static gml_status
-write_bytes(object_walk *walk, const gml_access *access, uint64_t api)
-{
+static gml_status write_bytes(object_walk *walk, const gml_access *access, uint64_t api) {
     uint64_t writer = FIRST_API + api;
     gml_status status = list_runs(walk, access);
     if (status == GML_OK) {
@@ -305,16 +263,12 @@ write_bytes(object_walk *walk, const gml_access *access, uint64_t api)
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Without bytes that are not written, or that held another's, both numbers stay the same. */
-static bool
-may_differ(const object_walk *walk)
-{
+static bool may_differ(const object_walk *walk) {
     return walk->dead_count > 0 || walk->is_guest;
 }
 
 /* An API reads before it writes. An API only known to touch may do both. */
-static gml_status
-walk_api(object_walk *walk, size_t first, size_t end)
-{
+static gml_status walk_api(object_walk *walk, size_t first, size_t end) {
     const gml_check_book *book = walk->book;
     uint64_t api = book->uses[first].api;
     gml_status status = GML_OK;
@@ -336,9 +290,7 @@ walk_api(object_walk *walk, size_t first, size_t end)
     return status;
 }
 
-static gml_status
-walk_uses(object_walk *walk)
-{
+static gml_status walk_uses(object_walk *walk) {
     const gml_check_book *book = walk->book;
     size_t end = book->first_use[walk->object + 1];
     uint64_t before = GML_NO_API;
@@ -359,9 +311,7 @@ walk_uses(object_walk *walk)
     return status;
 }
 
-static gml_status
-walk_object(object_walk *walk)
-{
+static gml_status walk_object(object_walk *walk) {
     const gml_object *object = &walk->book->trace->objects[walk->object];
     gml_status status = gml_byte_map_open(&walk->map, object->size_bytes, WORDS, walk->book->looks);
     if (status != GML_OK) {
@@ -379,9 +329,8 @@ walk_object(object_walk *walk)
     return status;
 }
 
-gml_status
-gml_check_object(const gml_check_book *book, const gml_check_entry *entries, size_t count)
-{
+gml_status gml_check_object(const gml_check_book *book, const gml_check_entry *entries,
+                            size_t count) {
     object_walk walk = {
         .book = book, .object = entries->object, .end = GML_NO_API, .lent = GML_NO_API};
     gml_status status = read_entries(&walk, entries, count);

@@ -28,9 +28,7 @@ typedef struct order_walk {
     gml_byte_set runs;
 } order_walk;
 
-static unsigned long long
-number(uint64_t value)
-{
+static unsigned long long number(uint64_t value) {
     return value;
 }
 
@@ -41,16 +39,12 @@ typedef struct stream_use {
     size_t api;
 } stream_use;
 
-static int
-compare_streams(const void *a, const void *b)
-{
+static int compare_streams(const void *a, const void *b) {
     const stream_use *left = a, *right = b;
     return (left->stream > right->stream) - (left->stream < right->stream);
 }
 
-static gml_status
-number_streams(order_walk *walk)
-{
+static gml_status number_streams(order_walk *walk) {
     const gml_object_trace *trace = walk->book->trace;
     stream_use *list = malloc((trace->api_count + 1) * sizeof *list);
     walk->stream_of = malloc((trace->api_count + 1) * sizeof *walk->stream_of);
@@ -72,43 +66,33 @@ number_streams(order_walk *walk)
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
-static void
-join(uint64_t *clock, const uint64_t *other, size_t streams)
-{
+static void join(uint64_t *clock, const uint64_t *other, size_t streams) {
     for (size_t s = 0; s < streams; s++) {
         clock[s] = other[s] > clock[s] ? other[s] : clock[s];
     }
 }
 
-static gml_status
-follow_write(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status follow_write(void *state, uint64_t *words, uint64_t begin) {
     (void)begin;
     const order_walk *walk = state;
     join(walk->clock, words, walk->streams);
     return GML_OK;
 }
 
-static gml_status
-follow_all(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status follow_all(void *state, uint64_t *words, uint64_t begin) {
     const order_walk *walk = state;
     join(walk->clock, words + walk->streams, walk->streams);
     return follow_write(state, words, begin);
 }
 
-static gml_status
-note_read(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status note_read(void *state, uint64_t *words, uint64_t begin) {
     (void)begin;
     const order_walk *walk = state;
     join(words + walk->streams, walk->clock, walk->streams);
     return GML_OK;
 }
 
-static gml_status
-note_write(void *state, uint64_t *words, uint64_t begin)
-{
+static gml_status note_write(void *state, uint64_t *words, uint64_t begin) {
     (void)begin;
     const order_walk *walk = state;
     memcpy(words, walk->clock, walk->streams * sizeof *words);
@@ -116,9 +100,7 @@ note_write(void *state, uint64_t *words, uint64_t begin)
     return GML_OK;
 }
 
-static gml_status
-open_map(order_walk *walk, uint32_t object)
-{
+static gml_status open_map(order_walk *walk, uint32_t object) {
     gml_byte_map *map = &walk->maps[object];
     return map->ends ? GML_OK
                      : gml_byte_map_open(map, walk->book->trace->objects[object].size_bytes,
@@ -126,17 +108,14 @@ open_map(order_walk *walk, uint32_t object)
 }
 
 /* Of an access to the bytes in walk->runs. */
-static gml_status
-visit_runs(order_walk *walk, uint32_t object, gml_byte_visit visit)
-{
+static gml_status visit_runs(order_walk *walk, uint32_t object, gml_byte_visit visit) {
     gml_status status = open_map(walk, object);
     return status == GML_OK ? gml_byte_map_visit(&walk->maps[object], &walk->runs, visit, walk)
                             : status;
 }
 
-static gml_status
-visit_access(order_walk *walk, const gml_access *access, gml_byte_visit read, gml_byte_visit write)
-{
+static gml_status visit_access(order_walk *walk, const gml_access *access, gml_byte_visit read,
+                               gml_byte_visit write) {
     walk->runs.count = 0;
     gml_status status = gml_byte_set_append_access(&walk->runs, walk->book->trace, access, 1);
     gml_byte_set_normalize(&walk->runs);
@@ -146,15 +125,11 @@ visit_access(order_walk *walk, const gml_access *access, gml_byte_visit read, gm
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
-static uint64_t *
-needed_of(const order_walk *walk, uint32_t place)
-{
+static uint64_t *needed_of(const order_walk *walk, uint32_t place) {
     return walk->needed + place * walk->streams;
 }
 
-static gml_status
-refuse(const order_walk *walk, const pair *shared, uint64_t api)
-{
+static gml_status refuse(const order_walk *walk, const pair *shared, uint64_t api) {
     return GML_CHECK_REFUSE(walk->book,
                             "API %llu is not ordered with all that use object %u, whose memory "
                             "object %u would share",
@@ -163,9 +138,7 @@ refuse(const order_walk *walk, const pair *shared, uint64_t api)
 
 /* pre: walk->clock is the API's. That all accesses to the giver come first in order of invocation
  * is checked with its bytes. */
-static gml_status
-check_pairs(order_walk *walk, uint32_t object, uint64_t api)
-{
+static gml_status check_pairs(order_walk *walk, uint32_t object, uint64_t api) {
     for (uint32_t i = walk->of_taker[object]; i != NONE; i = walk->pairs[i].next_of_taker) {
         const uint64_t *needed = needed_of(walk, i);
         for (size_t s = 0; s < walk->streams; s++) {
@@ -183,9 +156,7 @@ check_pairs(order_walk *walk, uint32_t object, uint64_t api)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-static gml_status
-walk_accesses(order_walk *walk, size_t a)
-{
+static gml_status walk_accesses(order_walk *walk, size_t a) {
     const gml_api *api = &walk->book->trace->apis[a];
     const gml_access *accesses = walk->book->trace->accesses + api->first_access;
     gml_status status = GML_OK;
@@ -201,9 +172,7 @@ walk_accesses(order_walk *walk, size_t a)
     return status;
 }
 
-static gml_status
-walk_apis(order_walk *walk)
-{
+static gml_status walk_apis(order_walk *walk) {
     gml_status status = GML_OK;
     for (size_t a = 0; status == GML_OK && a < walk->book->trace->api_count; a++) {
         const gml_api *api = &walk->book->trace->apis[a];
@@ -220,9 +189,7 @@ walk_apis(order_walk *walk)
     return status;
 }
 
-static void
-list_pairs(order_walk *walk, const gml_check_entry *entries, size_t count)
-{
+static void list_pairs(order_walk *walk, const gml_check_entry *entries, size_t count) {
     for (size_t o = 0; o < walk->book->trace->object_count; o++) {
         walk->of_giver[o] = NONE;
         walk->of_taker[o] = NONE;
@@ -245,9 +212,7 @@ list_pairs(order_walk *walk, const gml_check_entry *entries, size_t count)
     }
 }
 
-static gml_status
-reserve(order_walk *walk, size_t pairs)
-{
+static gml_status reserve(order_walk *walk, size_t pairs) {
     size_t objects = walk->book->trace->object_count, streams = walk->streams;
     walk->turns = calloc(streams, sizeof *walk->turns);
     walk->clocks = calloc(streams * streams, sizeof *walk->clocks);
@@ -263,9 +228,7 @@ reserve(order_walk *walk, size_t pairs)
                : GML_NO_HOST_MEMORY;
 }
 
-static void
-close_walk(order_walk *walk)
-{
+static void close_walk(order_walk *walk) {
     for (size_t o = 0; walk->maps && o < walk->book->trace->object_count; o++) {
         gml_byte_map_close(&walk->maps[o]);
     }
@@ -281,9 +244,8 @@ close_walk(order_walk *walk)
     gml_byte_set_clear(&walk->runs);
 }
 
-gml_status
-gml_check_order(const gml_check_book *book, const gml_check_entry *entries, size_t count)
-{
+gml_status gml_check_order(const gml_check_book *book, const gml_check_entry *entries,
+                           size_t count) {
     size_t pairs = 0;
     for (size_t i = 0; i < count; i++) {
         pairs += entries[i].gives_memory;

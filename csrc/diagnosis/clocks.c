@@ -30,9 +30,7 @@ typedef struct clock_walk {
 } clock_walk;
 
 /* `from` is over before `to` starts, and so is all that is over before `from`. */
-static void
-follow(const clock_walk *walk, uint32_t from, size_t to)
-{
+static void follow(const clock_walk *walk, uint32_t from, size_t to) {
     if (from == NONE || gml_index_is_ordered(walk->index, from, to)) {
         return;
     }
@@ -46,18 +44,14 @@ follow(const clock_walk *walk, uint32_t from, size_t to)
 }
 
 /* All accesses since the last to the whole object, since `to` writes all of it. */
-static void
-follow_all(const clock_walk *walk, const object_accesses *object, size_t to)
-{
+static void follow_all(const clock_walk *walk, const object_accesses *object, size_t to) {
     follow(walk, object->owner, to);
     for (uint32_t i = object->newest; i != NONE; i = walk->older[i]) {
         follow(walk, walk->index->api_of[i], to);
     }
 }
 
-static void
-follow_conflicts(const clock_walk *walk, const gml_access *access, size_t to)
-{
+static void follow_conflicts(const clock_walk *walk, const gml_access *access, size_t to) {
     const gml_object_trace *trace = walk->index->trace;
     const object_accesses *object = &walk->objects[access->object];
     follow(walk, object->owner, to);
@@ -72,15 +66,11 @@ follow_conflicts(const clock_walk *walk, const gml_access *access, size_t to)
     }
 }
 
-static bool
-owns(const clock_walk *walk, const gml_access *access)
-{
+static bool owns(const clock_walk *walk, const gml_access *access) {
     return access->flags & GML_ACCESS_WRITES && gml_access_is_whole(walk->index->trace, access);
 }
 
-static void
-walk_accesses(clock_walk *walk, size_t a)
-{
+static void walk_accesses(clock_walk *walk, size_t a) {
     const gml_object_trace *trace = walk->index->trace;
     uint32_t first = (uint32_t)trace->apis[a].first_access;
     uint32_t end = first + trace->apis[a].access_count;
@@ -103,9 +93,7 @@ walk_accesses(clock_walk *walk, size_t a)
     }
 }
 
-static void
-walk_apis(clock_walk *walk)
-{
+static void walk_apis(clock_walk *walk) {
     const gml_trace_index *index = walk->index;
     for (size_t a = 0; a < index->trace->api_count; a++) {
         uint32_t *last = &walk->last[index->stream_of[a]];
@@ -115,9 +103,7 @@ walk_apis(clock_walk *walk)
     }
 }
 
-static gml_status
-open_walk(clock_walk *walk)
-{
+static gml_status open_walk(clock_walk *walk) {
     gml_trace_index *index = walk->index;
     const gml_object_trace *trace = index->trace;
     index->clocks = calloc(trace->api_count * index->stream_count, sizeof *index->clocks);
@@ -136,9 +122,7 @@ open_walk(clock_walk *walk)
     return GML_OK;
 }
 
-gml_status
-gml_graph_clocks(gml_trace_index *index)
-{
+gml_status gml_graph_clocks(gml_trace_index *index) {
     if (index->stream_count > MOST_CLOCK_BYTES / sizeof *index->clocks / index->trace->api_count) {
         return GML_OK;
     }
@@ -155,17 +139,13 @@ gml_graph_clocks(gml_trace_index *index)
 
 /* ---- what the clocks say --------------------------------------------------------------------- */
 
-uint32_t
-gml_index_over(const gml_trace_index *index, uint64_t api, size_t stream)
-{
+uint32_t gml_index_over(const gml_trace_index *index, uint64_t api, size_t stream) {
     if (index->clocks) {
         return index->clocks[api * index->stream_count + stream];
     }
     return stream == index->stream_of[api] ? index->turn[api] : 0;
 }
 
-bool
-gml_index_is_ordered(const gml_trace_index *index, uint64_t from, uint64_t to)
-{
+bool gml_index_is_ordered(const gml_trace_index *index, uint64_t from, uint64_t to) {
     return index->turn[from] < gml_index_over(index, to, index->stream_of[from]);
 }

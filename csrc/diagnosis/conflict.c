@@ -5,9 +5,7 @@
 enum { MOST_TESTS = 64 };
 
 /* Whether one of the runs meets the span from `begin` to before `end`. */
-static bool
-run_meets(const gml_access_range *runs, uint64_t begin, uint64_t end)
-{
+static bool run_meets(const gml_access_range *runs, uint64_t begin, uint64_t end) {
     uint64_t run = 0; /* the first that ends after `begin` */
     uint64_t first_end = runs->offset + runs->size_bytes;
     if (first_end <= begin) {
@@ -20,9 +18,7 @@ run_meets(const gml_access_range *runs, uint64_t begin, uint64_t end)
 }
 
 /* pre: a->repeat <= b->repeat. Charges its tests to *tests. */
-static bool
-ranges_meet(const gml_access_range *a, const gml_access_range *b, uint32_t *tests)
-{
+static bool ranges_meet(const gml_access_range *a, const gml_access_range *b, uint32_t *tests) {
     for (uint64_t run = 0; run < a->repeat && *tests > 0; run++, --*tests) {
         uint64_t begin = a->offset + run * a->stride_bytes;
         if (run_meets(b, begin, begin + a->size_bytes)) {
@@ -32,9 +28,7 @@ ranges_meet(const gml_access_range *a, const gml_access_range *b, uint32_t *test
     return false;
 }
 
-bool
-gml_accesses_meet(const gml_object_trace *trace, const gml_access *a, const gml_access *b)
-{
+bool gml_accesses_meet(const gml_object_trace *trace, const gml_access *a, const gml_access *b) {
     if (gml_access_is_whole(trace, a) || gml_access_is_whole(trace, b)) {
         return true;
     }

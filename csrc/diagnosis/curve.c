@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-void
-gml_curve_add(void *state, uint64_t start, uint64_t end, int64_t bytes)
-{
+void gml_curve_add(void *state, uint64_t start, uint64_t end, int64_t bytes) {
     gml_curve *curve = state;
     if (start < end) {
         curve->bytes[start] += bytes;
@@ -12,9 +10,7 @@ gml_curve_add(void *state, uint64_t start, uint64_t end, int64_t bytes)
     }
 }
 
-gml_status
-gml_curve_open(gml_curve *curve, const gml_fixes *fixes)
-{
+gml_status gml_curve_open(gml_curve *curve, const gml_fixes *fixes) {
     const gml_object_trace *trace = fixes->index->trace;
     *curve = (gml_curve){.count = trace->api_count + 1};
     curve->bytes = calloc(curve->count + 1, sizeof *curve->bytes);
@@ -28,16 +24,12 @@ gml_curve_open(gml_curve *curve, const gml_fixes *fixes)
     return GML_OK;
 }
 
-void
-gml_curve_close(gml_curve *curve)
-{
+void gml_curve_close(gml_curve *curve) {
     free(curve->bytes);
     *curve = (gml_curve){0};
 }
 
-uint64_t
-gml_curve_sum(gml_curve *curve)
-{
+uint64_t gml_curve_sum(gml_curve *curve) {
     int64_t *bytes = curve->bytes;
     for (size_t i = 1; i < curve->count; i++) {
         bytes[i] += bytes[i - 1];

@@ -42,18 +42,14 @@ typedef struct dead_pile {
     size_t pair_count, pair_capacity;
 } dead_pile;
 
-static void
-pile_clear(dead_pile *pile)
-{
+static void pile_clear(dead_pile *pile) {
     gml_sheet_clear(&pile->sheet);
     gml_number_set_close(&pile->open);
     free(pile->layers);
     free(pile->pairs);
 }
 
-static void
-pile_restart(dead_pile *pile)
-{
+static void pile_restart(dead_pile *pile) {
     gml_sheet_start(&pile->sheet, pile->index->trace->objects[pile->object].size_bytes, 1);
     pile->layer_count = 0;
     pile->write_count = 0;
@@ -62,9 +58,7 @@ pile_restart(dead_pile *pile)
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
-static gml_status
-add_pair(dead_pile *pile, dead_pair pair)
-{
+static gml_status add_pair(dead_pile *pile, dead_pair pair) {
     if (pile->pair_count == pile->pair_capacity) {
         size_t capacity = pile->pair_capacity ? 2 * pile->pair_capacity : FIRST_CAPACITY;
         dead_pair *pairs = realloc(pile->pairs, capacity * sizeof *pairs);
@@ -79,9 +73,7 @@ add_pair(dead_pile *pile, dead_pair pair)
 }
 
 /* Turns the layer and the write above it into a pair. */
-static gml_status
-flush_layer(dead_pile *pile, dead_layer *layer)
-{
+static gml_status flush_layer(dead_pile *pile, dead_layer *layer) {
     if (layer->bytes == 0) {
         return GML_OK;
     }
@@ -90,18 +82,14 @@ flush_layer(dead_pile *pile, dead_layer *layer)
     return add_pair(pile, pair);
 }
 
-static int
-compare_pairs(const void *left, const void *right)
-{
+static int compare_pairs(const void *left, const void *right) {
     const dead_pair *a = left, *b = right;
     int order = (a->from_api > b->from_api) - (a->from_api < b->from_api);
     return order ? order : (a->to_api > b->to_api) - (a->to_api < b->to_api);
 }
 
 /* Without an order between the two it is open which of them stays. */
-static gml_status
-report_pair(const dead_pile *pile, const dead_pair *pair)
-{
+static gml_status report_pair(const dead_pile *pile, const dead_pair *pair) {
     if (!gml_index_is_ordered(pile->index, pair->from_api, pair->to_api)) {
         return GML_OK;
     }
@@ -118,9 +106,7 @@ report_pair(const dead_pile *pile, const dead_pair *pair)
 }
 
 /* The pairs are those of one pile. */
-static gml_status
-report_pairs(dead_pile *pile)
-{
+static gml_status report_pairs(dead_pile *pile) {
     if (pile->pair_count > 1) {
         qsort(pile->pairs, pile->pair_count, sizeof *pile->pairs, compare_pairs);
     }
@@ -139,9 +125,8 @@ report_pairs(dead_pile *pile)
 /* ---- the sheet, column by column ------------------------------------------------------------- */
 
 /* From layer->since to this column `above` lay on it. */
-static gml_status
-charge_layer(dead_pile *pile, size_t lower, size_t above, uint64_t column, uint64_t rows)
-{
+static gml_status charge_layer(dead_pile *pile, size_t lower, size_t above, uint64_t column,
+                               uint64_t rows) {
     dead_layer *layer = &pile->layers[lower];
     uint64_t bytes = (column - layer->since) * rows;
     layer->since = column;
@@ -154,15 +139,11 @@ charge_layer(dead_pile *pile, size_t lower, size_t above, uint64_t column, uint6
     return status;
 }
 
-static size_t
-below(const dead_pile *pile, size_t layer)
-{
+static size_t below(const dead_pile *pile, size_t layer) {
     return layer ? gml_number_set_upto(&pile->open, layer - 1) : GML_NO_MEMBER;
 }
 
-static gml_status
-open_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
-{
+static gml_status open_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows) {
     gml_status status = GML_OK;
     if (pile->layers[number].depth++ == 0) {
         size_t lower = below(pile, number);
@@ -176,9 +157,7 @@ open_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
     return status;
 }
 
-static gml_status
-close_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
-{
+static gml_status close_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows) {
     if (--pile->layers[number].depth) {
         return GML_OK;
     }
@@ -192,9 +171,7 @@ close_layer(dead_pile *pile, size_t number, uint64_t column, uint64_t rows)
     return status;
 }
 
-static gml_status
-read_band(dead_pile *pile, const gml_band *band)
-{
+static gml_status read_band(dead_pile *pile, const gml_band *band) {
     uint64_t rows = band->row_end - band->row;
     gml_status status = GML_OK;
     for (size_t i = 0; i < band->edge_count && status == GML_OK; i++) {
@@ -207,9 +184,7 @@ read_band(dead_pile *pile, const gml_band *band)
     return status;
 }
 
-static gml_status
-open_set(dead_pile *pile)
-{
+static gml_status open_set(dead_pile *pile) {
     if (pile->layer_count <= pile->open_bound) {
         return GML_OK;
     }
@@ -222,9 +197,7 @@ open_set(dead_pile *pile)
 }
 
 /* Equal spans of one layer count once. */
-static void
-drop_equal_spans(gml_sheet *sheet)
-{
+static void drop_equal_spans(gml_sheet *sheet) {
     gml_sheet_sort(sheet);
     size_t kept = 0;
     for (size_t i = 0; i < sheet->span_count; i++) {
@@ -236,9 +209,7 @@ drop_equal_spans(gml_sheet *sheet)
     sheet->span_count = kept;
 }
 
-static gml_status
-read_sheet(dead_pile *pile)
-{
+static gml_status read_sheet(dead_pile *pile) {
     drop_equal_spans(&pile->sheet);
     gml_status status = gml_sheet_lay_out(&pile->sheet);
     if (status == GML_OK) {
@@ -258,9 +229,7 @@ read_sheet(dead_pile *pile)
 }
 
 /* Finds the dead writes in the pile. */
-static gml_status
-pile_finish(dead_pile *pile)
-{
+static gml_status pile_finish(dead_pile *pile) {
     if (pile->write_count < 2) {
         return GML_OK;
     }
@@ -272,9 +241,7 @@ pile_finish(dead_pile *pile)
 
 /* ---- the pile -------------------------------------------------------------------------------- */
 
-static gml_status
-add_layer(dead_pile *pile, uint32_t api, bool is_write)
-{
+static gml_status add_layer(dead_pile *pile, uint32_t api, bool is_write) {
     if (pile->layer_count == pile->layer_capacity) {
         size_t capacity = pile->layer_capacity ? 2 * pile->layer_capacity : FIRST_CAPACITY;
         dead_layer *layers = realloc(pile->layers, capacity * sizeof *layers);
@@ -289,17 +256,13 @@ add_layer(dead_pile *pile, uint32_t api, bool is_write)
     return GML_OK;
 }
 
-static gml_status
-add_ranges(dead_pile *pile, const gml_access *access)
-{
+static gml_status add_ranges(dead_pile *pile, const gml_access *access) {
     return gml_sheet_add_access(&pile->sheet, pile->index->trace, access,
                                 (uint32_t)(pile->layer_count - 1));
 }
 
 /* A write to the whole object ends one pile and is the lowest layer of the next. */
-static gml_status
-add_write(dead_pile *pile, const gml_access *access, uint32_t api)
-{
+static gml_status add_write(dead_pile *pile, const gml_access *access, uint32_t api) {
     bool is_whole = gml_access_is_whole(pile->index->trace, access);
     pile->part_count += !is_whole;
     gml_status status = add_layer(pile, api, true);
@@ -318,9 +281,7 @@ add_write(dead_pile *pile, const gml_access *access, uint32_t api)
 }
 
 /* Anything but a write. Below the lowest write it changes nothing. */
-static gml_status
-add_use(dead_pile *pile, const gml_access *access, uint32_t api)
-{
+static gml_status add_use(dead_pile *pile, const gml_access *access, uint32_t api) {
     if (gml_access_is_whole(pile->index->trace, access)) {
         gml_status status = pile_finish(pile);
         pile_restart(pile);
@@ -339,18 +300,14 @@ add_use(dead_pile *pile, const gml_access *access, uint32_t api)
 
 /* ---- every object ---------------------------------------------------------------------------- */
 
-static bool
-is_write(const gml_trace_index *index, uint32_t use)
-{
+static bool is_write(const gml_trace_index *index, uint32_t use) {
     uint32_t kind = index->trace->apis[index->api_of[use]].kind;
     return (kind == GML_API_COPY || kind == GML_API_SET) &&
            index->trace->accesses[use].flags == GML_ACCESS_WRITES;
 }
 
 /* The uses of one API, from `begin` to `end`: it reads before it writes. */
-static gml_status
-add_api(dead_pile *pile, size_t begin, size_t end)
-{
+static gml_status add_api(dead_pile *pile, size_t begin, size_t end) {
     const gml_trace_index *index = pile->index;
     gml_status status = GML_OK;
     for (int writes = 0; writes <= 1; writes++) {
@@ -366,9 +323,7 @@ add_api(dead_pile *pile, size_t begin, size_t end)
     return status;
 }
 
-static bool
-has_two_writes(const dead_pile *pile)
-{
+static bool has_two_writes(const dead_pile *pile) {
     size_t writes = 0;
     for (size_t i = pile->index->first_use[pile->object];
          i < pile->index->first_use[pile->object + 1] && writes < 2; i++) {
@@ -377,9 +332,7 @@ has_two_writes(const dead_pile *pile)
     return writes == 2;
 }
 
-static gml_status
-find_in_object(dead_pile *pile)
-{
+static gml_status find_in_object(dead_pile *pile) {
     const gml_trace_index *index = pile->index;
     size_t end = index->first_use[pile->object + 1];
     gml_status status = GML_OK;
@@ -396,10 +349,8 @@ find_in_object(dead_pile *pile)
     return status == GML_OK ? pile_finish(pile) : status;
 }
 
-gml_status
-gml_find_dead_writes(const gml_trace_index *index, const gml_diagnose_options *options,
-                     gml_findings *out)
-{
+gml_status gml_find_dead_writes(const gml_trace_index *index, const gml_diagnose_options *options,
+                                gml_findings *out) {
     dead_pile pile = {.index = index, .out = out};
     gml_status status = GML_OK;
     (void)options;

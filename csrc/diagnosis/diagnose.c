@@ -12,9 +12,7 @@
 static const uint32_t ALL_PATTERNS = (UINT32_C(1) << GML_PATTERN_COUNT) - 1;
 static const double MOST_PERCENT = 100;
 
-const char *
-gml_pattern_name(gml_pattern pattern)
-{
+const char *gml_pattern_name(gml_pattern pattern) {
 #define NAME(pattern, name) name,
     static const char *const names[] = {GML_PATTERNS(NAME)};
 #undef NAME
@@ -23,9 +21,7 @@ gml_pattern_name(gml_pattern pattern)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-void
-gml_diagnose_defaults(gml_diagnose_options *options)
-{
+void gml_diagnose_defaults(gml_diagnose_options *options) {
     *options = (gml_diagnose_options){
         .patterns = ALL_PATTERNS,
         .peak_count = 2,
@@ -39,16 +35,12 @@ gml_diagnose_defaults(gml_diagnose_options *options)
     };
 }
 
-static bool
-is_percent(double value)
-{
+static bool is_percent(double value) {
     return value >= 0 && value <= MOST_PERCENT;
 }
 
 /* The error in the options; NULL: valid. */
-static const char *
-options_fault(const gml_diagnose_options *options)
-{
+static const char *options_fault(const gml_diagnose_options *options) {
     const uint32_t most_peaks =
         sizeof(((gml_diagnosis *)NULL)->peaks) / sizeof(((gml_diagnosis *)NULL)->peaks[0]);
     if (options->patterns & ~ALL_PATTERNS) {
@@ -71,10 +63,9 @@ options_fault(const gml_diagnose_options *options)
 }
 
 /* A copy in which every pattern that is wanted has its bit. */
-static gml_status
-complete_options(gml_diagnose_options *completed, const gml_diagnose_options *options, char *reason,
-                 size_t reason_bytes)
-{
+static gml_status complete_options(gml_diagnose_options *completed,
+                                   const gml_diagnose_options *options, char *reason,
+                                   size_t reason_bytes) {
     gml_diagnose_defaults(completed);
     if (!options) {
         return GML_OK;
@@ -95,18 +86,14 @@ complete_options(gml_diagnose_options *completed, const gml_diagnose_options *op
 typedef enum sort_key { KEY_API, KEY_OBJECT, KEY_LOW, KEY_HIGH, KEY_SAVING, KEY_COUNT } sort_key;
 
 /* bytes * distance, as two words: at most 2^48 times 2^32. */
-static uint64_t
-severity_high(const gml_finding *finding)
-{
+static uint64_t severity_high(const gml_finding *finding) {
     const unsigned half = 32;
     uint64_t low = (finding->bytes & UINT32_MAX) * finding->distance;
     return ((finding->bytes >> half) * finding->distance + (low >> half)) >> half;
 }
 
 /* Smaller comes first. */
-static uint64_t
-key_of(const gml_finding *finding, sort_key key)
-{
+static uint64_t key_of(const gml_finding *finding, sort_key key) {
     switch (key) {
     case KEY_API:
         return finding->from_api;
@@ -122,9 +109,7 @@ key_of(const gml_finding *finding, sort_key key)
 }
 
 /* Of the findings as they are, by what `list` says; `keys` has room for one each. */
-static void
-sort_by(const gml_diagnosis *diagnosis, sort_key key, gml_keyed *list, uint64_t *keys)
-{
+static void sort_by(const gml_diagnosis *diagnosis, sort_key key, gml_keyed *list, uint64_t *keys) {
     size_t count = diagnosis->finding_count;
     uint64_t differing = 0;
     for (size_t i = 0; i < count; i++) { /* once from front to back: findings are large */
@@ -141,9 +126,7 @@ sort_by(const gml_diagnosis *diagnosis, sort_key key, gml_keyed *list, uint64_t 
 }
 
 /* The sort is stable: the least key comes first. */
-static gml_status
-sort_findings(gml_diagnosis *diagnosis)
-{
+static gml_status sort_findings(gml_diagnosis *diagnosis) {
     size_t count = diagnosis->finding_count;
     gml_keyed *list = malloc((2 * count + 1) * sizeof *list);
     uint64_t *keys = malloc((count + 1) * sizeof *keys);
@@ -174,9 +157,8 @@ sort_findings(gml_diagnosis *diagnosis)
 typedef gml_status (*find_pass)(const gml_trace_index *, const gml_diagnose_options *,
                                 gml_findings *);
 
-static gml_status
-find_all(const gml_trace_index *index, const gml_diagnose_options *options, gml_findings *findings)
-{
+static gml_status find_all(const gml_trace_index *index, const gml_diagnose_options *options,
+                           gml_findings *findings) {
     static const find_pass passes[] = {gml_find_timing, gml_find_reuse, gml_find_dead_writes,
                                        gml_find_inside};
     gml_status status = GML_OK;
@@ -187,9 +169,8 @@ find_all(const gml_trace_index *index, const gml_diagnose_options *options, gml_
 }
 
 /* The findings move to the diagnosis, in their order. */
-static gml_status
-fill(const gml_trace_index *index, const gml_diagnose_options *options, gml_diagnosis *out)
-{
+static gml_status fill(const gml_trace_index *index, const gml_diagnose_options *options,
+                       gml_diagnosis *out) {
     gml_findings findings = {0};
     gml_status status = find_all(index, options, &findings);
     out->findings = findings.items;
@@ -206,10 +187,8 @@ fill(const gml_trace_index *index, const gml_diagnose_options *options, gml_diag
     return status == GML_OK ? gml_value_together(index, out) : status;
 }
 
-gml_status
-gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options, gml_diagnosis *out,
-             char *reason, size_t reason_bytes)
-{
+gml_status gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
+                        gml_diagnosis *out, char *reason, size_t reason_bytes) {
     uint64_t begin_ns = gml_clock_ns();
     gml_diagnose_options completed;
     gml_status status = complete_options(&completed, options, reason, reason_bytes);
@@ -239,9 +218,7 @@ gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
     return status;
 }
 
-void
-gml_diagnosis_clear(gml_diagnosis *diagnosis)
-{
+void gml_diagnosis_clear(gml_diagnosis *diagnosis) {
     free(diagnosis->findings);
     free(diagnosis->lives);
     free(diagnosis->times);

@@ -4,9 +4,7 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-static gml_status
-grow(gml_findings *findings)
-{
+static gml_status grow(gml_findings *findings) {
     size_t capacity = findings->capacity ? 2 * findings->capacity : FIRST_CAPACITY;
     if (capacity > SIZE_MAX / sizeof *findings->items) {
         return GML_NO_HOST_MEMORY;
@@ -20,9 +18,7 @@ grow(gml_findings *findings)
     return GML_OK;
 }
 
-gml_status
-gml_findings_add(gml_findings *findings, const gml_finding *finding)
-{
+gml_status gml_findings_add(gml_findings *findings, const gml_finding *finding) {
     if (findings->count == findings->capacity) {
         gml_status status = grow(findings);
         if (status != GML_OK) {

@@ -11,9 +11,7 @@ static const uint32_t SHRUNK = UINT32_C(1) << GML_PATTERN_OVERALLOCATION;
 static const uint32_t REMOVED = UINT32_C(1) << GML_PATTERN_UNUSED_ALLOCATION;
 static const uint32_t LODGED = UINT32_C(1) << GML_PATTERN_REDUNDANT_ALLOCATION;
 
-static gml_room
-room_of(const gml_trace_index *index, uint32_t object)
-{
+static gml_room room_of(const gml_trace_index *index, uint32_t object) {
     const gml_object_life *life = &index->lives[object];
     return (gml_room){
         .start = life->alloc == GML_NO_API ? 0 : life->alloc + 1,
@@ -25,9 +23,7 @@ room_of(const gml_trace_index *index, uint32_t object)
     };
 }
 
-gml_status
-gml_fixes_open(gml_fixes *fixes, const gml_trace_index *index)
-{
+gml_status gml_fixes_open(gml_fixes *fixes, const gml_trace_index *index) {
     size_t count = index->trace->object_count;
     *fixes = (gml_fixes){.index = index, .rooms = malloc((count + 1) * sizeof *fixes->rooms)};
     if (!fixes->rooms) {
@@ -39,18 +35,14 @@ gml_fixes_open(gml_fixes *fixes, const gml_trace_index *index)
     return GML_OK;
 }
 
-void
-gml_fixes_close(gml_fixes *fixes)
-{
+void gml_fixes_close(gml_fixes *fixes) {
     free(fixes->rooms);
     free(fixes->holes);
     free(fixes->slices);
     *fixes = (gml_fixes){0};
 }
 
-void
-gml_fixes_drop(gml_fixes *fixes, uint32_t object)
-{
+void gml_fixes_drop(gml_fixes *fixes, uint32_t object) {
     gml_room *room = &fixes->rooms[object];
     for (uint32_t i = room->first_hole; i != GML_NO_OBJECT; i = fixes->holes[i].next) {
         fixes->hole_count--;
@@ -61,17 +53,13 @@ gml_fixes_drop(gml_fixes *fixes, uint32_t object)
 
 /* ---- lives ----------------------------------------------------------------------------------- */
 
-static void
-begin_late(gml_room *room, const gml_object_life *life)
-{
+static void begin_late(gml_room *room, const gml_object_life *life) {
     if (life->earliest != GML_NO_API) {
         room->start = life->earliest + 1;
     }
 }
 
-static void
-end_early(gml_room *room, const gml_object_life *life)
-{
+static void end_early(gml_room *room, const gml_object_life *life) {
     if (life->latest != GML_NO_API) {
         room->end = life->latest + 2;
     } else {
@@ -82,9 +70,7 @@ end_early(gml_room *room, const gml_object_life *life)
 /* ---- holes ----------------------------------------------------------------------------------- */
 
 /* The first use of the object after an API, as a place in index->uses. */
-static size_t
-use_after(const gml_trace_index *index, uint32_t object, uint64_t api)
-{
+static size_t use_after(const gml_trace_index *index, uint32_t object, uint64_t api) {
     size_t low = index->first_use[object], high = index->first_use[object + 1];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -98,17 +84,14 @@ use_after(const gml_trace_index *index, uint32_t object, uint64_t api)
 }
 
 /* Whether the object is accessed by both and by none between them. */
-static bool
-are_neighbours(const gml_trace_index *index, uint32_t object, uint64_t from, uint64_t to)
-{
+static bool are_neighbours(const gml_trace_index *index, uint32_t object, uint64_t from,
+                           uint64_t to) {
     size_t place = use_after(index, object, from);
     return place > index->first_use[object] && place < index->first_use[object + 1] &&
            index->api_of[index->uses[place - 1]] == from && index->api_of[index->uses[place]] == to;
 }
 
-static gml_status
-reserve_hole(gml_fixes *fixes)
-{
+static gml_status reserve_hole(gml_fixes *fixes) {
     if (fixes->hole_count < fixes->hole_capacity) {
         return GML_OK;
     }
@@ -122,9 +105,7 @@ reserve_hole(gml_fixes *fixes)
     return GML_OK;
 }
 
-static void
-link_holes(gml_fixes *fixes, gml_room *room, uint32_t first, uint32_t last)
-{
+static void link_holes(gml_fixes *fixes, gml_room *room, uint32_t first, uint32_t last) {
     if (first == GML_NO_OBJECT) {
         return;
     }
@@ -136,9 +117,7 @@ link_holes(gml_fixes *fixes, gml_room *room, uint32_t first, uint32_t last)
     room->last_hole = last;
 }
 
-static gml_status
-make_hole(gml_fixes *fixes, const gml_finding *finding)
-{
+static gml_status make_hole(gml_fixes *fixes, const gml_finding *finding) {
     if (!are_neighbours(fixes->index, finding->object, finding->from_api, finding->to_api)) {
         return GML_OK;
     }
@@ -153,9 +132,7 @@ make_hole(gml_fixes *fixes, const gml_finding *finding)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static gml_status
-reserve_slices(gml_fixes *fixes, size_t extra)
-{
+static gml_status reserve_slices(gml_fixes *fixes, size_t extra) {
     size_t needed = fixes->slice_count + extra, capacity = fixes->slice_capacity;
     if (needed <= capacity) {
         return GML_OK;
@@ -170,9 +147,7 @@ reserve_slices(gml_fixes *fixes, size_t extra)
     return GML_OK;
 }
 
-static gml_status
-copy_slices(gml_fixes *fixes, uint32_t object, const gml_slices *found)
-{
+static gml_status copy_slices(gml_fixes *fixes, uint32_t object, const gml_slices *found) {
     gml_status status = reserve_slices(fixes, found->count);
     if (status != GML_OK) {
         return status;
@@ -192,9 +167,7 @@ copy_slices(gml_fixes *fixes, uint32_t object, const gml_slices *found)
     return GML_OK;
 }
 
-static gml_status
-split(gml_fixes *fixes, uint32_t object)
-{
+static gml_status split(gml_fixes *fixes, uint32_t object) {
     gml_slices found = {0};
     gml_status status = gml_slices_find(&found, fixes->index, object);
     if (status == GML_OK && found.count > 1) {
@@ -208,9 +181,7 @@ split(gml_fixes *fixes, uint32_t object)
 
 /* Slices live only as long as they are used, and removed objects never: other fixes of such an
  * object change nothing. */
-gml_status
-gml_fixes_take(gml_fixes *fixes, const gml_finding *finding)
-{
+gml_status gml_fixes_take(gml_fixes *fixes, const gml_finding *finding) {
     gml_room *room = &fixes->rooms[finding->object];
     const gml_object_life *life = &fixes->index->lives[finding->object];
     switch (finding->pattern) {
@@ -241,27 +212,22 @@ gml_fixes_take(gml_fixes *fixes, const gml_finding *finding)
 
 /* ---- stretches ------------------------------------------------------------------------------- */
 
-static void
-tell_holes(const gml_fixes *fixes, const gml_room *room, int64_t bytes, gml_stretch_sink sink,
-           void *state)
-{
+static void tell_holes(const gml_fixes *fixes, const gml_room *room, int64_t bytes,
+                       gml_stretch_sink sink, void *state) {
     for (uint32_t i = room->first_hole; bytes != 0 && i != GML_NO_OBJECT;
          i = fixes->holes[i].next) {
         sink(state, fixes->holes[i].start, fixes->holes[i].end, -bytes);
     }
 }
 
-void
-gml_fixes_tell_life(const gml_fixes *fixes, uint32_t object, gml_stretch_sink sink, void *state)
-{
+void gml_fixes_tell_life(const gml_fixes *fixes, uint32_t object, gml_stretch_sink sink,
+                         void *state) {
     gml_room life = room_of(fixes->index, object);
     sink(state, life.start, life.end, (int64_t)life.bytes);
 }
 
-void
-gml_fixes_tell_change(const gml_fixes *fixes, uint32_t object, int64_t sign, gml_stretch_sink sink,
-                      void *state)
-{
+void gml_fixes_tell_change(const gml_fixes *fixes, uint32_t object, int64_t sign,
+                           gml_stretch_sink sink, void *state) {
     const gml_room *room = &fixes->rooms[object];
     gml_room life = room_of(fixes->index, object);
     int64_t before = sign * (int64_t)life.bytes, after = sign * (int64_t)room->bytes;
@@ -282,9 +248,7 @@ gml_fixes_tell_change(const gml_fixes *fixes, uint32_t object, int64_t sign, gml
 /* ---- joined rooms ---------------------------------------------------------------------------- */
 
 /* The room that the object's became part of; shortens the way for the next time. */
-static uint32_t
-find_host(gml_fixes *fixes, uint32_t object)
-{
+static uint32_t find_host(gml_fixes *fixes, uint32_t object) {
     gml_room *rooms = fixes->rooms;
     while (rooms[object].host != object) {
         rooms[object].host = rooms[rooms[object].host].host;
@@ -293,9 +257,7 @@ find_host(gml_fixes *fixes, uint32_t object)
     return object;
 }
 
-bool
-gml_fixes_may_lend(const gml_fixes *fixes, const gml_finding *finding)
-{
+bool gml_fixes_may_lend(const gml_fixes *fixes, const gml_finding *finding) {
     const gml_room *other = &fixes->rooms[finding->other], *own = &fixes->rooms[finding->object];
     const gml_object_life *first = &fixes->index->lives[finding->other];
     const gml_object_life *second = &fixes->index->lives[finding->object];
@@ -304,23 +266,17 @@ gml_fixes_may_lend(const gml_fixes *fixes, const gml_finding *finding)
            second->earliest != GML_NO_API && first->latest < second->earliest;
 }
 
-void
-gml_fixes_lend(gml_fixes *fixes, const gml_finding *finding)
-{
+void gml_fixes_lend(gml_fixes *fixes, const gml_finding *finding) {
     fixes->rooms[finding->other].is_lent = true;
     fixes->rooms[finding->object].fixed |= LODGED;
 }
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
+static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-void
-gml_fixes_tell_join(gml_fixes *fixes, const gml_finding *finding, int64_t sign,
-                    gml_stretch_sink sink, void *state)
-{
+void gml_fixes_tell_join(gml_fixes *fixes, const gml_finding *finding, int64_t sign,
+                         gml_stretch_sink sink, void *state) {
     const gml_room *host = &fixes->rooms[find_host(fixes, finding->other)];
     const gml_room *guest = &fixes->rooms[finding->object];
     int64_t bytes = sign * (int64_t)larger(host->bytes, guest->bytes);
@@ -332,9 +288,7 @@ gml_fixes_tell_join(gml_fixes *fixes, const gml_finding *finding, int64_t sign,
     tell_holes(fixes, guest, bytes - guest_bytes, sink, state);
 }
 
-void
-gml_fixes_join(gml_fixes *fixes, const gml_finding *finding)
-{
+void gml_fixes_join(gml_fixes *fixes, const gml_finding *finding) {
     uint32_t place = find_host(fixes, finding->other);
     gml_room *host = &fixes->rooms[place], *guest = &fixes->rooms[finding->object];
     guest->host = place;

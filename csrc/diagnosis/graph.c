@@ -18,22 +18,16 @@ typedef struct level_walk {
     uint64_t *streams; /* of the last API of each */
 } level_walk;
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
+static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static uint64_t
-after_write(const object_levels *object)
-{
+static uint64_t after_write(const object_levels *object) {
     return larger(object->write, object->reads);
 }
 
 /* The level of the API: one above those of all it depends on. */
-static uint64_t
-level_of(const level_walk *walk, size_t a)
-{
+static uint64_t level_of(const level_walk *walk, size_t a) {
     const gml_object_trace *trace = walk->index->trace;
     const gml_api *api = &trace->apis[a];
     uint64_t level = walk->streams[walk->index->stream_of[a]];
@@ -49,9 +43,7 @@ level_of(const level_walk *walk, size_t a)
     return level;
 }
 
-static void
-record(level_walk *walk, size_t a, uint64_t kept)
-{
+static void record(level_walk *walk, size_t a, uint64_t kept) {
     const gml_object_trace *trace = walk->index->trace;
     const gml_api *api = &trace->apis[a];
     walk->streams[walk->index->stream_of[a]] = kept;
@@ -70,9 +62,7 @@ record(level_walk *walk, size_t a, uint64_t kept)
     }
 }
 
-gml_status
-gml_graph_levels(gml_trace_index *index)
-{
+gml_status gml_graph_levels(gml_trace_index *index) {
     const gml_object_trace *trace = index->trace;
     level_walk walk = {
         .index = index,

@@ -25,9 +25,7 @@ typedef struct trace_check {
 #define REFUSE(check, ...)                                                                         \
     gml_refuse(GML_INVALID_ARGUMENT, (check)->reason, (check)->reason_bytes, __VA_ARGS__)
 
-static gml_status
-check_counts(const trace_check *check)
-{
+static gml_status check_counts(const trace_check *check) {
     const gml_object_trace *trace = check->trace;
     if ((trace->api_count && !trace->apis) || (trace->object_count && !trace->objects) ||
         (trace->access_count && !trace->accesses) || (trace->range_count && !trace->ranges)) {
@@ -41,9 +39,7 @@ check_counts(const trace_check *check)
 }
 
 /* The error in the object; NULL: valid. */
-static const char *
-object_fault(const gml_object *object)
-{
+static const char *object_fault(const gml_object *object) {
     if (!object->size_bytes || object->size_bytes > MOST_BYTES) {
         return "a size outside 1 to 2^48";
     }
@@ -56,9 +52,7 @@ object_fault(const gml_object *object)
     return NULL;
 }
 
-static gml_status
-check_objects(const trace_check *check)
-{
+static gml_status check_objects(const trace_check *check) {
     uint64_t sum = 0;
     for (size_t o = 0; o < check->trace->object_count; o++) {
         const char *fault = object_fault(&check->trace->objects[o]);
@@ -74,9 +68,7 @@ check_objects(const trace_check *check)
 }
 
 /* The error in the range of an object of that size; NULL: valid. */
-static const char *
-range_fault(const gml_access_range *range, uint64_t object_bytes)
-{
+static const char *range_fault(const gml_access_range *range, uint64_t object_bytes) {
     if (!range->size_bytes || !range->repeat || !range->weight) {
         return "a size, a repeat or a weight of 0";
     }
@@ -93,9 +85,7 @@ range_fault(const gml_access_range *range, uint64_t object_bytes)
     return range->repeat - 1 > room / range->stride_bytes ? "an end outside its object" : NULL;
 }
 
-static gml_status
-check_ranges(const trace_check *check, size_t a, size_t access_number)
-{
+static gml_status check_ranges(const trace_check *check, size_t a, size_t access_number) {
     const gml_object_trace *trace = check->trace;
     const gml_access *access = &trace->accesses[access_number];
     if (access->range_count > trace->range_count ||
@@ -114,24 +104,18 @@ check_ranges(const trace_check *check, size_t a, size_t access_number)
     return GML_OK;
 }
 
-static bool
-is_live(const trace_check *check, uint32_t o)
-{
+static bool is_live(const trace_check *check, uint32_t o) {
     const gml_object_life *life = &check->lives[o];
     bool is_there = check->trace->objects[o].flags & GML_OBJECT_BEFORE || life->alloc != GML_NO_API;
     return is_there && life->free == GML_NO_API;
 }
 
-static bool
-are_access_flags(uint32_t flags)
-{
+static bool are_access_flags(uint32_t flags) {
     return flags == GML_ACCESS_READS || flags == GML_ACCESS_WRITES ||
            flags == (GML_ACCESS_READS | GML_ACCESS_WRITES) || flags == GML_ACCESS_TOUCHES;
 }
 
-static gml_status
-check_access(const trace_check *check, size_t a, size_t access_number)
-{
+static gml_status check_access(const trace_check *check, size_t a, size_t access_number) {
     const gml_access *access = &check->trace->accesses[access_number];
     uint32_t o = access->object;
     if (o >= check->trace->object_count) {
@@ -155,9 +139,7 @@ check_access(const trace_check *check, size_t a, size_t access_number)
     return check_ranges(check, a, access_number);
 }
 
-static gml_status
-check_alloc(const trace_check *check, size_t a, uint32_t o)
-{
+static gml_status check_alloc(const trace_check *check, size_t a, uint32_t o) {
     if (check->trace->objects[o].flags & GML_OBJECT_BEFORE) {
         return REFUSE(check, "API %zu allocates object %u, which is said to exist before", a, o);
     }
@@ -168,9 +150,7 @@ check_alloc(const trace_check *check, size_t a, uint32_t o)
     return GML_OK;
 }
 
-static gml_status
-check_free(const trace_check *check, size_t a, uint32_t o)
-{
+static gml_status check_free(const trace_check *check, size_t a, uint32_t o) {
     if (!is_live(check, o)) {
         return REFUSE(check, "API %zu frees object %u %s", a, o,
                       check->lives[o].free == GML_NO_API ? "before its allocation" : "once more");
@@ -180,9 +160,7 @@ check_free(const trace_check *check, size_t a, uint32_t o)
 }
 
 /* An allocation or a free. */
-static gml_status
-check_ends(const trace_check *check, size_t a)
-{
+static gml_status check_ends(const trace_check *check, size_t a) {
     const gml_api *api = &check->trace->apis[a];
     if (api->access_count) {
         return REFUSE(check, "API %zu, an allocation or a free, has accesses", a);
@@ -196,9 +174,7 @@ check_ends(const trace_check *check, size_t a)
 }
 
 /* pre: its accesses begin at `next_access`. */
-static gml_status
-check_accesses(const trace_check *check, size_t a, size_t next_access)
-{
+static gml_status check_accesses(const trace_check *check, size_t a, size_t next_access) {
     const gml_api *api = &check->trace->apis[a];
     if (api->object != GML_NO_OBJECT) {
         return REFUSE(check, "API %zu names object %u but neither allocates nor frees it", a,
@@ -216,9 +192,7 @@ check_accesses(const trace_check *check, size_t a, size_t next_access)
     return GML_OK;
 }
 
-static gml_status
-check_apis(const trace_check *check)
-{
+static gml_status check_apis(const trace_check *check) {
     const gml_object_trace *trace = check->trace;
     size_t next_access = 0;
     for (size_t a = 0; a < trace->api_count; a++) {
@@ -242,9 +216,7 @@ check_apis(const trace_check *check)
     return GML_OK;
 }
 
-static gml_status
-check_all_allocated(const trace_check *check)
-{
+static gml_status check_all_allocated(const trace_check *check) {
     for (size_t o = 0; o < check->trace->object_count; o++) {
         if (check->lives[o].alloc == GML_NO_API &&
             !(check->trace->objects[o].flags & GML_OBJECT_BEFORE)) {
@@ -254,17 +226,13 @@ check_all_allocated(const trace_check *check)
     return GML_OK;
 }
 
-static gml_status
-check_trace(const trace_check *check)
-{
+static gml_status check_trace(const trace_check *check) {
     gml_status status = check_apis(check);
     return status == GML_OK ? check_all_allocated(check) : status;
 }
 
 /* Sets `alloc` and `free` of the lives; all other members are none. */
-static gml_status
-start_lives(gml_trace_index *index, trace_check *check)
-{
+static gml_status start_lives(gml_trace_index *index, trace_check *check) {
     size_t objects = index->trace->object_count;
     index->lives = malloc((objects + 1) * sizeof *index->lives);
     check->lives = index->lives;
@@ -285,9 +253,7 @@ start_lives(gml_trace_index *index, trace_check *check)
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-static gml_status
-list_uses(gml_trace_index *index)
-{
+static gml_status list_uses(gml_trace_index *index) {
     const gml_object_trace *trace = index->trace;
     index->uses = malloc((trace->access_count + 1) * sizeof *index->uses);
     index->api_of = malloc((trace->access_count + 1) * sizeof *index->api_of);
@@ -315,9 +281,7 @@ list_uses(gml_trace_index *index)
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* Streams are numbered in order of their handles. */
-static gml_status
-number_streams(gml_trace_index *index)
-{
+static gml_status number_streams(gml_trace_index *index) {
     const gml_object_trace *trace = index->trace;
     size_t count = trace->api_count;
     gml_keyed *list = malloc((2 * count + 1) * sizeof *list);
@@ -342,9 +306,7 @@ number_streams(gml_trace_index *index)
     return GML_OK;
 }
 
-static gml_status
-find_times(gml_trace_index *index)
-{
+static gml_status find_times(gml_trace_index *index) {
     if (index->stream_count > 1) {
         gml_status status = gml_graph_levels(index);
         return status == GML_OK ? gml_graph_clocks(index) : status;
@@ -356,9 +318,7 @@ find_times(gml_trace_index *index)
     return GML_OK;
 }
 
-static void
-count_before(gml_trace_index *index)
-{
+static void count_before(gml_trace_index *index) {
     for (size_t a = 0; a < index->trace->api_count; a++) {
         index->before[index->times[a] + 1]++;
     }
@@ -367,9 +327,7 @@ count_before(gml_trace_index *index)
     }
 }
 
-static gml_status
-order_apis(gml_trace_index *index)
-{
+static gml_status order_apis(gml_trace_index *index) {
     size_t count = index->trace->api_count;
     index->stream_of = malloc((count + 1) * sizeof *index->stream_of);
     index->turn = malloc((count + 1) * sizeof *index->turn);
@@ -390,9 +348,7 @@ order_apis(gml_trace_index *index)
 
 /* ---- lives ----------------------------------------------------------------------------------- */
 
-static void
-find_ends(const gml_trace_index *index, size_t o)
-{
+static void find_ends(const gml_trace_index *index, size_t o) {
     gml_object_life *life = &index->lives[o];
     size_t begin = index->first_use[o], end = index->first_use[o + 1];
     life->access_count = (uint32_t)(end - begin);
@@ -412,10 +368,8 @@ find_ends(const gml_trace_index *index, size_t o)
     }
 }
 
-gml_status
-gml_index_build(gml_trace_index *index, const gml_object_trace *trace, char *reason,
-                size_t reason_bytes)
-{
+gml_status gml_index_build(gml_trace_index *index, const gml_object_trace *trace, char *reason,
+                           size_t reason_bytes) {
     memset(index, 0, sizeof *index);
     index->trace = trace;
     trace_check check = {.trace = trace, .reason = reason, .reason_bytes = reason_bytes};
@@ -438,9 +392,7 @@ gml_index_build(gml_trace_index *index, const gml_object_trace *trace, char *rea
     return status;
 }
 
-void
-gml_index_clear(gml_trace_index *index)
-{
+void gml_index_clear(gml_trace_index *index) {
     free(index->uses);
     free(index->first_use);
     free(index->api_of);
@@ -455,18 +407,14 @@ gml_index_clear(gml_trace_index *index)
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-uint64_t
-gml_index_distance(const gml_trace_index *index, uint64_t from, uint64_t to)
-{
+uint64_t gml_index_distance(const gml_trace_index *index, uint64_t from, uint64_t to) {
     if (from == GML_NO_API || to == GML_NO_API || index->times[from] >= index->times[to]) {
         return 0;
     }
     return index->times[to] - index->times[from];
 }
 
-uint64_t
-gml_index_between(const gml_trace_index *index, uint64_t from, uint64_t to)
-{
+uint64_t gml_index_between(const gml_trace_index *index, uint64_t from, uint64_t to) {
     if (gml_index_distance(index, from, to) == 0) {
         return 0;
     }

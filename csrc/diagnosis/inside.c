@@ -16,15 +16,11 @@ typedef struct inside {
     uint64_t most_api;
 } inside;
 
-static bool
-is_wanted(const inside *pass, gml_pattern pattern)
-{
+static bool is_wanted(const inside *pass, gml_pattern pattern) {
     return pass->options->patterns >> pattern & 1;
 }
 
-static gml_finding
-finding_of(const inside *pass, gml_pattern pattern)
-{
+static gml_finding finding_of(const inside *pass, gml_pattern pattern) {
     return (gml_finding){
         .pattern = (uint32_t)pattern,
         .object = pass->object,
@@ -35,35 +31,27 @@ finding_of(const inside *pass, gml_pattern pattern)
 }
 
 /* From the object's first access to its last. */
-static void
-set_accesses(const inside *pass, gml_finding *finding)
-{
+static void set_accesses(const inside *pass, gml_finding *finding) {
     const gml_object_life *life = &pass->index->lives[pass->object];
     finding->from_api = life->first;
     finding->to_api = life->last;
     finding->distance = gml_index_distance(pass->index, life->first, life->last);
 }
 
-static uint64_t
-size_of(const inside *pass)
-{
+static uint64_t size_of(const inside *pass) {
     return pass->index->trace->objects[pass->object].size_bytes;
 }
 
 /* ---- overallocation -------------------------------------------------------------------------- */
 
 /* Bytes scattered over slices are saved as well when each slice gets its own memory. */
-static bool
-is_left_to_slices(const inside *pass, gml_guidance guidance)
-{
+static bool is_left_to_slices(const inside *pass, gml_guidance guidance) {
     return guidance == GML_GUIDANCE_HARD && pass->slices.count > 1 &&
            is_wanted(pass, GML_PATTERN_STRUCTURED_ACCESS) &&
            !(pass->index->trace->objects[pass->object].flags & GML_OBJECT_KEPT);
 }
 
-static gml_status
-find_overallocation(inside *pass)
-{
+static gml_status find_overallocation(inside *pass) {
     const gml_slices *slices = &pass->slices;
     double elements = (double)slices->element_count;
     double accessed = (double)slices->accessed_elements;
@@ -86,9 +74,7 @@ find_overallocation(inside *pass)
 
 /* ---- structured access ----------------------------------------------------------------------- */
 
-static gml_status
-find_structured_access(inside *pass)
-{
+static gml_status find_structured_access(inside *pass) {
     const gml_slices *slices = &pass->slices;
     uint64_t largest = 0;
     for (size_t i = 0; i < slices->count; i++) {
@@ -104,9 +90,7 @@ find_structured_access(inside *pass)
 
 /* ---- non-uniform access frequency ------------------------------------------------------------ */
 
-static double
-spread_over_slices(const gml_slices *slices)
-{
+static double spread_over_slices(const gml_slices *slices) {
     gml_spread spread = {0};
     for (size_t i = 0; i < slices->count; i++) {
         gml_spread_add(&spread, slices->items[i].element_accesses, 1);
@@ -115,9 +99,7 @@ spread_over_slices(const gml_slices *slices)
 }
 
 /* The uses of one API, from `begin` to `end`. */
-static gml_status
-measure_api(inside *pass, size_t begin, size_t end)
-{
+static gml_status measure_api(inside *pass, size_t begin, size_t end) {
     const gml_trace_index *index = pass->index;
     const gml_object *what = &index->trace->objects[pass->object];
     gml_sheet *sheet = &pass->sheet;
@@ -148,9 +130,7 @@ measure_api(inside *pass, size_t begin, size_t end)
     return GML_OK;
 }
 
-static gml_status
-measure_apis(inside *pass)
-{
+static gml_status measure_apis(inside *pass) {
     const gml_trace_index *index = pass->index;
     size_t end = index->first_use[pass->object + 1];
     gml_status status = GML_OK;
@@ -173,9 +153,7 @@ measure_apis(inside *pass)
     return status;
 }
 
-static gml_status
-find_frequency(inside *pass, bool has_slices)
-{
+static gml_status find_frequency(inside *pass, bool has_slices) {
     gml_status status = measure_apis(pass);
     if (status != GML_OK) {
         return status;
@@ -198,9 +176,7 @@ find_frequency(inside *pass, bool has_slices)
 
 /* ---- every object ---------------------------------------------------------------------------- */
 
-static bool
-has_whole_access(const inside *pass)
-{
+static bool has_whole_access(const inside *pass) {
     const gml_trace_index *index = pass->index;
     for (size_t i = index->first_use[pass->object]; i < index->first_use[pass->object + 1]; i++) {
         if (gml_access_is_whole(index->trace, &index->trace->accesses[index->uses[i]])) {
@@ -212,9 +188,7 @@ has_whole_access(const inside *pass)
 
 /* Accesses before the trace, and later ones to a kept object, are unknown: elements may have been
  * accessed, slices may be needed. */
-static gml_status
-find_in_slices(inside *pass, bool *has_slices)
-{
+static gml_status find_in_slices(inside *pass, bool *has_slices) {
     uint32_t flags = pass->index->trace->objects[pass->object].flags;
     *has_slices = false;
     if ((flags & GML_OBJECT_BEFORE) || has_whole_access(pass)) {
@@ -231,9 +205,7 @@ find_in_slices(inside *pass, bool *has_slices)
     return status;
 }
 
-static gml_status
-find_in_object(inside *pass)
-{
+static gml_status find_in_object(inside *pass) {
     bool has_slices = false;
     gml_status status = find_in_slices(pass, &has_slices);
     if (status == GML_OK && is_wanted(pass, GML_PATTERN_NON_UNIFORM_FREQUENCY)) {
@@ -242,10 +214,8 @@ find_in_object(inside *pass)
     return status;
 }
 
-gml_status
-gml_find_inside(const gml_trace_index *index, const gml_diagnose_options *options,
-                gml_findings *out)
-{
+gml_status gml_find_inside(const gml_trace_index *index, const gml_diagnose_options *options,
+                           gml_findings *out) {
     inside pass = {.index = index, .options = options, .out = out};
     gml_status status = GML_OK;
     for (uint32_t o = 0; o < index->trace->object_count && status == GML_OK; o++) {

@@ -2,23 +2,17 @@
 
 #include <stdlib.h>
 
-static int64_t
-larger(int64_t a, int64_t b)
-{
+static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static void
-renew(gml_curve_tree *live, size_t node)
-{
+static void renew(gml_curve_tree *live, size_t node) {
     gml_curve_tree_node *nodes = live->nodes;
     nodes[node].highest =
         larger(nodes[2 * node].highest, nodes[2 * node + 1].highest) + nodes[node].added;
 }
 
-gml_status
-gml_curve_tree_open(gml_curve_tree *live, const int64_t *bytes, size_t count)
-{
+gml_status gml_curve_tree_open(gml_curve_tree *live, const int64_t *bytes, size_t count) {
     size_t leaves = 1;
     while (leaves < count) {
         leaves *= 2;
@@ -36,31 +30,23 @@ gml_curve_tree_open(gml_curve_tree *live, const int64_t *bytes, size_t count)
     return GML_OK;
 }
 
-void
-gml_curve_tree_close(gml_curve_tree *live)
-{
+void gml_curve_tree_close(gml_curve_tree *live) {
     free(live->nodes);
     *live = (gml_curve_tree){0};
 }
 
-static void
-add_below(gml_curve_tree *live, size_t node, int64_t bytes)
-{
+static void add_below(gml_curve_tree *live, size_t node, int64_t bytes) {
     live->nodes[node].highest += bytes;
     live->nodes[node].added += bytes;
 }
 
-static void
-renew_above(gml_curve_tree *live, size_t node)
-{
+static void renew_above(gml_curve_tree *live, size_t node) {
     for (node /= 2; node > 0; node /= 2) {
         renew(live, node);
     }
 }
 
-void
-gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t bytes)
-{
+void gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t bytes) {
     if (from >= to || bytes == 0) {
         return;
     }
@@ -77,9 +63,7 @@ gml_curve_tree_add(gml_curve_tree *live, uint64_t from, uint64_t to, int64_t byt
     renew_above(live, live->leaves + to - 1);
 }
 
-uint64_t
-gml_curve_tree_highest(const gml_curve_tree *live)
-{
+uint64_t gml_curve_tree_highest(const gml_curve_tree *live) {
     int64_t highest = live->nodes[1].highest;
     return highest > 0 ? (uint64_t)highest : 0;
 }

@@ -10,9 +10,7 @@ typedef struct peak_walk {
 } peak_walk;
 
 /* The rise is over: its top takes its place among the highest. */
-static void
-end_rise(peak_walk *walk)
-{
+static void end_rise(peak_walk *walk) {
     if (!walk->rises) {
         return;
     }
@@ -31,9 +29,7 @@ end_rise(peak_walk *walk)
     walk->peaks[place] = walk->top;
 }
 
-static uint64_t
-bytes_before(const gml_object_trace *trace)
-{
+static uint64_t bytes_before(const gml_object_trace *trace) {
     uint64_t bytes = 0;
     for (size_t o = 0; o < trace->object_count; o++) {
         bytes += trace->objects[o].flags & GML_OBJECT_BEFORE ? trace->objects[o].size_bytes : 0;
@@ -41,9 +37,7 @@ bytes_before(const gml_object_trace *trace)
     return bytes;
 }
 
-static void
-walk_lives(peak_walk *walk, const gml_object_trace *trace)
-{
+static void walk_lives(peak_walk *walk, const gml_object_trace *trace) {
     uint64_t live = bytes_before(trace);
     walk->rises = live > 0;
     walk->top = (gml_memory_peak){GML_NO_API, live};
@@ -62,9 +56,7 @@ walk_lives(peak_walk *walk, const gml_object_trace *trace)
 }
 
 /* Whether the object is live right after the API. */
-static bool
-lives_after(const gml_object_life *life, uint64_t api)
-{
+static bool lives_after(const gml_object_life *life, uint64_t api) {
     if (api == GML_NO_API) {
         return life->alloc == GML_NO_API;
     }
@@ -72,10 +64,8 @@ lives_after(const gml_object_life *life, uint64_t api)
     return has_begun && (life->free == GML_NO_API || life->free > api);
 }
 
-gml_status
-gml_find_peaks(const gml_trace_index *index, const gml_diagnose_options *options,
-               gml_diagnosis *out)
-{
+gml_status gml_find_peaks(const gml_trace_index *index, const gml_diagnose_options *options,
+                          gml_diagnosis *out) {
     peak_walk walk = {.peaks = out->peaks, .most = options->peak_count};
     walk_lives(&walk, index->trace);
     out->peak_count = walk.count;

@@ -57,33 +57,25 @@ typedef struct reuse_pass {
 /* ---- who takes part -------------------------------------------------------------------------- */
 
 /* A kept object may be read after the trace. */
-static bool
-may_give(const gml_trace_index *index, size_t o)
-{
+static bool may_give(const gml_trace_index *index, size_t o) {
     const gml_object_life *life = &index->lives[o];
     bool is_kept = index->trace->objects[o].flags & GML_OBJECT_KEPT && life->free == GML_NO_API;
     return life->access_count && !is_kept;
 }
 
-static bool
-may_take(const gml_trace_index *index, size_t o)
-{
+static bool may_take(const gml_trace_index *index, size_t o) {
     return index->lives[o].access_count && index->lives[o].alloc != GML_NO_API;
 }
 
 /* Sorts the list and writes it to `into`. */
-static void
-sort_into(reuse_pass *pass, size_t count, uint32_t *into)
-{
+static void sort_into(reuse_pass *pass, size_t count, uint32_t *into) {
     gml_sort_keyed(pass->list, pass->list + count, count);
     for (size_t i = 0; i < count; i++) {
         into[i] = (uint32_t)pass->list[i].index;
     }
 }
 
-static void
-sort_objects(reuse_pass *pass)
-{
+static void sort_objects(reuse_pass *pass) {
     const gml_trace_index *index = pass->index;
     size_t objects = index->trace->object_count;
     for (size_t o = 0; o < objects; o++) {
@@ -109,15 +101,11 @@ sort_objects(reuse_pass *pass)
 
 /* ---- the tree -------------------------------------------------------------------------------- */
 
-static uint32_t
-larger(uint32_t a, uint32_t b)
-{
+static uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-static void
-set_leaf(const reuse_pass *pass, size_t place, uint32_t value)
-{
+static void set_leaf(const reuse_pass *pass, size_t place, uint32_t value) {
     size_t node = pass->giver_count + place;
     pass->tree[node] = value;
     for (node /= 2; node > 0; node /= 2) {
@@ -125,9 +113,7 @@ set_leaf(const reuse_pass *pass, size_t place, uint32_t value)
     }
 }
 
-static void
-fill_tree(const reuse_pass *pass)
-{
+static void fill_tree(const reuse_pass *pass) {
     for (size_t i = 0; i < pass->giver_count; i++) {
         pass->place[pass->by_size[i]] = (uint32_t)i;
     }
@@ -139,9 +125,7 @@ fill_tree(const reuse_pass *pass)
     }
 }
 
-static uint32_t
-highest_in(const reuse_pass *pass, size_t begin, size_t end)
-{
+static uint32_t highest_in(const reuse_pass *pass, size_t begin, size_t end) {
     uint32_t highest = 0;
     for (begin += pass->giver_count, end += pass->giver_count; begin < end; begin /= 2, end /= 2) {
         if (begin % 2) {
@@ -156,24 +140,18 @@ highest_in(const reuse_pass *pass, size_t begin, size_t end)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static bool
-are_close(const reuse_pass *pass, uint64_t smaller, uint64_t larger_bytes)
-{
+static bool are_close(const reuse_pass *pass, uint64_t smaller, uint64_t larger_bytes) {
     const double whole = 100;
     return (double)(larger_bytes - smaller) * whole <=
            pass->options->reuse_percent * (double)smaller;
 }
 
-static uint64_t
-size_at(const reuse_pass *pass, size_t place)
-{
+static uint64_t size_at(const reuse_pass *pass, size_t place) {
     return pass->index->trace->objects[pass->by_size[place]].size_bytes;
 }
 
 /* The first place of an object that is not too small. */
-static size_t
-first_close(const reuse_pass *pass, uint64_t bytes)
-{
+static size_t first_close(const reuse_pass *pass, uint64_t bytes) {
     size_t low = 0, high = pass->giver_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -188,9 +166,7 @@ first_close(const reuse_pass *pass, uint64_t bytes)
 }
 
 /* The first place, from `low` on, of an object that is too large. */
-static size_t
-end_of_close(const reuse_pass *pass, uint64_t bytes, size_t low)
-{
+static size_t end_of_close(const reuse_pass *pass, uint64_t bytes, size_t low) {
     size_t high = pass->giver_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -207,9 +183,7 @@ end_of_close(const reuse_pass *pass, uint64_t bytes, size_t low)
 /* ---- several streams ------------------------------------------------------------------------- */
 
 /* The last turn of each stream that accesses the object. */
-static size_t
-list_ends(const reuse_pass *pass, size_t o, stream_end *ends)
-{
+static size_t list_ends(const reuse_pass *pass, size_t o, stream_end *ends) {
     const gml_trace_index *index = pass->index;
     size_t count = 0;
     for (size_t i = index->first_use[o + 1]; i-- > index->first_use[o];) {
@@ -223,9 +197,7 @@ list_ends(const reuse_pass *pass, size_t o, stream_end *ends)
     return count;
 }
 
-static void
-list_all_ends(const reuse_pass *pass)
-{
+static void list_all_ends(const reuse_pass *pass) {
     for (size_t o = 0; o < pass->index->trace->object_count; o++) {
         pass->first_end[o + 1] =
             pass->first_end[o] + list_ends(pass, o, pass->ends + pass->first_end[o]);
@@ -235,9 +207,7 @@ list_all_ends(const reuse_pass *pass)
 
 /* Sets pass->over to the APIs that complete before any access to the taker starts. Within a stream
  * its first access has the fewest. */
-static void
-find_over(const reuse_pass *pass, size_t taker)
-{
+static void find_over(const reuse_pass *pass, size_t taker) {
     const gml_trace_index *index = pass->index;
     for (size_t s = 0; s < index->stream_count; s++) {
         pass->over[s] = UINT32_MAX;
@@ -255,9 +225,7 @@ find_over(const reuse_pass *pass, size_t taker)
     }
 }
 
-static bool
-is_over(const reuse_pass *pass, uint32_t giver)
-{
+static bool is_over(const reuse_pass *pass, uint32_t giver) {
     if (pass->index->stream_count == 1) {
         return true;
     }
@@ -272,9 +240,7 @@ is_over(const reuse_pass *pass, uint32_t giver)
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 /* The nearest object whose memory the taker may have, as its place in by_last plus 1; 0: none. */
-static uint32_t
-find_giver(const reuse_pass *pass, uint32_t taker)
-{
+static uint32_t find_giver(const reuse_pass *pass, uint32_t taker) {
     uint64_t bytes = pass->index->trace->objects[taker].size_bytes;
     size_t begin = first_close(pass, bytes), end = end_of_close(pass, bytes, begin);
     uint32_t tried[MOST_TRIES], count = 0, found = highest_in(pass, begin, end);
@@ -292,9 +258,7 @@ find_giver(const reuse_pass *pass, uint32_t taker)
     return found;
 }
 
-static gml_status
-add_pair(const reuse_pass *pass, uint32_t taker, uint32_t giver)
-{
+static gml_status add_pair(const reuse_pass *pass, uint32_t taker, uint32_t giver) {
     const gml_trace_index *index = pass->index;
     uint64_t taker_bytes = index->trace->objects[taker].size_bytes;
     uint64_t giver_bytes = index->trace->objects[giver].size_bytes;
@@ -310,9 +274,7 @@ add_pair(const reuse_pass *pass, uint32_t taker, uint32_t giver)
     return gml_findings_add(pass->out, &finding);
 }
 
-static gml_status
-give_to(const reuse_pass *pass, uint32_t taker)
-{
+static gml_status give_to(const reuse_pass *pass, uint32_t taker) {
     uint32_t found = find_giver(pass, taker);
     bool is_written_first = false;
     gml_status status =
@@ -325,9 +287,7 @@ give_to(const reuse_pass *pass, uint32_t taker)
     return add_pair(pass, taker, giver);
 }
 
-static gml_status
-walk(const reuse_pass *pass)
-{
+static gml_status walk(const reuse_pass *pass) {
     const gml_trace_index *index = pass->index;
     gml_status status = GML_OK;
     size_t left = pass->giver_count; /* of by_last: those whose last access lies before */
@@ -345,9 +305,7 @@ walk(const reuse_pass *pass)
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-static gml_status
-open_streams(reuse_pass *pass)
-{
+static gml_status open_streams(reuse_pass *pass) {
     const gml_trace_index *index = pass->index;
     if (index->stream_count == 1) {
         return GML_OK;
@@ -363,9 +321,7 @@ open_streams(reuse_pass *pass)
     return GML_OK;
 }
 
-static gml_status
-open_pass(reuse_pass *pass)
-{
+static gml_status open_pass(reuse_pass *pass) {
     size_t objects = pass->index->trace->object_count;
     pass->list = malloc((2 * objects + 1) * sizeof *pass->list);
     pass->by_size = malloc((objects + 1) * sizeof *pass->by_size);
@@ -378,9 +334,7 @@ open_pass(reuse_pass *pass)
     return has_memory ? open_streams(pass) : GML_NO_HOST_MEMORY;
 }
 
-static void
-close_pass(reuse_pass *pass)
-{
+static void close_pass(reuse_pass *pass) {
     free(pass->list);
     free(pass->by_size);
     free(pass->place);
@@ -393,9 +347,8 @@ close_pass(reuse_pass *pass)
     free(pass->over);
 }
 
-gml_status
-gml_find_reuse(const gml_trace_index *index, const gml_diagnose_options *options, gml_findings *out)
-{
+gml_status gml_find_reuse(const gml_trace_index *index, const gml_diagnose_options *options,
+                          gml_findings *out) {
     if (!(options->patterns & (UINT32_C(1) << GML_PATTERN_REDUNDANT_ALLOCATION))) {
         return GML_OK;
     }

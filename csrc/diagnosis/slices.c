@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-void
-gml_slices_clear(gml_slices *slices)
-{
+void gml_slices_clear(gml_slices *slices) {
     gml_sheet_clear(&slices->sheet);
     free(slices->items);
     free(slices->by_owner);
@@ -12,9 +10,7 @@ gml_slices_clear(gml_slices *slices)
     *slices = (gml_slices){0};
 }
 
-static gml_status
-reserve(gml_slices *slices, size_t owners)
-{
+static gml_status reserve(gml_slices *slices, size_t owners) {
     if (owners <= slices->capacity) {
         return GML_OK;
     }
@@ -32,9 +28,7 @@ reserve(gml_slices *slices, size_t owners)
 
 /* ---- who belongs together -------------------------------------------------------------------- */
 
-static uint32_t
-root_of(gml_slices *slices, uint32_t owner)
-{
+static uint32_t root_of(gml_slices *slices, uint32_t owner) {
     uint32_t *parents = slices->parents;
     while (parents[owner] != owner) {
         parents[owner] = parents[parents[owner]];
@@ -44,9 +38,7 @@ root_of(gml_slices *slices, uint32_t owner)
 }
 
 /* The earlier owner stays the root. */
-static void
-join(gml_slices *slices, uint32_t a, uint32_t b)
-{
+static void join(gml_slices *slices, uint32_t a, uint32_t b) {
     a = root_of(slices, a);
     b = root_of(slices, b);
     if (a < b) {
@@ -59,9 +51,8 @@ join(gml_slices *slices, uint32_t a, uint32_t b)
 /* ---- what each API accesses ------------------------------------------------------------------ */
 
 /* One owner for each API, in order of invocation. */
-static gml_status
-add_uses(gml_slices *slices, const gml_trace_index *index, uint32_t object, uint32_t *owner_count)
-{
+static gml_status add_uses(gml_slices *slices, const gml_trace_index *index, uint32_t object,
+                           uint32_t *owner_count) {
     uint32_t owners = 0;
     for (size_t i = index->first_use[object]; i < index->first_use[object + 1]; i++) {
         uint32_t use = index->uses[i];
@@ -82,9 +73,7 @@ add_uses(gml_slices *slices, const gml_trace_index *index, uint32_t object, uint
     return GML_OK;
 }
 
-static void
-count_accesses(gml_slices *slices)
-{
+static void count_accesses(gml_slices *slices) {
     for (size_t i = 0; i < slices->sheet.span_count; i++) {
         const gml_access_span *span = &slices->sheet.spans[i];
         slices->by_owner[span->owner].element_accesses +=
@@ -93,9 +82,7 @@ count_accesses(gml_slices *slices)
 }
 
 /* Of equal spans one is enough, once their owners are joined. */
-static void
-drop_equal_spans(gml_slices *slices)
-{
+static void drop_equal_spans(gml_slices *slices) {
     gml_sheet *sheet = &slices->sheet;
     gml_sheet_sort(sheet);
     size_t kept = 0;
@@ -124,15 +111,11 @@ typedef struct sheet_reader {
     uint64_t covered_end;               /* units from the beginning, in the band's first row */
 } sheet_reader;
 
-static void
-note_gap(gml_slices *slices, uint64_t units)
-{
+static void note_gap(gml_slices *slices, uint64_t units) {
     slices->largest_gap = units > slices->largest_gap ? units : slices->largest_gap;
 }
 
-static void
-note_run(sheet_reader *reader, const covered_run *run)
-{
+static void note_run(sheet_reader *reader, const covered_run *run) {
     gml_slices *slices = reader->slices;
     const gml_sheet *sheet = &slices->sheet;
     uint64_t rows = reader->band.row_end - reader->band.row;
@@ -149,9 +132,7 @@ note_run(sheet_reader *reader, const covered_run *run)
     reader->last_column = run->column_end;
 }
 
-static void
-read_band(sheet_reader *reader)
-{
+static void read_band(sheet_reader *reader) {
     gml_slices *slices = reader->slices;
     covered_run run = {0};
     size_t depth = 0;
@@ -180,9 +161,8 @@ read_band(sheet_reader *reader)
 }
 
 /* The last element may reach beyond the object. */
-static void
-cut_last_element(gml_slices *slices, bool is_accessed, uint32_t owner, uint64_t size_bytes)
-{
+static void cut_last_element(gml_slices *slices, bool is_accessed, uint32_t owner,
+                             uint64_t size_bytes) {
     uint64_t beyond = slices->element_count * slices->sheet.unit_bytes - size_bytes;
     slices->unaccessed_bytes =
         (slices->element_count - slices->accessed_elements) * slices->sheet.unit_bytes;
@@ -193,9 +173,7 @@ cut_last_element(gml_slices *slices, bool is_accessed, uint32_t owner, uint64_t 
     }
 }
 
-static void
-read_sheet(gml_slices *slices, uint64_t size_bytes)
-{
+static void read_sheet(gml_slices *slices, uint64_t size_bytes) {
     sheet_reader reader = {.slices = slices};
     uint32_t last_owner = 0;
     while (gml_sheet_next(&slices->sheet, &reader.band)) {
@@ -209,18 +187,14 @@ read_sheet(gml_slices *slices, uint64_t size_bytes)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static void
-add_owner(gml_slice *slice, const gml_slice *owner)
-{
+static void add_owner(gml_slice *slice, const gml_slice *owner) {
     slice->bytes += owner->bytes;
     slice->element_accesses += owner->element_accesses;
     slice->latest = owner->latest > slice->latest ? owner->latest : slice->latest;
 }
 
 /* Roots are the earliest owners of their slices, so that they come first. */
-static void
-gather(gml_slices *slices, uint32_t owners)
-{
+static void gather(gml_slices *slices, uint32_t owners) {
     for (uint32_t owner = 0; owner < owners; owner++) {
         uint32_t root = root_of(slices, owner);
         if (root != owner) {
@@ -234,9 +208,7 @@ gather(gml_slices *slices, uint32_t owners)
     }
 }
 
-static void
-forget(gml_slices *slices, uint64_t size_bytes, uint64_t element_bytes)
-{
+static void forget(gml_slices *slices, uint64_t size_bytes, uint64_t element_bytes) {
     gml_sheet_start(&slices->sheet, size_bytes, element_bytes);
     slices->element_count = slices->sheet.unit_count;
     slices->count = 0;
@@ -247,9 +219,7 @@ forget(gml_slices *slices, uint64_t size_bytes, uint64_t element_bytes)
     slices->too_large = false;
 }
 
-gml_status
-gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object)
-{
+gml_status gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object) {
     const gml_object *what = &index->trace->objects[object];
     uint32_t owners = 0;
     forget(slices, what->size_bytes, what->element_bytes);

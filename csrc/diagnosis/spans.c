@@ -18,9 +18,7 @@ enum {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Room for one more item; the address, or NULL. */
-static void *
-with_room(void *items, size_t count, size_t *capacity, size_t item_bytes)
-{
+static void *with_room(void *items, size_t count, size_t *capacity, size_t item_bytes) {
     if (count < *capacity) {
         return items;
     }
@@ -35,9 +33,7 @@ with_room(void *items, size_t count, size_t *capacity, size_t item_bytes)
     return moved;
 }
 
-static gml_status
-add_span(gml_sheet *sheet, gml_access_span span)
-{
+static gml_status add_span(gml_sheet *sheet, gml_access_span span) {
     gml_access_span *spans =
         with_room(sheet->spans, sheet->span_count, &sheet->span_capacity, sizeof *spans);
     if (!spans) {
@@ -48,9 +44,7 @@ add_span(gml_sheet *sheet, gml_access_span span)
     return GML_OK;
 }
 
-static gml_status
-add_rectangle(gml_sheet *sheet, gml_rectangle rectangle)
-{
+static gml_status add_rectangle(gml_sheet *sheet, gml_rectangle rectangle) {
     gml_rectangle *rectangles = with_room(sheet->rectangles, sheet->rectangle_count,
                                           &sheet->rectangle_capacity, sizeof *rectangles);
     if (!rectangles) {
@@ -61,9 +55,7 @@ add_rectangle(gml_sheet *sheet, gml_rectangle rectangle)
     return GML_OK;
 }
 
-void
-gml_sheet_clear(gml_sheet *sheet)
-{
+void gml_sheet_clear(gml_sheet *sheet) {
     free(sheet->spans);
     free(sheet->rectangles);
     free(sheet->order);
@@ -75,9 +67,7 @@ gml_sheet_clear(gml_sheet *sheet)
 
 /* ---- ranges to spans ------------------------------------------------------------------------- */
 
-void
-gml_sheet_start(gml_sheet *sheet, uint64_t size_bytes, uint64_t unit_bytes)
-{
+void gml_sheet_start(gml_sheet *sheet, uint64_t size_bytes, uint64_t unit_bytes) {
     sheet->unit_bytes = unit_bytes;
     sheet->unit_count = gml_divide_up(size_bytes, unit_bytes);
     sheet->too_large = false;
@@ -87,9 +77,7 @@ gml_sheet_start(gml_sheet *sheet, uint64_t size_bytes, uint64_t unit_bytes)
 
 /* Runs whose ends lie within a unit each share it with the run behind them: one run over all, and
  * the shared units once more. */
-static gml_status
-add_overlapping(gml_sheet *sheet, gml_access_span span)
-{
+static gml_status add_overlapping(gml_sheet *sheet, gml_access_span span) {
     gml_access_span all = span, shared = span;
     all.size = span.stride * span.repeat;
     all.repeat = 1;
@@ -107,9 +95,7 @@ add_overlapping(gml_sheet *sheet, gml_access_span span)
 }
 
 /* pre: the stride is a multiple of the unit, or there is one run. */
-static gml_status
-add_runs(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
-{
+static gml_status add_runs(gml_sheet *sheet, const gml_access_range *range, uint32_t owner) {
     uint64_t unit = sheet->unit_bytes;
     gml_access_span span = {
         .offset = range->offset / unit,
@@ -129,9 +115,7 @@ add_runs(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
     return add_span(sheet, span);
 }
 
-static uint64_t
-greatest_common_divisor(uint64_t a, uint64_t b)
-{
+static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
     while (b) {
         uint64_t rest = a % b;
         a = b;
@@ -141,9 +125,7 @@ greatest_common_divisor(uint64_t a, uint64_t b)
 }
 
 /* A stride between units: every so many runs it is at the same place of a unit again. */
-static gml_status
-add_classes(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
-{
+static gml_status add_classes(gml_sheet *sheet, const gml_access_range *range, uint32_t owner) {
     uint64_t unit = sheet->unit_bytes;
     uint64_t period = unit / greatest_common_divisor(range->stride_bytes, unit);
     uint64_t classes = period < range->repeat ? period : range->repeat;
@@ -162,9 +144,7 @@ add_classes(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
     return status;
 }
 
-gml_status
-gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
-{
+gml_status gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32_t owner) {
     if (!range) {
         gml_access_span whole = {
             .size = sheet->unit_count, .repeat = 1, .weight = 1, .owner = owner};
@@ -182,16 +162,12 @@ gml_sheet_add(gml_sheet *sheet, const gml_access_range *range, uint32_t owner)
     return add_classes(sheet, range, owner);
 }
 
-bool
-gml_span_is_same(const gml_access_span *a, const gml_access_span *b)
-{
+bool gml_span_is_same(const gml_access_span *a, const gml_access_span *b) {
     return a->offset == b->offset && a->size == b->size && a->stride == b->stride &&
            a->repeat == b->repeat;
 }
 
-static int
-compare_spans(const void *left, const void *right)
-{
+static int compare_spans(const void *left, const void *right) {
     const gml_access_span *a = left, *b = right;
     int order = gml_compare(a->offset, b->offset);
     order = order ? order : gml_compare(a->size, b->size);
@@ -200,9 +176,7 @@ compare_spans(const void *left, const void *right)
     return order ? order : gml_compare(a->owner, b->owner);
 }
 
-void
-gml_sheet_sort(gml_sheet *sheet)
-{
+void gml_sheet_sort(gml_sheet *sheet) {
     if (sheet->span_count > 1) {
         qsort(sheet->spans, sheet->span_count, sizeof *sheet->spans, compare_spans);
     }
@@ -211,9 +185,7 @@ gml_sheet_sort(gml_sheet *sheet)
 /* ---- the width ------------------------------------------------------------------------------- */
 
 /* How many pieces, each one rectangle or a few, a span falls into. */
-static uint64_t
-pieces_of(const gml_access_span *span, uint64_t width)
-{
+static uint64_t pieces_of(const gml_access_span *span, uint64_t width) {
     if (span->repeat == 1) {
         return 1;
     }
@@ -227,26 +199,20 @@ typedef struct row_marks {
     size_t count;
 } row_marks;
 
-static void
-mark_row(row_marks *marks, uint64_t row)
-{
+static void mark_row(row_marks *marks, uint64_t row) {
     uint64_t *word = &marks->bits[row % MARKED_ROWS / 64];
     uint64_t bit = UINT64_C(1) << (row % 64);
     marks->count += !(*word & bit);
     *word |= bit;
 }
 
-static uint64_t
-end_of(const gml_access_span *span)
-{
+static uint64_t end_of(const gml_access_span *span) {
     return span->offset + span->stride * (span->repeat - 1) + span->size;
 }
 
 /* The cost of reading the sheet at this width: rectangles, and their edges in every band that they
  * cross. */
-static double
-cost_of_width(const gml_sheet *sheet, uint64_t width)
-{
+static double cost_of_width(const gml_sheet *sheet, uint64_t width) {
     row_marks marks = {0};
     double pieces = 0, rows = (double)gml_divide_up(sheet->unit_count, width), edges = 0;
     for (size_t i = 0; i < sheet->span_count; i++) {
@@ -267,9 +233,7 @@ cost_of_width(const gml_sheet *sheet, uint64_t width)
 }
 
 /* The first few strides there are. */
-static size_t
-list_strides(const gml_sheet *sheet, uint64_t *strides)
-{
+static size_t list_strides(const gml_sheet *sheet, uint64_t *strides) {
     size_t count = 0;
     for (size_t i = 0; i < sheet->span_count && count < MOST_STRIDES; i++) {
         const gml_access_span *span = &sheet->spans[i];
@@ -284,9 +248,7 @@ list_strides(const gml_sheet *sheet, uint64_t *strides)
     return count;
 }
 
-static void
-choose_width(gml_sheet *sheet)
-{
+static void choose_width(gml_sheet *sheet) {
     uint64_t strides[MOST_STRIDES];
     size_t count = list_strides(sheet, strides);
     sheet->width = sheet->unit_count;
@@ -307,17 +269,13 @@ choose_width(gml_sheet *sheet)
 /* ---- spans to rectangles --------------------------------------------------------------------- */
 
 /* pre: `like` has the columns, the weight and the owner. */
-static gml_status
-add_rows(gml_sheet *sheet, gml_rectangle like, uint64_t row, uint64_t row_end)
-{
+static gml_status add_rows(gml_sheet *sheet, gml_rectangle like, uint64_t row, uint64_t row_end) {
     like.row = row;
     like.row_end = row_end;
     return row < row_end && like.column < like.column_end ? add_rectangle(sheet, like) : GML_OK;
 }
 
-static gml_status
-lay_out_run(gml_sheet *sheet, const gml_access_span *span, uint64_t offset)
-{
+static gml_status lay_out_run(gml_sheet *sheet, const gml_access_span *span, uint64_t offset) {
     uint64_t width = sheet->width;
     uint64_t row = offset / width, last = (offset + span->size - 1) / width;
     uint64_t column = offset % width, column_end = (offset + span->size - 1) % width + 1;
@@ -342,9 +300,8 @@ lay_out_run(gml_sheet *sheet, const gml_access_span *span, uint64_t offset)
 }
 
 /* Runs whose stride is the width. */
-static gml_status
-lay_out_column(gml_sheet *sheet, const gml_access_span *span, uint64_t offset, uint64_t repeat)
-{
+static gml_status lay_out_column(gml_sheet *sheet, const gml_access_span *span, uint64_t offset,
+                                 uint64_t repeat) {
     uint64_t row = offset / sheet->width, column = offset % sheet->width;
     uint64_t end = column + span->size;
     gml_rectangle part = {
@@ -360,9 +317,7 @@ lay_out_column(gml_sheet *sheet, const gml_access_span *span, uint64_t offset, u
                                                   : status;
 }
 
-static gml_status
-lay_out_span(gml_sheet *sheet, const gml_access_span *span)
-{
+static gml_status lay_out_span(gml_sheet *sheet, const gml_access_span *span) {
     uint64_t pieces = pieces_of(span, sheet->width);
     bool by_columns = pieces < span->repeat;
     gml_status status = GML_OK;
@@ -375,9 +330,7 @@ lay_out_span(gml_sheet *sheet, const gml_access_span *span)
     return status;
 }
 
-gml_status
-gml_sheet_lay_out(gml_sheet *sheet)
-{
+gml_status gml_sheet_lay_out(gml_sheet *sheet) {
     choose_width(sheet);
     sheet->rectangle_count = 0;
     gml_status status = GML_OK;
@@ -389,9 +342,7 @@ gml_sheet_lay_out(gml_sheet *sheet)
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
-bool
-gml_access_is_whole(const gml_object_trace *trace, const gml_access *access)
-{
+bool gml_access_is_whole(const gml_object_trace *trace, const gml_access *access) {
     if (access->range_count == 0) {
         return true;
     }
@@ -402,10 +353,8 @@ gml_access_is_whole(const gml_object_trace *trace, const gml_access *access)
     return range->size_bytes * range->repeat == trace->objects[access->object].size_bytes;
 }
 
-gml_status
-gml_sheet_add_access(gml_sheet *sheet, const gml_object_trace *trace, const gml_access *access,
-                     uint32_t owner)
-{
+gml_status gml_sheet_add_access(gml_sheet *sheet, const gml_object_trace *trace,
+                                const gml_access *access, uint32_t owner) {
     gml_status status = access->range_count == 0 ? gml_sheet_add(sheet, NULL, owner) : GML_OK;
     for (uint32_t i = 0; i < access->range_count && status == GML_OK; i++) {
         status = gml_sheet_add(sheet, &trace->ranges[access->first_range + i], owner);

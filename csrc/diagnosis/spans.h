@@ -41,15 +41,11 @@ typedef struct gml_rectangle {
 
 /* The sides of rectangles: their number is the index, and the key twice the column, and 1 if the
  * rectangle opens there. Of one column, those that close come first. */
-static inline uint64_t
-gml_edge_column(const gml_keyed *edge)
-{
+static inline uint64_t gml_edge_column(const gml_keyed *edge) {
     return edge->key / 2;
 }
 
-static inline bool
-gml_edge_opens(const gml_keyed *edge)
-{
+static inline bool gml_edge_opens(const gml_keyed *edge) {
     return edge->key % 2;
 }
 

@@ -11,9 +11,8 @@ typedef struct timing_pass {
     gml_keyed *list; /* room for twice the accesses of any object */
 } timing_pass;
 
-static gml_status
-add(const timing_pass *pass, gml_pattern pattern, size_t object, uint64_t from, uint64_t to)
-{
+static gml_status add(const timing_pass *pass, gml_pattern pattern, size_t object, uint64_t from,
+                      uint64_t to) {
     gml_finding finding = {
         .pattern = pattern,
         .object = (uint32_t)object,
@@ -26,23 +25,17 @@ add(const timing_pass *pass, gml_pattern pattern, size_t object, uint64_t from, 
     return gml_findings_add(pass->out, &finding);
 }
 
-static bool
-wants(const timing_pass *pass, gml_pattern pattern)
-{
+static bool wants(const timing_pass *pass, gml_pattern pattern) {
     return pass->options->patterns & (UINT32_C(1) << pattern);
 }
 
-static bool
-has_flag(const timing_pass *pass, size_t object, uint32_t flag)
-{
+static bool has_flag(const timing_pass *pass, size_t object, uint32_t flag) {
     return pass->index->trace->objects[object].flags & flag;
 }
 
 /* ---- at the ends ----------------------------------------------------------------------------- */
 
-static gml_status
-find_early(const timing_pass *pass, size_t object)
-{
+static gml_status find_early(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
     bool is_early =
         gml_index_between(pass->index, life->alloc, life->first) >= pass->options->early_apis;
@@ -50,9 +43,7 @@ find_early(const timing_pass *pass, size_t object)
                     : GML_OK;
 }
 
-static gml_status
-find_late(const timing_pass *pass, size_t object)
-{
+static gml_status find_late(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
     bool is_late =
         gml_index_between(pass->index, life->last, life->free) >= pass->options->late_apis;
@@ -61,9 +52,7 @@ find_late(const timing_pass *pass, size_t object)
 }
 
 /* Nothing is known of accesses before the trace, nor after it to an object that is kept. */
-static gml_status
-find_unused(const timing_pass *pass, size_t object)
-{
+static gml_status find_unused(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
     bool may_be_used_later = has_flag(pass, object, GML_OBJECT_KEPT) && life->free == GML_NO_API;
     bool is_unused =
@@ -72,9 +61,7 @@ find_unused(const timing_pass *pass, size_t object)
                      : GML_OK;
 }
 
-static gml_status
-find_leak(const timing_pass *pass, size_t object)
-{
+static gml_status find_leak(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
     if (life->free != GML_NO_API || has_flag(pass, object, GML_OBJECT_KEPT)) {
         return GML_OK;
@@ -87,9 +74,7 @@ find_leak(const timing_pass *pass, size_t object)
 
 /* The numbers of the APIs that access the object, by time and then number; one that has several
  * accesses stands there several times. */
-static size_t
-list_by_time(const timing_pass *pass, size_t object)
-{
+static size_t list_by_time(const timing_pass *pass, size_t object) {
     const gml_trace_index *index = pass->index;
     size_t count = 0;
     for (size_t i = index->first_use[object]; i < index->first_use[object + 1]; i++) {
@@ -103,9 +88,7 @@ list_by_time(const timing_pass *pass, size_t object)
 }
 
 /* From each place on, the lowest number: into the second half of the list, as keys. */
-static void
-list_least(gml_keyed *list, size_t count)
-{
+static void list_least(gml_keyed *list, size_t count) {
     uint64_t least = GML_NO_API;
     for (size_t i = count; i-- > 0;) {
         least = list[i].index < least ? list[i].index : least;
@@ -115,9 +98,7 @@ list_least(gml_keyed *list, size_t count)
 
 /* Two accesses count as consecutive where no other lies between them, neither in time nor in order
  * of invocation: else the object cannot be away from the one to the other. */
-static gml_status
-find_idle(const timing_pass *pass, size_t object)
-{
+static gml_status find_idle(const timing_pass *pass, size_t object) {
     gml_keyed *list = pass->list;
     size_t count = list_by_time(pass, object);
     list_least(list, count);
@@ -140,9 +121,7 @@ find_idle(const timing_pass *pass, size_t object)
 
 typedef gml_status (*find_one)(const timing_pass *, size_t);
 
-static gml_status
-find_everywhere(const timing_pass *pass, gml_pattern pattern, find_one find)
-{
+static gml_status find_everywhere(const timing_pass *pass, gml_pattern pattern, find_one find) {
     gml_status status = GML_OK;
     for (size_t o = 0;
          status == GML_OK && wants(pass, pattern) && o < pass->index->trace->object_count; o++) {
@@ -151,9 +130,7 @@ find_everywhere(const timing_pass *pass, gml_pattern pattern, find_one find)
     return status;
 }
 
-static gml_status
-find_patterns(const timing_pass *pass)
-{
+static gml_status find_patterns(const timing_pass *pass) {
     static const find_one finders[GML_PATTERN_COUNT] = {
         [GML_PATTERN_EARLY_ALLOCATION] = find_early,   [GML_PATTERN_LATE_DEALLOCATION] = find_late,
         [GML_PATTERN_UNUSED_ALLOCATION] = find_unused, [GML_PATTERN_MEMORY_LEAK] = find_leak,
@@ -168,9 +145,7 @@ find_patterns(const timing_pass *pass)
     return status;
 }
 
-static size_t
-most_uses(const gml_trace_index *index)
-{
+static size_t most_uses(const gml_trace_index *index) {
     size_t most = 0;
     for (size_t o = 0; o < index->trace->object_count; o++) {
         most = index->lives[o].access_count > most ? index->lives[o].access_count : most;
@@ -178,10 +153,8 @@ most_uses(const gml_trace_index *index)
     return most;
 }
 
-gml_status
-gml_find_timing(const gml_trace_index *index, const gml_diagnose_options *options,
-                gml_findings *out)
-{
+gml_status gml_find_timing(const gml_trace_index *index, const gml_diagnose_options *options,
+                           gml_findings *out) {
     timing_pass pass = {.index = index, .options = options, .out = out};
     pass.list = malloc((2 * most_uses(index) + 1) * sizeof *pass.list);
     if (!pass.list) {

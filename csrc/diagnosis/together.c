@@ -5,24 +5,18 @@
 
 #include <stdlib.h>
 
-static bool
-is_join(const gml_finding *finding)
-{
+static bool is_join(const gml_finding *finding) {
     return finding->pattern == GML_PATTERN_REDUNDANT_ALLOCATION;
 }
 
 /* ---- every finding --------------------------------------------------------------------------- */
 
-static void
-add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes)
-{
+static void add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes) {
     gml_curve_tree_add(state, start, end, bytes);
 }
 
 /* Two rooms become one, where that does not raise the highest value. */
-static void
-join_if_lower(gml_fixes *fixes, gml_curve_tree *live, const gml_finding *finding)
-{
+static void join_if_lower(gml_fixes *fixes, gml_curve_tree *live, const gml_finding *finding) {
     if (!is_join(finding) || !gml_fixes_may_lend(fixes, finding)) {
         return;
     }
@@ -36,9 +30,7 @@ join_if_lower(gml_fixes *fixes, gml_curve_tree *live, const gml_finding *finding
     }
 }
 
-static gml_status
-join_all(gml_fixes *fixes, gml_diagnosis *out)
-{
+static gml_status join_all(gml_fixes *fixes, gml_diagnosis *out) {
     gml_curve curve;
     gml_curve_tree live = {0};
     gml_status status = gml_curve_open(&curve, fixes);
@@ -57,9 +49,7 @@ join_all(gml_fixes *fixes, gml_diagnosis *out)
     return status;
 }
 
-gml_status
-gml_value_together(const gml_trace_index *index, gml_diagnosis *out)
-{
+gml_status gml_value_together(const gml_trace_index *index, gml_diagnosis *out) {
     gml_fixes fixes;
     gml_status status = gml_fixes_open(&fixes, index);
     for (size_t i = 0; status == GML_OK && i < out->finding_count; i++) {
@@ -86,18 +76,14 @@ typedef struct selection {
 
 enum { NOT_SEEN = 0, IS_SEEN, IS_LENT };
 
-static bool
-is_of_trace(const gml_object_trace *trace, const gml_finding *finding)
-{
+static bool is_of_trace(const gml_object_trace *trace, const gml_finding *finding) {
     size_t objects = trace->object_count;
     return finding->pattern < GML_PATTERN_COUNT && finding->object < objects &&
            (!is_join(finding) || (finding->other < objects && finding->other != finding->object));
 }
 
-static bool
-is_valid(const gml_object_trace *trace, const gml_diagnosis *diagnosis, const size_t *findings,
-         size_t count)
-{
+static bool is_valid(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
+                     const size_t *findings, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (findings[i] >= diagnosis->finding_count ||
             !is_of_trace(trace, &diagnosis->findings[findings[i]])) {
@@ -109,9 +95,7 @@ is_valid(const gml_object_trace *trace, const gml_diagnosis *diagnosis, const si
 
 /* Rooms are joined after all separate fixes of each are known. The order of the list decides which
  * fix excludes which. */
-static gml_status
-take_all(gml_fixes *fixes, const selection *chosen)
-{
+static gml_status take_all(gml_fixes *fixes, const selection *chosen) {
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < chosen->count; i++) {
         size_t number = chosen->numbers[i];
@@ -130,9 +114,7 @@ take_all(gml_fixes *fixes, const selection *chosen)
     return status;
 }
 
-static void
-join_lent(gml_fixes *fixes, const selection *chosen, gml_curve *curve)
-{
+static void join_lent(gml_fixes *fixes, const selection *chosen, gml_curve *curve) {
     for (size_t i = 0; i < chosen->count; i++) {
         size_t number = chosen->numbers[i];
         const gml_finding *finding = &chosen->diagnosis->findings[number];
@@ -144,9 +126,8 @@ join_lent(gml_fixes *fixes, const selection *chosen, gml_curve *curve)
     }
 }
 
-static gml_status
-peak_of(const gml_trace_index *index, const selection *chosen, uint64_t *peak_bytes)
-{
+static gml_status peak_of(const gml_trace_index *index, const selection *chosen,
+                          uint64_t *peak_bytes) {
     gml_fixes fixes;
     gml_curve curve = {0};
     gml_status status = gml_fixes_open(&fixes, index);
@@ -165,10 +146,8 @@ peak_of(const gml_trace_index *index, const selection *chosen, uint64_t *peak_by
     return status;
 }
 
-gml_status
-gml_diagnosis_peak_with(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
-                        const size_t *findings, size_t count, uint64_t *peak_bytes)
-{
+gml_status gml_diagnosis_peak_with(const gml_object_trace *trace, const gml_diagnosis *diagnosis,
+                                   const size_t *findings, size_t count, uint64_t *peak_bytes) {
     if (!is_valid(trace, diagnosis, findings, count)) {
         return GML_INVALID_ARGUMENT;
     }

@@ -21,23 +21,18 @@ typedef struct glance {
     int64_t first_bytes, last_bytes;
 } glance;
 
-static void
-add_to_glance(void *state, uint64_t start, uint64_t end, int64_t bytes)
-{
+static void add_to_glance(void *state, uint64_t start, uint64_t end, int64_t bytes) {
     glance *seen = state;
     seen->first_bytes += seen->first >= start && seen->first < end ? bytes : 0;
     seen->last_bytes += seen->last >= start && seen->last < end ? bytes : 0;
 }
 
-static void
-add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes)
-{
+static void add_to_live(void *state, uint64_t start, uint64_t end, int64_t bytes) {
     gml_curve_tree_add(state, start, end, bytes);
 }
 
-static void
-tell(valuation *value, const gml_finding *finding, int64_t sign, gml_stretch_sink sink, void *state)
-{
+static void tell(valuation *value, const gml_finding *finding, int64_t sign, gml_stretch_sink sink,
+                 void *state) {
     if (finding->pattern == GML_PATTERN_REDUNDANT_ALLOCATION) {
         gml_fixes_tell_join(&value->fixes, finding, sign, sink, state);
     } else {
@@ -46,9 +41,7 @@ tell(valuation *value, const gml_finding *finding, int64_t sign, gml_stretch_sin
 }
 
 /* pre: the finding is taken, or may be joined. */
-static uint64_t
-saving_of(valuation *value, const gml_finding *finding)
-{
+static uint64_t saving_of(valuation *value, const gml_finding *finding) {
     glance seen = {.first = value->first, .last = value->last};
     tell(value, finding, 1, add_to_glance, &seen);
     if (seen.first_bytes >= 0 || seen.last_bytes >= 0) {
@@ -60,9 +53,7 @@ saving_of(valuation *value, const gml_finding *finding)
     return fixed < value->highest ? value->highest - fixed : 0;
 }
 
-static gml_status
-value_finding(valuation *value, gml_finding *finding)
-{
+static gml_status value_finding(valuation *value, gml_finding *finding) {
     finding->saving_bytes = 0;
     if (finding->pattern == GML_PATTERN_REDUNDANT_ALLOCATION) {
         if (gml_fixes_may_lend(&value->fixes, finding)) {
@@ -78,9 +69,7 @@ value_finding(valuation *value, gml_finding *finding)
     return status;
 }
 
-static gml_status
-open_valuation(valuation *value, const gml_trace_index *index)
-{
+static gml_status open_valuation(valuation *value, const gml_trace_index *index) {
     gml_curve unfixed = {0};
     *value = (valuation){0};
     gml_status status = gml_fixes_open(&value->fixes, index);
@@ -97,16 +86,12 @@ open_valuation(valuation *value, const gml_trace_index *index)
     return status;
 }
 
-static void
-close_valuation(valuation *value)
-{
+static void close_valuation(valuation *value) {
     gml_fixes_close(&value->fixes);
     gml_curve_tree_close(&value->live);
 }
 
-gml_status
-gml_value_findings(const gml_trace_index *index, gml_diagnosis *out)
-{
+gml_status gml_value_findings(const gml_trace_index *index, gml_diagnosis *out) {
     valuation value;
     gml_status status = open_valuation(&value, index);
     for (size_t i = 0; status == GML_OK && i < out->finding_count; i++) {

@@ -17,16 +17,12 @@ typedef struct written_set {
 } written_set;
 
 /* It would take too long to tell. */
-static bool
-is_too_long(const written_set *set)
-{
+static bool is_too_long(const written_set *set) {
     return set->count > MOST_RUNS || set->looks > MOST_LOOKS;
 }
 
 /* The first run that ends at `offset` or after it. */
-static size_t
-find_run(const written_set *set, uint64_t offset)
-{
+static size_t find_run(const written_set *set, uint64_t offset) {
     size_t low = 0, high = set->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -39,18 +35,14 @@ find_run(const written_set *set, uint64_t offset)
     return low;
 }
 
-static bool
-has_run(written_set *set, run wanted)
-{
+static bool has_run(written_set *set, run wanted) {
     set->looks++;
     size_t i = find_run(set, wanted.end);
     return i < set->count && set->runs[i].begin <= wanted.begin;
 }
 
 /* For so many runs more. */
-static gml_status
-make_room(written_set *set, size_t more)
-{
+static gml_status make_room(written_set *set, size_t more) {
     if (set->count + more <= set->capacity) {
         return GML_OK;
     }
@@ -65,9 +57,7 @@ make_room(written_set *set, size_t more)
     return GML_OK;
 }
 
-static gml_status
-add_run(written_set *set, run added)
-{
+static gml_status add_run(written_set *set, run added) {
     gml_status status = make_room(set, 1);
     if (status != GML_OK) {
         return status;
@@ -87,9 +77,7 @@ add_run(written_set *set, run added)
 }
 
 /* Behind the last run, or as part of it. */
-static void
-append_run(written_set *set, run added)
-{
+static void append_run(written_set *set, run added) {
     run *last = &set->runs[set->count ? set->count - 1 : 0];
     if (!set->count || last->end < added.begin) {
         set->runs[set->count++] = added;
@@ -101,9 +89,7 @@ append_run(written_set *set, run added)
 /* ---- accesses -------------------------------------------------------------------------------- */
 
 /* The range with a stride of its size is one run. */
-static gml_access_range
-joined(const gml_access_range *range)
-{
+static gml_access_range joined(const gml_access_range *range) {
     gml_access_range result = *range;
     if (range->repeat > 1 && range->stride_bytes == range->size_bytes) {
         result.size_bytes *= range->repeat;
@@ -112,16 +98,12 @@ joined(const gml_access_range *range)
     return result;
 }
 
-static run
-run_of(const gml_access_range *range, uint64_t number)
-{
+static run run_of(const gml_access_range *range, uint64_t number) {
     uint64_t begin = range->offset + (number ? number * range->stride_bytes : 0);
     return (run){begin, begin + range->size_bytes};
 }
 
-static bool
-has_range(written_set *set, const gml_access_range *range)
-{
+static bool has_range(written_set *set, const gml_access_range *range) {
     run last = run_of(range, range->repeat - 1);
     if (has_run(set, (run){range->offset, last.end})) {
         return true;
@@ -136,9 +118,7 @@ has_range(written_set *set, const gml_access_range *range)
 
 /* Merges the runs so far with those of the range. As they are kept at the end of the room, writing
  * never overtakes reading. */
-static gml_status
-merge_range(written_set *set, const gml_access_range *range)
-{
+static gml_status merge_range(written_set *set, const gml_access_range *range) {
     size_t added = (size_t)range->repeat, old_count = set->count;
     gml_status status = make_room(set, added);
     if (status != GML_OK) {
@@ -157,9 +137,7 @@ merge_range(written_set *set, const gml_access_range *range)
     return GML_OK;
 }
 
-static gml_status
-add_range(written_set *set, const gml_access_range *range)
-{
+static gml_status add_range(written_set *set, const gml_access_range *range) {
     if (range->repeat == 1) {
         return add_run(set, run_of(range, 0));
     }
@@ -170,9 +148,7 @@ add_range(written_set *set, const gml_access_range *range)
     return merge_range(set, range);
 }
 
-static bool
-has_access(written_set *set, const gml_object_trace *trace, const gml_access *access)
-{
+static bool has_access(written_set *set, const gml_object_trace *trace, const gml_access *access) {
     if (!access->range_count) {
         return has_run(set, (run){0, trace->objects[access->object].size_bytes});
     }
@@ -185,9 +161,8 @@ has_access(written_set *set, const gml_object_trace *trace, const gml_access *ac
     return true;
 }
 
-static gml_status
-add_access(written_set *set, const gml_object_trace *trace, const gml_access *access)
-{
+static gml_status add_access(written_set *set, const gml_object_trace *trace,
+                             const gml_access *access) {
     if (!access->range_count) {
         return add_run(set, (run){0, trace->objects[access->object].size_bytes});
     }
@@ -201,16 +176,13 @@ add_access(written_set *set, const gml_object_trace *trace, const gml_access *ac
 
 /* ---- an object ------------------------------------------------------------------------------- */
 
-static bool
-is_whole(const written_set *set, uint64_t size_bytes)
-{
+static bool is_whole(const written_set *set, uint64_t size_bytes) {
     return set->count == 1 && set->runs[0].end - set->runs[0].begin == size_bytes;
 }
 
 /* The uses from `begin` to before `end` are those of one API: it reads first. */
-static gml_status
-meet_api(written_set *set, const gml_trace_index *index, size_t begin, size_t end, bool *is_written)
-{
+static gml_status meet_api(written_set *set, const gml_trace_index *index, size_t begin, size_t end,
+                           bool *is_written) {
     const gml_object_trace *trace = index->trace;
     gml_status status = GML_OK;
     for (size_t i = begin; i < end && *is_written; i++) {
@@ -226,9 +198,8 @@ meet_api(written_set *set, const gml_trace_index *index, size_t begin, size_t en
     return status;
 }
 
-gml_status
-gml_object_is_written_first(const gml_trace_index *index, uint32_t object, bool *is_written_first)
-{
+gml_status gml_object_is_written_first(const gml_trace_index *index, uint32_t object,
+                                       bool *is_written_first) {
     written_set set = {0};
     uint64_t size_bytes = index->trace->objects[object].size_bytes;
     size_t begin = index->first_use[object], end = index->first_use[object + 1];

@@ -16,15 +16,11 @@ typedef struct arena_driver {
     bool is_reserved;
 } arena_driver;
 
-static arena_driver *
-arena_of(gml_driver *self)
-{
+static arena_driver *arena_of(gml_driver *self) {
     return (arena_driver *)(void *)self;
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     arena_driver *arena = arena_of(self);
     gml_driver *inner = arena->wrapped.inner;
     (void)inner->ops->free(inner, self->arena);
@@ -35,9 +31,7 @@ destroy(gml_driver *self)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     arena_driver *arena = arena_of(self);
     if (size_bytes > self->arena_bytes - arena->created_bytes) {
         return gml_driver_fail(self, GML_OUT_OF_MEMORY,
@@ -54,9 +48,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return GML_OK;
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     arena_driver *arena = arena_of(self);
     uint64_t size_bytes = (uint64_t)(uintptr_t)gml_map_take(&arena->sizes, handle);
     arena->created_bytes -= size_bytes;
@@ -65,9 +57,7 @@ release(gml_driver *self, gml_handle handle)
                                         "release: %" PRIu64 " is no handle", handle);
 }
 
-static gml_status
-memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
-{
+static gml_status memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes) {
     *free_bytes = self->arena_bytes - arena_of(self)->created_bytes;
     *total_bytes = self->arena_bytes;
     return GML_OK;
@@ -75,9 +65,8 @@ memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static gml_status
-reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                          gml_address *out) {
     arena_driver *arena = arena_of(self);
     if (arena->is_reserved || size_bytes > self->arena_bytes ||
         (alignment_bytes && self->arena % alignment_bytes)) {
@@ -90,42 +79,33 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     return GML_OK;
 }
 
-static gml_status
-unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     (void)address, (void)size_bytes;
     arena_of(self)->is_reserved = false;
     return GML_OK;
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     (void)self, (void)address, (void)size_bytes, (void)handle;
     return GML_OK;
 }
 
-static gml_status
-do_nothing(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status do_nothing(gml_driver *self, gml_address address, uint64_t size_bytes) {
     (void)self, (void)address, (void)size_bytes;
     return GML_OK;
 }
 
 /* ---- other processes ------------------------------------------------------------------------- */
 
-static gml_status
-export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
-{
+static gml_status export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out) {
     (void)handle, (void)is_kept, (void)out;
     return gml_driver_fail(self, GML_UNSUPPORTED, "an arena cannot be exported by its parts");
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-gml_status
-gml_arena_driver_open(uint64_t size_bytes, gml_driver **driver)
-{
+gml_status gml_arena_driver_open(uint64_t size_bytes, gml_driver **driver) {
     gml_driver *inner = *driver;
     arena_driver *arena = calloc(1, sizeof *arena);
     if (!arena) {

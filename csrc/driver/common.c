@@ -52,29 +52,22 @@ struct sharer {
     gml_pool chunk_objects, mapping_objects;
 };
 
-static sharer *
-sharer_of(gml_driver *self)
-{
+static sharer *sharer_of(gml_driver *self) {
     return (sharer *)(void *)self;
 }
 
-static mapping *
-mapping_of_link(gml_link *link)
-{
+static mapping *mapping_of_link(gml_link *link) {
     return (mapping *)(void *)((char *)link - offsetof(mapping, of_chunk));
 }
 
 /* The first mapping at or behind an address, or NULL. */
-static mapping *
-mapping_from(const sharer *self, gml_address address)
-{
+static mapping *mapping_from(const sharer *self, gml_address address) {
     return (mapping *)(void *)gml_tree_at_least(&self->mappings, 0, address);
 }
 
 /* Each call is a counted one of the inner driver. */
 #define PASS(upper, lower, parameters, arguments, cost_bytes)                                      \
-    static gml_status pass_##lower parameters                                                      \
-    {                                                                                              \
+    static gml_status pass_##lower parameters {                                                    \
         gml_driver *driver = gml_wrapped_inner(self);                                              \
         return gml_wrapped_relay(self, gml_driver_##lower arguments);                              \
     }
@@ -84,9 +77,7 @@ GML_DRIVER_TABLE(PASS, PASS)
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* A piece without users that no driver knows yet. */
-static gml_status
-make_piece(gml_driver *self, uint64_t size_bytes, piece **out)
-{
+static gml_status make_piece(gml_driver *self, uint64_t size_bytes, piece **out) {
     gml_common *common = sharer_of(self)->common;
     piece *made = calloc(1, sizeof *made);
     if (!made) {
@@ -105,18 +96,14 @@ make_piece(gml_driver *self, uint64_t size_bytes, piece **out)
     return GML_OK;
 }
 
-static void
-share_piece(gml_common *common, piece *shared)
-{
+static void share_piece(gml_common *common, piece *shared) {
     shared->is_kept = false;
     shared->node.address = ++common->last_number;
     gml_tree_insert(&common->pieces, &shared->node);
 }
 
 /* A piece without users, whose memory was released. */
-static void
-forget_piece(gml_common *common, piece *gone)
-{
+static void forget_piece(gml_common *common, piece *gone) {
     if (!gone->is_kept) {
         gml_tree_remove(&common->pieces, &gone->node);
     }
@@ -124,18 +111,14 @@ forget_piece(gml_common *common, piece *gone)
     free(gone);
 }
 
-static void
-add_user(piece *used, chunk *user)
-{
+static void add_user(piece *used, chunk *user) {
     user->owner->bytes += gml_list_is_empty(&used->users) ? used->size_bytes : 0;
     user->piece = used;
     gml_list_append(&used->users, &user->link);
 }
 
 /* The next user stands for the memory. */
-static void
-remove_user(chunk *user)
-{
+static void remove_user(chunk *user) {
     piece *used = user->piece;
     bool was_first = used->users.next == &user->link;
     gml_list_remove(&user->link);
@@ -147,16 +130,12 @@ remove_user(chunk *user)
     }
 }
 
-static bool
-is_only_user(const chunk *user)
-{
+static bool is_only_user(const chunk *user) {
     return user->link.next == user->link.previous;
 }
 
 /* The next piece of that size which this driver has not taken, made if there is none. */
-static gml_status
-take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
-{
+static gml_status take_piece(gml_driver *self, uint64_t size_bytes, piece **out) {
     sharer *taker = sharer_of(self);
     gml_common *common = taker->common;
     gml_tree_node *node = gml_tree_at_least(&common->pieces, 0, taker->last_number + 1);
@@ -178,9 +157,7 @@ take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
 
 /* ---- physical memory ------------------------------------------------------------------------- */
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     sharer *owner = sharer_of(self);
     chunk *made = gml_pool_take(&owner->chunk_objects);
     if (!made || gml_map_reserve(&owner->chunks, 1) != GML_OK) {
@@ -202,17 +179,13 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 }
 
 /* Frees what is left of a released chunk once nothing maps it. */
-static void
-forget_chunk(chunk *released)
-{
+static void forget_chunk(chunk *released) {
     if (!released->piece && gml_list_is_empty(&released->mappings)) {
         gml_pool_give(&released->owner->chunk_objects, released);
     }
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     sharer *owner = sharer_of(self);
     chunk *released = gml_map_find(&owner->chunks, handle);
     if (!released) {
@@ -236,9 +209,8 @@ release(gml_driver *self, gml_handle handle)
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     sharer *owner = sharer_of(self);
     chunk *mapped = gml_map_find(&owner->chunks, handle);
     if (!mapped) {
@@ -262,9 +234,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
 }
 
 /* Unmaps one mapping below, unless it is absent, which it is then. */
-static gml_status
-lose(gml_driver *self, mapping *lost)
-{
+static gml_status lose(gml_driver *self, mapping *lost) {
     gml_status status =
         lost->is_absent ? GML_OK : pass_unmap(self, lost->node.address, lost->size_bytes);
     if (status == GML_OK && !lost->is_absent) {
@@ -275,9 +245,7 @@ lose(gml_driver *self, mapping *lost)
 }
 
 /* The same for all mappings of a range: in one call, unless some are absent. */
-static gml_status
-lose_range(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status lose_range(gml_driver *self, gml_address address, uint64_t size_bytes) {
     if (!sharer_of(self)->absent_count) {
         return pass_unmap(self, address, size_bytes);
     }
@@ -290,9 +258,7 @@ lose_range(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     sharer *owner = sharer_of(self);
     gml_status status = lose_range(self, address, size_bytes);
     mapping *at = status == GML_OK ? mapping_from(owner, address) : NULL;
@@ -308,9 +274,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = pass_set_access(self, address, size_bytes);
     mapping *at = status == GML_OK ? mapping_from(sharer_of(self), address) : NULL;
     while (at && at->node.address < address + size_bytes) {
@@ -320,9 +284,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_handle
-handle_below(gml_driver *self, gml_handle handle)
-{
+static gml_handle handle_below(gml_driver *self, gml_handle handle) {
     const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
     return asked ? asked->piece->handle : 0;
 }
@@ -330,9 +292,7 @@ handle_below(gml_driver *self, gml_handle handle)
 /* ---- keeping --------------------------------------------------------------------------------- */
 
 /* Puts another piece at one address. */
-static gml_status
-replace(gml_driver *self, mapping *at, const piece *by)
-{
+static gml_status replace(gml_driver *self, mapping *at, const piece *by) {
     gml_status status = lose(self, at);
     if (status == GML_OK) {
         status = pass_map(self, at->node.address, at->size_bytes, by->handle);
@@ -346,9 +306,7 @@ replace(gml_driver *self, mapping *at, const piece *by)
 }
 
 /* At all addresses of a chunk, or as before. */
-static gml_status
-replace_all(gml_driver *self, chunk *of, const piece *by)
-{
+static gml_status replace_all(gml_driver *self, chunk *of, const piece *by) {
     gml_status status = GML_OK;
     gml_link *link = of->mappings.next;
     for (; link != &of->mappings && status == GML_OK; link = link->next) {
@@ -363,9 +321,7 @@ replace_all(gml_driver *self, chunk *of, const piece *by)
     return status;
 }
 
-gml_status
-gml_common_keep(gml_driver *driver, gml_handle handle)
-{
+gml_status gml_common_keep(gml_driver *driver, gml_handle handle) {
     sharer *owner = sharer_of(driver);
     chunk *kept = gml_map_find(&owner->chunks, handle);
     piece *shared = kept->piece, *own = NULL;
@@ -398,9 +354,7 @@ gml_common_keep(gml_driver *driver, gml_handle handle)
     return status;
 }
 
-gml_status
-gml_common_trim(gml_common *common)
-{
+gml_status gml_common_trim(gml_common *common) {
     gml_status first = GML_OK;
     for (gml_tree_node *node = gml_tree_first(&common->pieces), *next; node; node = next) {
         next = gml_tree_next(node);
@@ -422,15 +376,11 @@ enum { PATTERN_BYTES = 1 << 18 };
 /* Lasts as long as the process: a device copies it when it gets there. */
 static unsigned char pattern[PATTERN_BYTES];
 
-static void
-make_pattern(void)
-{
+static void make_pattern(void) {
     memset(pattern, 0xFF, sizeof pattern);
 }
 
-static gml_status
-spoil(gml_driver *self, const mapping *at, gml_stream stream)
-{
+static gml_status spoil(gml_driver *self, const mapping *at, gml_stream stream) {
     gml_status status = GML_OK;
     for (uint64_t done = 0; done < at->size_bytes && status == GML_OK;) {
         uint64_t left_bytes = at->size_bytes - done;
@@ -442,9 +392,7 @@ spoil(gml_driver *self, const mapping *at, gml_stream stream)
 }
 
 /* A place where the chunk can be written to, or NULL. */
-static const mapping *
-find_open(chunk *of)
-{
+static const mapping *find_open(chunk *of) {
     for (gml_link *link = of->mappings.next; link != &of->mappings; link = link->next) {
         const mapping *at = mapping_of_link(link);
         if (at->is_open && !at->is_absent) {
@@ -454,9 +402,7 @@ find_open(chunk *of)
     return NULL;
 }
 
-gml_status
-gml_common_spoil(gml_driver *driver, gml_stream stream)
-{
+gml_status gml_common_spoil(gml_driver *driver, gml_stream stream) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, make_pattern);
     const sharer *owner = sharer_of(driver);
@@ -470,9 +416,7 @@ gml_common_spoil(gml_driver *driver, gml_stream stream)
 }
 
 /* Pieces that this driver has not taken yet. */
-static uint64_t
-spare_bytes(const gml_driver *self)
-{
+static uint64_t spare_bytes(const gml_driver *self) {
     const sharer *asked = (const sharer *)(const void *)self;
     uint64_t bytes = 0;
     const gml_tree_node *node =
@@ -483,25 +427,19 @@ spare_bytes(const gml_driver *self)
     return bytes;
 }
 
-static bool
-stands_for(gml_driver *self, gml_handle handle)
-{
+static bool stands_for(gml_driver *self, gml_handle handle) {
     const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
     return asked && asked->piece->users.next == &asked->link;
 }
 
-uint64_t
-gml_common_bytes(const gml_driver *driver)
-{
+uint64_t gml_common_bytes(const gml_driver *driver) {
     return ((const sharer *)(const void *)driver)->bytes;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* What the driver below refused to release stays among the shared pieces. */
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     sharer *closed = sharer_of(self);
     for (size_t i = 0; i < closed->chunks.capacity; i++) {
         chunk *left = closed->chunks.slots[i].key ? closed->chunks.slots[i].value : NULL;
@@ -519,9 +457,7 @@ destroy(gml_driver *self)
     free(closed);
 }
 
-gml_status
-gml_common_open(gml_common *common, gml_driver **out)
-{
+gml_status gml_common_open(gml_common *common, gml_driver **out) {
     sharer *opened = calloc(1, sizeof *opened);
     if (!opened) {
         return gml_driver_fail(common->driver, GML_NO_HOST_MEMORY,

@@ -12,9 +12,7 @@
 
 /* ---- what every call needs: the context, a mode that captures survive, a reason -------------- */
 
-static gml_status
-status_of(gml_cu_result result)
-{
+static gml_status status_of(gml_cu_result result) {
     if (result == GML_CU_SUCCESS) {
         return GML_OK;
     }
@@ -26,9 +24,7 @@ status_of(gml_cu_result result)
     return is_about_capture ? GML_MISUSE : GML_DRIVER_FAILED;
 }
 
-gml_status
-gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result)
-{
+gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result) {
     if (result == GML_CU_SUCCESS) {
         return GML_OK;
     }
@@ -40,9 +36,7 @@ gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result)
                            name ? name : "unknown error", result, text ? text : "no description");
 }
 
-static gml_status
-enter(gml_cuda_driver *cuda, gml_cu_context context)
-{
+static gml_status enter(gml_cuda_driver *cuda, gml_cu_context context) {
     gml_status status =
         gml_cuda_check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(context));
     if (status != GML_OK) {
@@ -58,16 +52,12 @@ enter(gml_cuda_driver *cuda, gml_cu_context context)
     return status;
 }
 
-gml_status
-gml_cuda_enter(gml_cuda_driver *cuda)
-{
+gml_status gml_cuda_enter(gml_cuda_driver *cuda) {
     return enter(cuda, cuda->context);
 }
 
 /* The primary context of another device, retained until the driver is closed. */
-static gml_status
-find_context(gml_cuda_driver *cuda, int device, gml_cu_context *out)
-{
+static gml_status find_context(gml_cuda_driver *cuda, int device, gml_cu_context *out) {
     uint64_t key = (uint64_t)device + 1;
     gml_cu_device other;
     *out = gml_map_find(&cuda->elsewhere, key);
@@ -88,18 +78,14 @@ find_context(gml_cuda_driver *cuda, int device, gml_cu_context *out)
     return status;
 }
 
-gml_status
-gml_cuda_enter_elsewhere(gml_cuda_driver *cuda, int device)
-{
+gml_status gml_cuda_enter_elsewhere(gml_cuda_driver *cuda, int device) {
     gml_cu_context context;
     gml_status status = find_context(cuda, device, &context);
     return status == GML_OK ? enter(cuda, context) : status;
 }
 
 /* Lets go of the contexts of other devices. */
-static void
-leave_elsewhere(gml_cuda_driver *cuda)
-{
+static void leave_elsewhere(gml_cuda_driver *cuda) {
     for (size_t i = 0; i < cuda->elsewhere.capacity; i++) {
         gml_cu_device other;
         uint64_t key = cuda->elsewhere.slots[i].key;
@@ -110,18 +96,14 @@ leave_elsewhere(gml_cuda_driver *cuda)
     gml_map_clear(&cuda->elsewhere);
 }
 
-gml_status
-gml_cuda_leave(gml_cuda_driver *cuda, gml_status status)
-{
+gml_status gml_cuda_leave(gml_cuda_driver *cuda, gml_status status) {
     gml_cu_context ignored;
     (void)cuda->api.cuThreadExchangeStreamCaptureMode(&cuda->caller_mode);
     (void)cuda->api.cuCtxPopCurrent(&ignored);
     return status;
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (cuda->context) {
         (void)cuda->api.cuDevicePrimaryCtxRelease(cuda->device);
@@ -134,9 +116,7 @@ destroy(gml_driver *self)
 
 /* ---- virtual memory: no context needed, legal during a capture ------------------------------- */
 
-static gml_status
-create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out) {
     gml_cu_handle handle;
     gml_status status = gml_cuda_check(
         cuda, "cuMemCreate", cuda->api.cuMemCreate(&handle, size_bytes, &cuda->allocation, 0));
@@ -146,9 +126,7 @@ create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
     return status;
 }
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (gml_cuda_take_handed(cuda, size_bytes, out)) {
         return GML_OK;
@@ -160,9 +138,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return status;
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
     if (status == GML_OK) {
@@ -171,9 +147,8 @@ release(gml_driver *self, gml_handle handle)
     return status;
 }
 
-static gml_status
-reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                          gml_address *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer address;
     gml_status status =
@@ -186,9 +161,7 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
 }
 
 /* The address is a wish to CUDA, which may answer with another one. */
-static gml_status
-reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer given;
     gml_status status =
@@ -201,30 +174,23 @@ reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     return gml_cuda_check(cuda, "cuMemAddressFree",
                           cuda->api.cuMemAddressFree(address, size_bytes));
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     return gml_cuda_check(cuda, "cuMemMap", cuda->api.cuMemMap(address, size_bytes, 0, handle, 0));
 }
 
-static gml_status
-no_host_memory(gml_cuda_driver *cuda, const char *call)
-{
+static gml_status no_host_memory(gml_cuda_driver *cuda, const char *call) {
     return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "%s: no host memory left", call);
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (!gml_cuda_peers_prepare(&cuda->peers)) {
         return no_host_memory(cuda, "unmap");
@@ -237,9 +203,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cuda_peers *peers = &cuda->peers;
     if (!gml_cuda_peers_prepare(peers)) {
@@ -256,9 +220,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
-static gml_status
-cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer address;
     gml_status status = gml_cuda_enter(cuda);
@@ -275,9 +237,7 @@ cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static gml_status
-cuda_free(gml_driver *self, gml_address address)
-{
+static gml_status cuda_free(gml_driver *self, gml_address address) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
@@ -286,9 +246,7 @@ cuda_free(gml_driver *self, gml_address address)
     return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuMemFree", cuda->api.cuMemFree(address)));
 }
 
-static gml_status
-memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
-{
+static gml_status memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     size_t free_size;
     size_t total_size;
@@ -307,9 +265,7 @@ memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
 
 /* ---- other devices --------------------------------------------------------------------------- */
 
-static gml_status
-get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
-{
+static gml_status get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out) {
     int count = 0;
     gml_status status =
         gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
@@ -327,9 +283,7 @@ get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out)
 
 /* Revokes a peer's access to the ranges before `end`. Fails only if the driver is broken; the peer
  * then keeps access it does not need. */
-static void
-close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end)
-{
+static void close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end) {
     gml_cu_access none = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_NONE};
     const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
     for (; range != end; range = gml_cuda_peers_next(range)) {
@@ -337,9 +291,7 @@ close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end)
     }
 }
 
-static gml_status
-open_to(gml_cuda_driver *cuda, gml_cu_device peer)
-{
+static gml_status open_to(gml_cuda_driver *cuda, gml_cu_device peer) {
     gml_cu_access access = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_READ_WRITE};
     const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
     for (; range; range = gml_cuda_peers_next(range)) {
@@ -354,9 +306,7 @@ open_to(gml_cuda_driver *cuda, gml_cu_device peer)
     return GML_OK;
 }
 
-static gml_status
-grant(gml_driver *self, int peer)
-{
+static gml_status grant(gml_driver *self, int peer) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_device device = 0;
     int can_reach = 0;
@@ -415,9 +365,7 @@ static const gml_driver_ops cuda_ops = {
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Initialises the library and finds the device. */
-static gml_status
-find_device(gml_cuda_driver *cuda, int ordinal)
-{
+static gml_status find_device(gml_cuda_driver *cuda, int ordinal) {
     gml_cu_result result = cuda->api.cuInit(0);
     if (result != GML_CU_SUCCESS) {
         (void)gml_cuda_check(cuda, "cuInit", result);
@@ -428,9 +376,7 @@ find_device(gml_cuda_driver *cuda, int ordinal)
     return get_device(cuda, ordinal, &cuda->device);
 }
 
-static gml_status
-get_attribute(gml_cuda_driver *cuda, int attribute, bool *out)
-{
+static gml_status get_attribute(gml_cuda_driver *cuda, int attribute, bool *out) {
     int value = 0;
     gml_status status =
         gml_cuda_check(cuda, "cuDeviceGetAttribute",
@@ -443,9 +389,7 @@ get_attribute(gml_cuda_driver *cuda, int attribute, bool *out)
 enum { MALLOC_ALIGNMENT = 512 };
 
 /* Fills name, size and granularity, and the properties of future allocations. */
-static gml_status
-describe(gml_cuda_driver *cuda)
-{
+static gml_status describe(gml_cuda_driver *cuda) {
     gml_device_info *info = &cuda->base.info;
     size_t total_bytes = 0;
     size_t granularity_bytes = MALLOC_ALIGNMENT;
@@ -474,9 +418,7 @@ describe(gml_cuda_driver *cuda)
 
 /* Asks for memory that network cards can reach, where the device has it and gives it: a virtual
  * machine may announce the ability and still refuse the allocation. */
-static gml_status
-choose_rdma(gml_cuda_driver *cuda)
-{
+static gml_status choose_rdma(gml_cuda_driver *cuda) {
     bool has_rdma = false;
     gml_status status = get_attribute(cuda, GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY, &has_rdma);
     if (status != GML_OK || !has_rdma || !cuda->base.info.has_virtual_memory) {
@@ -489,9 +431,7 @@ choose_rdma(gml_cuda_driver *cuda)
     return GML_OK;
 }
 
-static gml_status
-watch_peers(gml_cuda_driver *cuda)
-{
+static gml_status watch_peers(gml_cuda_driver *cuda) {
     int count = 0;
     gml_status status =
         gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
@@ -499,9 +439,7 @@ watch_peers(gml_cuda_driver *cuda)
     return status;
 }
 
-static gml_status
-start(gml_cuda_driver *cuda, int ordinal)
-{
+static gml_status start(gml_cuda_driver *cuda, int ordinal) {
     gml_status status = find_device(cuda, ordinal);
     if (status == GML_OK) {
         status = describe(cuda);
@@ -524,9 +462,7 @@ start(gml_cuda_driver *cuda, int ordinal)
     return status;
 }
 
-gml_status
-gml_cuda_driver_open(int device, gml_driver **out, char *reason, size_t reason_bytes)
-{
+gml_status gml_cuda_driver_open(int device, gml_driver **out, char *reason, size_t reason_bytes) {
     gml_cuda_driver *cuda = calloc(1, sizeof *cuda);
     if (!cuda) {
         (void)snprintf(reason, reason_bytes, "cuda: no host memory left");

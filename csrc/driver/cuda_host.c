@@ -25,9 +25,7 @@ typedef struct part {
     uint64_t page_bytes;
 } part;
 
-static void *
-touch(void *context)
-{
+static void *touch(void *context) {
     const part *of = context;
     for (uint64_t at = 0; at < of->size_bytes; at += of->page_bytes) {
         of->begin[at] = 0;
@@ -37,9 +35,7 @@ touch(void *context)
 
 /* Makes the system back every address with a page. This thread touches the parts that get no thread
  * of their own. */
-static void
-touch_all(char *memory, uint64_t size_bytes)
-{
+static void touch_all(char *memory, uint64_t size_bytes) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t count = size_bytes / LEAST_PART_BYTES + 1;
     count = count < MOST_THREADS ? count : MOST_THREADS;
@@ -65,9 +61,7 @@ touch_all(char *memory, uint64_t size_bytes)
     }
 }
 
-gml_status
-gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
-{
+gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     void *memory =
         mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,9 +88,7 @@ gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out)
     return GML_OK;
 }
 
-gml_status
-gml_cuda_host_free(gml_driver *self, void *memory, uint64_t size_bytes)
-{
+gml_status gml_cuda_host_free(gml_driver *self, void *memory, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status == GML_OK) {

@@ -19,9 +19,7 @@ typedef struct gml_cuda_driver {
     int caller_mode;   /* capture mode to put back, between gml_cuda_enter() and gml_cuda_leave() */
 } gml_cuda_driver;
 
-static inline gml_cuda_driver *
-gml_cuda_of(gml_driver *self)
-{
+static inline gml_cuda_driver *gml_cuda_of(gml_driver *self) {
     return (gml_cuda_driver *)self;
 }
 

@@ -38,17 +38,13 @@ typedef struct lookup {
 } lookup;
 
 /* POSIX lets dlsym return a function; ISO C has no such cast, so the bits are copied. */
-static void
-find_symbol(void *library, const char *name, void *pointer, size_t pointer_bytes)
-{
+static void find_symbol(void *library, const char *name, void *pointer, size_t pointer_bytes) {
     void *found = dlsym(library, name);
     memcpy(pointer, &found, pointer_bytes);
 }
 
 /* NULL if this driver has no such entry in that version. */
-static void *
-find_entry(const lookup *by, const entry *wanted)
-{
+static void *find_entry(const lookup *by, const entry *wanted) {
     void *found = NULL;
     int ignored;
     gml_cu_result result = by->since_12
@@ -57,9 +53,8 @@ find_entry(const lookup *by, const entry *wanted)
     return result == GML_CU_SUCCESS ? found : NULL;
 }
 
-static gml_status
-find_entries(const lookup *by, gml_cuda_api *out, char *reason, size_t reason_bytes)
-{
+static gml_status find_entries(const lookup *by, gml_cuda_api *out, char *reason,
+                               size_t reason_bytes) {
     for (size_t i = 0; i < ENTRIES; i++) {
         void *found = find_entry(by, &entries[i]);
         if (!found && !entries[i].is_optional) {
@@ -74,9 +69,7 @@ find_entries(const lookup *by, gml_cuda_api *out, char *reason, size_t reason_by
     return GML_OK;
 }
 
-gml_status
-gml_cuda_library_load(gml_cuda_api *out, char *reason, size_t reason_bytes)
-{
+gml_status gml_cuda_library_load(gml_cuda_api *out, char *reason, size_t reason_bytes) {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *why = dlerror(); /* NOLINT(concurrency-mt-unsafe): its text is per thread */

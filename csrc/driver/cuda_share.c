@@ -11,25 +11,19 @@
 
 /* An H200 also creates memory of handle types that do not exist, so only known types are
  * requested. */
-static bool
-is_handle_type(unsigned handle_type)
-{
+static bool is_handle_type(unsigned handle_type) {
     return handle_type == GML_CU_HANDLE_NONE || handle_type == GML_CU_HANDLE_FILE ||
            handle_type == GML_CU_HANDLE_FABRIC;
 }
 
-gml_status
-gml_cuda_try_allocation(gml_cuda_driver *cuda)
-{
+gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda) {
     gml_driver *self = &cuda->base;
     gml_handle handle;
     gml_status status = self->ops->create(self, self->info.granularity_bytes, &handle);
     return status == GML_OK ? self->ops->release(self, handle) : status;
 }
 
-gml_status
-gml_cuda_share(gml_driver *self, unsigned handle_type)
-{
+gml_status gml_cuda_share(gml_driver *self, unsigned handle_type) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (!is_handle_type(handle_type)) {
         return gml_driver_fail(&cuda->base, GML_UNSUPPORTED,
@@ -54,9 +48,7 @@ gml_cuda_share(gml_driver *self, unsigned handle_type)
                            handle_type, cuda->base.reason);
 }
 
-void
-gml_cuda_choose_sharing(gml_cuda_driver *cuda)
-{
+void gml_cuda_choose_sharing(gml_cuda_driver *cuda) {
     if (cuda->base.info.has_virtual_memory) {
         cuda->takes_handed = gml_cuda_share(&cuda->base, GML_CU_HANDLE_FILE) == GML_OK;
     }
@@ -64,39 +56,29 @@ gml_cuda_choose_sharing(gml_cuda_driver *cuda)
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-static void *
-kept_file(int file)
-{
+static void *kept_file(int file) {
     return (void *)((uintptr_t)file + 1); /* NULL: none */
 }
 
-static int
-file_of(const void *kept)
-{
+static int file_of(const void *kept) {
     return (int)((uintptr_t)kept - 1);
 }
 
 /* The driver does not say so. */
-static bool
-no_file_left(void)
-{
+static bool no_file_left(void) {
     int tried = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     bool is_none = tried < 0 && errno == EMFILE;
     (void)(tried < 0 || close(tried));
     return is_none;
 }
 
-static gml_status
-fail_without_files(gml_cuda_driver *cuda, gml_status status)
-{
+static gml_status fail_without_files(gml_cuda_driver *cuda, gml_status status) {
     return gml_driver_fail(&cuda->base, status,
                            "this process may open no more files, and each chunk that is shared "
                            "takes one; raise `ulimit -n`");
 }
 
-gml_status
-gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
-{
+gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const void *kept = gml_map_find(&cuda->files, handle);
     if (kept) { /* of imported memory it may be the only one */
@@ -126,18 +108,14 @@ gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out
     return GML_OK;
 }
 
-void
-gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle)
-{
+void gml_cuda_forget_file(gml_cuda_driver *cuda, gml_handle handle) {
     const void *kept = cuda->files.count ? gml_map_take(&cuda->files, handle) : NULL;
     if (kept) {
         gml_kept_files_close(file_of(kept));
     }
 }
 
-void
-gml_cuda_forget_files(gml_cuda_driver *cuda)
-{
+void gml_cuda_forget_files(gml_cuda_driver *cuda) {
     for (size_t i = 0; i < cuda->files.capacity; i++) {
         const gml_map_slot *slot = &cuda->files.slots[i];
         if (slot->key) {
@@ -149,18 +127,15 @@ gml_cuda_forget_files(gml_cuda_driver *cuda)
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-static gml_status
-import_file(gml_cuda_driver *cuda, int file, gml_cu_handle *out)
-{
+static gml_status import_file(gml_cuda_driver *cuda, int file, gml_cu_handle *out) {
     return gml_cuda_check(
         cuda, "cuMemImportFromShareableHandle",
         cuda->api.cuMemImportFromShareableHandle(out, (void *)(intptr_t)file, GML_CU_HANDLE_FILE));
 }
 
 /* A mapping keeps memory alive by itself, so the handle is released at once. */
-static gml_status
-map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address address)
-{
+static gml_status map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece,
+                           gml_address address) {
     gml_cu_handle handle = 0;
     gml_status status = import_file(cuda, piece->file, &handle);
     if (status == GML_OK) {
@@ -171,10 +146,8 @@ map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece, gml_address addre
     return status;
 }
 
-gml_status
-gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
-                    gml_address *out)
-{
+gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
+                               gml_address *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     const gml_driver_ops *ops = self->ops;
     uint64_t size_bytes = gml_shared_bytes(pieces, count), mapped_bytes = 0;
@@ -203,9 +176,7 @@ gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t cou
     return status;
 }
 
-gml_status
-gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes) {
     const gml_driver_ops *ops = self->ops;
     gml_status status = ops->device_synchronize(self);
     if (status == GML_OK) {
@@ -219,9 +190,7 @@ gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* ---- what other processes handed over -------------------------------------------------------- */
 
-bool
-gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out)
-{
+bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out) {
     gml_handed *handed = gml_handed_to(cuda->base.device);
     bool may_take = cuda->takes_handed && gml_handed_bytes(handed) &&
                     gml_map_reserve(&cuda->files, 1) == GML_OK;

@@ -4,23 +4,17 @@
 #include <inttypes.h>
 
 /* Streams and events are integers above this file and pointers below it. */
-static gml_cu_stream
-stream_of(gml_stream stream)
-{
+static gml_cu_stream stream_of(gml_stream stream) {
     return (gml_cu_stream)(uintptr_t)stream;
 }
 
-static gml_cu_event
-event_of(gml_event event)
-{
+static gml_cu_event event_of(gml_event event) {
     return (gml_cu_event)(uintptr_t)event;
 }
 
 /* Whether `stream` captures, or is the default stream while one that it would wait for captures:
  * in both cases no call may be made on it. pre: inside gml_cuda_enter() */
-static gml_status
-is_capturing(gml_cuda_driver *cuda, gml_stream stream, bool *out)
-{
+static gml_status is_capturing(gml_cuda_driver *cuda, gml_stream stream, bool *out) {
     int capture = GML_CU_CAPTURE_NONE;
     gml_cu_result result = cuda->api.cuStreamIsCapturing(stream_of(stream), &capture);
     if (result != GML_CU_SUCCESS && result != GML_CU_STREAM_CAPTURE_IMPLICIT) {
@@ -31,9 +25,7 @@ is_capturing(gml_cuda_driver *cuda, gml_stream stream, bool *out)
 }
 
 /* Leaves again, with a reason, if `stream` captures. pre: inside gml_cuda_enter() */
-static gml_status
-demand_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
-{
+static gml_status demand_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream) {
     bool is_captured = false;
     gml_status status = is_capturing(cuda, stream, &is_captured);
     if (status == GML_OK && is_captured) {
@@ -45,16 +37,12 @@ demand_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
 }
 
 /* gml_cuda_enter() for a call that a capture on `stream` would not survive. */
-static gml_status
-enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream)
-{
+static gml_status enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_stream stream) {
     gml_status status = gml_cuda_enter(cuda);
     return status == GML_OK ? demand_uncaptured(cuda, call, stream) : status;
 }
 
-gml_status
-gml_cuda_event_create(gml_driver *self, gml_event *out)
-{
+gml_status gml_cuda_event_create(gml_driver *self, gml_event *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_event event;
     gml_status status = gml_cuda_enter(cuda);
@@ -69,9 +57,7 @@ gml_cuda_event_create(gml_driver *self, gml_event *out)
     return status;
 }
 
-gml_status
-gml_cuda_event_destroy(gml_driver *self, gml_event event)
-{
+gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
@@ -81,9 +67,7 @@ gml_cuda_event_destroy(gml_driver *self, gml_event event)
         cuda, gml_cuda_check(cuda, "cuEventDestroy", cuda->api.cuEventDestroy(event_of(event))));
 }
 
-gml_status
-gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream)
-{
+gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuEventRecord", stream);
     if (status != GML_OK) {
@@ -94,9 +78,7 @@ gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream)
                              cuda->api.cuEventRecord(event_of(event), stream_of(stream))));
 }
 
-gml_status
-gml_cuda_event_record_all(gml_driver *self, gml_event event)
-{
+gml_status gml_cuda_event_record_all(gml_driver *self, gml_event event) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (!cuda->api.cuCtxRecordEvent) {
         return gml_driver_fail(self, GML_UNSUPPORTED,
@@ -112,9 +94,8 @@ gml_cuda_event_record_all(gml_driver *self, gml_event event)
                              cuda->api.cuCtxRecordEvent(cuda->context, event_of(event))));
 }
 
-gml_status
-gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream, gml_event *out)
-{
+gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream,
+                                     gml_event *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_event event;
     gml_status status = gml_cuda_enter_elsewhere(cuda, device);
@@ -138,9 +119,7 @@ gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream, gml_e
     return gml_cuda_leave(cuda, status);
 }
 
-gml_status
-gml_cuda_event_query(gml_driver *self, gml_event event)
-{
+gml_status gml_cuda_event_query(gml_driver *self, gml_event event) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
@@ -152,9 +131,7 @@ gml_cuda_event_query(gml_driver *self, gml_event event)
                                     : gml_cuda_check(cuda, "cuEventQuery", result));
 }
 
-gml_status
-gml_cuda_event_synchronize(gml_driver *self, gml_event event)
-{
+gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
@@ -164,9 +141,7 @@ gml_cuda_event_synchronize(gml_driver *self, gml_event event)
                                                cuda->api.cuEventSynchronize(event_of(event))));
 }
 
-gml_status
-gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event)
-{
+gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuStreamWaitEvent", stream);
     if (status != GML_OK) {
@@ -177,9 +152,7 @@ gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event)
                              cuda->api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0)));
 }
 
-gml_status
-gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream)
-{
+gml_status gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuStreamSynchronize", stream);
     if (status != GML_OK) {
@@ -189,9 +162,7 @@ gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream)
                                                cuda->api.cuStreamSynchronize(stream_of(stream))));
 }
 
-gml_status
-gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out)
-{
+gml_status gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
     if (status != GML_OK) {
@@ -200,9 +171,7 @@ gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out)
     return gml_cuda_leave(cuda, is_capturing(cuda, stream, out));
 }
 
-gml_status
-gml_cuda_device_synchronize(gml_driver *self)
-{
+gml_status gml_cuda_device_synchronize(gml_driver *self) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuCtxSynchronize", 0);
     if (status != GML_OK) {
@@ -212,10 +181,8 @@ gml_cuda_device_synchronize(gml_driver *self)
                           gml_cuda_check(cuda, "cuCtxSynchronize", cuda->api.cuCtxSynchronize()));
 }
 
-gml_status
-gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
-                  gml_stream stream)
-{
+gml_status gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
+                             gml_stream stream) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuMemcpyDtoHAsync", stream);
     if (status != GML_OK) {
@@ -226,10 +193,8 @@ gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_by
                              cuda->api.cuMemcpyDtoHAsync(to, from, size_bytes, stream_of(stream))));
 }
 
-gml_status
-gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
-                 gml_stream stream)
-{
+gml_status gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
+                            gml_stream stream) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = enter_uncaptured(cuda, "cuMemcpyHtoDAsync", stream);
     if (status != GML_OK) {

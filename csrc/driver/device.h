@@ -27,17 +27,13 @@ void gml_device_go_on(gml_device *device);
 void gml_device_freeze(gml_device *device, int change);
 
 /* Whether a graph is being captured, as long as the caller holds the lock of one of the lakes. */
-static inline bool
-gml_device_is_frozen(const gml_device *device)
-{
+static inline bool gml_device_is_frozen(const gml_device *device) {
     return GML_DEVICE_READ(device, captures) > 0;
 }
 
 /* Checks whether captures are still running, before a call that they forbid. pre: no lock is
  * held. */
-static inline void
-gml_device_end_failed_captures(const gml_device *device)
-{
+static inline void gml_device_end_failed_captures(const gml_device *device) {
     if (gml_device_is_frozen(device) && device->end_failed_captures) {
         device->end_failed_captures();
     }
@@ -47,9 +43,7 @@ gml_device_end_failed_captures(const gml_device *device)
 uint64_t gml_device_room(const gml_device *device);
 
 /* The bytes that are to be left to what CUDA takes itself, as for kernels when they are loaded. */
-static inline uint64_t
-gml_device_spare(const gml_device *device)
-{
+static inline uint64_t gml_device_spare(const gml_device *device) {
     return GML_DEVICE_READ(device, spending) ? 0 : GML_DEVICE_READ(device, spare_bytes);
 }
 

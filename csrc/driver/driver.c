@@ -18,15 +18,12 @@ static const char *const call_names[GML_CALL_COUNT] = {
 #undef GML_DRIVER_CALL_TEXT
 };
 
-const char *
-gml_driver_call_name(gml_driver_call call)
-{
+const char *gml_driver_call_name(gml_driver_call call) {
     return (unsigned)call < GML_CALL_COUNT ? call_names[call] : "unknown";
 }
 
-gml_status
-gml_driver_vfail(gml_driver *driver, gml_status status, const char *format, va_list arguments)
-{
+gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *format,
+                            va_list arguments) {
     if (!driver->undo_depth) {
         char text[GML_REASON_BYTES]; /* the reason before may be an argument */
         (void)vsnprintf(text, sizeof text, format, arguments);
@@ -35,9 +32,7 @@ gml_driver_vfail(gml_driver *driver, gml_status status, const char *format, va_l
     return status;
 }
 
-gml_status
-gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
-{
+gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     (void)gml_driver_vfail(driver, status, format, arguments);
@@ -45,25 +40,19 @@ gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     return status;
 }
 
-gml_status
-gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                            "of the %s at 0x%" PRIx64 " some addresses are in use already",
                            gml_size_of(size_bytes).text, address);
 }
 
-void
-gml_driver_take_reason(gml_driver *driver, const gml_driver *from)
-{
+void gml_driver_take_reason(gml_driver *driver, const gml_driver *from) {
     if (!driver->undo_depth) {
         memcpy(driver->reason, from->reason, sizeof driver->reason);
     }
 }
 
-void
-gml_driver_close(gml_driver *driver)
-{
+void gml_driver_close(gml_driver *driver) {
     if (driver) {
         gml_map_clear(&driver->sizes);
         gml_gone_clear(&driver->own_gone);
@@ -72,9 +61,7 @@ gml_driver_close(gml_driver *driver)
 }
 
 /* The clock before a call; 0 where the backend models its costs. */
-static uint64_t
-clock_of(const gml_driver *driver)
-{
+static uint64_t clock_of(const gml_driver *driver) {
     return driver->ops->cost_ns ? 0 : gml_clock_ns();
 }
 
@@ -86,10 +73,8 @@ static const uint64_t VIRTUAL = BIT(GML_CALL_CREATE) | BIT(GML_CALL_RELEASE) |
                                 BIT(GML_CALL_MAP) | BIT(GML_CALL_UNMAP) | BIT(GML_CALL_SET_ACCESS);
 
 /* Counts a call of the device that began at `start_ns` and passes its status on. */
-static gml_status
-account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t start_ns,
-        gml_status status)
-{
+static gml_status account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes,
+                          uint64_t start_ns, gml_status status) {
     if (driver->arena_bytes && BIT(call) & VIRTUAL) {
         return status;
     }
@@ -104,31 +89,23 @@ account(gml_driver *driver, gml_driver_call call, uint64_t size_bytes, uint64_t 
 /* Device addresses end below this bit, so that they share a map with handles. */
 #define ADDRESS_BIT (UINT64_C(1) << 63)
 
-uint64_t
-gml_driver_left(const gml_driver *driver)
-{
+uint64_t gml_driver_left(const gml_driver *driver) {
     uint64_t had_bytes = driver->info.free_bytes + driver->held_when_told;
     uint64_t gone_bytes = driver->held_bytes + driver->margin_bytes;
     return had_bytes > gone_bytes ? had_bytes - gone_bytes : 0;
 }
 
-uint64_t
-gml_driver_offered(const gml_driver *driver, uint64_t most_bytes)
-{
+uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes) {
     gml_handed *handed = gml_handed_to(driver->device);
     return gml_handed_bytes(handed) ? gml_handed_largest(handed, most_bytes) : 0;
 }
 
-uint64_t
-gml_driver_size(const gml_driver *driver, gml_handle handle)
-{
+uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle) {
     return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
 }
 
 /* Whether the device would have the margin left. It is asked each time: others take memory too. */
-static gml_status
-keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
-{
+static gml_status keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes) {
     uint64_t free_bytes = 0, total_bytes = 0;
     gml_status status = gml_driver_memory_info(driver, &free_bytes, &total_bytes);
     if (status != GML_OK) {
@@ -147,9 +124,7 @@ keep_margin(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
 
 /* Counts `size_bytes` more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids
  * it. */
-static gml_status
-take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
-{
+static gml_status take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes) {
     return gml_device_take(driver->device, size_bytes)
                ? GML_OK
                : gml_driver_fail(driver, GML_OUT_OF_MEMORY,
@@ -159,9 +134,7 @@ take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
                                  gml_size_of(GML_DEVICE_READ(driver->device, held_bytes)).text);
 }
 
-gml_status
-gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
-{
+gml_status gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out) {
     gml_status status = take(driver, GML_CALL_CREATE, size_bytes);
     if (status == GML_OK) {
         status = driver->ops->create(driver, size_bytes, out);
@@ -173,9 +146,7 @@ gml_driver_take_behind(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
     return status;
 }
 
-gml_status
-gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handle)
-{
+gml_status gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handle) {
     gml_status status = driver->ops->release(driver, handle);
     if (status == GML_OK) {
         gml_device_give(driver->device, size_bytes);
@@ -184,9 +155,7 @@ gml_driver_give_behind(gml_driver *driver, uint64_t size_bytes, gml_handle handl
     return status;
 }
 
-static void
-give(gml_driver *driver, uint64_t size_bytes)
-{
+static void give(gml_driver *driver, uint64_t size_bytes) {
     if (!driver->has_own_account) {
         gml_device_give(driver->device, size_bytes);
     }
@@ -194,9 +163,7 @@ give(gml_driver *driver, uint64_t size_bytes)
 
 /* Checks that `size_bytes` more may be held, and reserves room in the map, so that nothing can fail
  * once the backend has allocated them. */
-static gml_status
-admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
-{
+static gml_status admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes) {
     gml_status status = driver->margin_bytes ? keep_margin(driver, call, size_bytes) : GML_OK;
     if (status == GML_OK && gml_map_reserve(&driver->sizes, 1) != GML_OK) {
         status =
@@ -207,9 +174,7 @@ admit(gml_driver *driver, gml_driver_call call, uint64_t size_bytes)
 }
 
 /* Records an allocation under `key`, or revokes its admission. pre: admitted. */
-static gml_status
-hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes)
-{
+static gml_status hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes) {
     if (status != GML_OK) {
         give(driver, size_bytes);
         return status;
@@ -220,9 +185,7 @@ hold(gml_driver *driver, gml_status status, uint64_t key, uint64_t size_bytes)
     return GML_OK;
 }
 
-static void
-let_go(gml_driver *driver, uint64_t key)
-{
+static void let_go(gml_driver *driver, uint64_t key) {
     uint64_t size_bytes = (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
     driver->held_bytes -= size_bytes;
     driver->gone->changes++;
@@ -238,9 +201,7 @@ static const uint64_t FREEZING =
 
 /* GML_UNSUPPORTED for one of them during a capture. No graph can use what a call that is undone has
  * just created: kept, it would be of no use until the graphs are gone. */
-static inline gml_status
-check_thawed(gml_driver *driver, gml_driver_call call)
-{
+static inline gml_status check_thawed(gml_driver *driver, gml_driver_call call) {
     bool is_unused = call == GML_CALL_RELEASE && driver->undo_depth;
     if (!gml_driver_is_frozen(driver) || !(FREEZING & BIT(call)) || is_unused) {
         return GML_OK;
@@ -252,8 +213,7 @@ check_thawed(gml_driver *driver, gml_driver_call call)
 /* ---- the counted calls ----------------------------------------------------------------------- */
 
 #define COUNTED(upper, lower, parameters, arguments, cost_bytes)                                   \
-    gml_status gml_driver_##lower parameters                                                       \
-    {                                                                                              \
+    gml_status gml_driver_##lower parameters {                                                     \
         gml_driver *driver = self;                                                                 \
         gml_status status = check_thawed(driver, GML_CALL_##upper);                                \
         if (status != GML_OK) {                                                                    \
@@ -268,9 +228,7 @@ GML_DRIVER_TABLE(COUNTED, BY_HAND)
 #undef COUNTED
 #undef BY_HAND
 
-gml_status
-gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
-{
+gml_status gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out) {
     gml_status status = admit(driver, GML_CALL_CREATE, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -282,9 +240,7 @@ gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
 }
 
 /* A chunk that is about to be released, as a file: another process gets it. */
-static gml_shared_piece
-export_outgoing(gml_driver *driver, gml_handle handle)
-{
+static gml_shared_piece export_outgoing(gml_driver *driver, gml_handle handle) {
     gml_shared_piece piece = {-1, gml_driver_size(driver, handle)};
     if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES &&
         gml_kept_files_room() > 0) {
@@ -297,9 +253,7 @@ export_outgoing(gml_driver *driver, gml_handle handle)
     return piece;
 }
 
-gml_status
-gml_driver_release(gml_driver *driver, gml_handle handle)
-{
+gml_status gml_driver_release(gml_driver *driver, gml_handle handle) {
     gml_status status = check_thawed(driver, GML_CALL_RELEASE);
     if (status != GML_OK) {
         return status;
@@ -318,9 +272,7 @@ gml_driver_release(gml_driver *driver, gml_handle handle)
     return account(driver, GML_CALL_RELEASE, 0, start_ns, status);
 }
 
-gml_status
-gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
-{
+gml_status gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out) {
     gml_status status = admit(driver, GML_CALL_MALLOC, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -331,9 +283,7 @@ gml_driver_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
     return account(driver, GML_CALL_MALLOC, size_bytes, start_ns, status);
 }
 
-gml_status
-gml_driver_free(gml_driver *driver, gml_address address)
-{
+gml_status gml_driver_free(gml_driver *driver, gml_address address) {
     gml_status status = check_thawed(driver, GML_CALL_FREE);
     if (status != GML_OK) {
         return status;
@@ -347,9 +297,7 @@ gml_driver_free(gml_driver *driver, gml_address address)
     return account(driver, GML_CALL_FREE, 0, start_ns, status);
 }
 
-gml_status
-gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     gml_status status = check_thawed(driver, GML_CALL_UNMAP);
     if (status != GML_OK) {
         return status;
@@ -362,9 +310,7 @@ gml_driver_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
     return account(driver, GML_CALL_UNMAP, size_bytes, start_ns, status);
 }
 
-gml_status
-gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
-{
+gml_status gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total_bytes) {
     uint64_t start_ns = clock_of(driver);
     gml_status status = driver->ops->memory_info(driver, free_bytes, total_bytes);
     if (status == GML_OK) {
@@ -374,9 +320,8 @@ gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total
     return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
 }
 
-gml_status
-gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, void **out)
-{
+gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                            void **out) {
     if (!driver->ops->bytes) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "driver '%s' has no bytes on the host; open the driver 'host'",
@@ -385,9 +330,7 @@ gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, v
     return driver->ops->bytes(driver, address, size_bytes, out);
 }
 
-gml_status
-gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     if (!driver->ops->reserve_at) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "driver '%s' cannot choose where its addresses begin",
@@ -396,9 +339,7 @@ gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_byt
     return driver->ops->reserve_at(driver, address, size_bytes);
 }
 
-gml_status
-gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     if (!driver->ops->expect_malloc) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "driver '%s' cannot choose addresses; open the driver 'sim'",
@@ -407,9 +348,7 @@ gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_
     return driver->ops->expect_malloc(driver, address, size_bytes);
 }
 
-gml_status
-gml_driver_grant(gml_driver *driver, int peer)
-{
+gml_status gml_driver_grant(gml_driver *driver, int peer) {
     if (!driver->ops->grant) {
         return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' knows no other devices",
                                driver->ops->name);
@@ -419,55 +358,42 @@ gml_driver_grant(gml_driver *driver, int peer)
 
 /* ---- other processes ------------------------------------------------------------------------- */
 
-static gml_status
-cannot_export(gml_driver *driver)
-{
+static gml_status cannot_export(gml_driver *driver) {
     return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
                            driver->ops->name);
 }
 
-gml_status
-gml_driver_share(gml_driver *driver, unsigned handle_type)
-{
+gml_status gml_driver_share(gml_driver *driver, unsigned handle_type) {
     return driver->ops->share ? driver->ops->share(driver, handle_type) : cannot_export(driver);
 }
 
-gml_status
-gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream, gml_event *out)
-{
+gml_status gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream,
+                                       gml_event *out) {
     return driver->ops->record_elsewhere
                ? driver->ops->record_elsewhere(driver, device, stream, out)
                : gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' has no other device",
                                  driver->ops->name);
 }
 
-gml_status
-gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out)
-{
+gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out) {
     return driver->ops->export_file ? driver->ops->export_file(driver, handle, is_kept, out)
                                     : cannot_export(driver);
 }
 
-gml_status
-gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out)
-{
+gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out) {
     return driver->ops->behind_malloc
                ? driver->ops->behind_malloc(driver, address, out)
                : gml_driver_fail(driver, GML_UNSUPPORTED,
                                  "what driver '%s' allocates has no handle", driver->ops->name);
 }
 
-gml_status
-gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
-                      gml_address *out)
-{
+gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
+                                 gml_address *out) {
     return driver->ops->open_files ? driver->ops->open_files(driver, pieces, count, out)
                                    : cannot_export(driver);
 }
 
-gml_status
-gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     if (gml_driver_is_frozen(driver)) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "memory of another process is kept while a graph is captured");

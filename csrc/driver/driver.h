@@ -213,22 +213,16 @@ void gml_driver_take_reason(gml_driver *driver, const gml_driver *from);
 
 /* Between these two, failures leave driver->reason unchanged: undoing a failed call may fail too,
  * but callers need the first reason. They nest. */
-static inline void
-gml_driver_begin_undo(gml_driver *driver)
-{
+static inline void gml_driver_begin_undo(gml_driver *driver) {
     driver->undo_depth++;
 }
 
-static inline void
-gml_driver_end_undo(gml_driver *driver)
-{
+static inline void gml_driver_end_undo(gml_driver *driver) {
     driver->undo_depth--;
 }
 
 /* Whether a graph is being captured on the device. */
-static inline bool
-gml_driver_is_frozen(const gml_driver *driver)
-{
+static inline bool gml_driver_is_frozen(const gml_driver *driver) {
     return gml_device_is_frozen(driver->device);
 }
 
@@ -268,9 +262,7 @@ gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pie
 gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
 /* The time of all calls together. */
-static inline uint64_t
-gml_driver_time_ns(const gml_driver *driver)
-{
+static inline uint64_t gml_driver_time_ns(const gml_driver *driver) {
     uint64_t sum_ns = 0;
     for (int call = 0; call < GML_CALL_COUNT; call++) {
         sum_ns += driver->call_ns[call];
@@ -285,38 +277,29 @@ uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes);
 /* Before whoever holds the chunks at [address, address + size_bytes) lets them go: who mapped them
  * at other addresses too, and kept that when it freed them, ends it, since memory lives as long as
  * any mapping of it. pre: no work uses the chunks. After a failure they must stay. */
-static inline gml_status
-gml_driver_end_aliases(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+static inline gml_status gml_driver_end_aliases(gml_driver *driver, gml_address address,
+                                                uint64_t size_bytes) {
     return driver->end_aliases ? driver->end_aliases(driver->alias_context, address, size_bytes)
                                : GML_OK;
 }
 
 /* See spare_bytes(). */
-static inline uint64_t
-gml_driver_spare(const gml_driver *driver)
-{
+static inline uint64_t gml_driver_spare(const gml_driver *driver) {
     return driver->ops->spare_bytes ? driver->ops->spare_bytes(driver) : 0;
 }
 
 /* See handle_below(). */
-static inline gml_handle
-gml_driver_handle_below(gml_driver *driver, gml_handle handle)
-{
+static inline gml_handle gml_driver_handle_below(gml_driver *driver, gml_handle handle) {
     return driver->ops->handle_below ? driver->ops->handle_below(driver, handle) : handle;
 }
 
 /* See stands_for(). */
-static inline bool
-gml_driver_stands_for(gml_driver *driver, gml_handle handle)
-{
+static inline bool gml_driver_stands_for(gml_driver *driver, gml_handle handle) {
     return !driver->ops->stands_for || driver->ops->stands_for(driver, handle);
 }
 
 /* The total size of the pieces. */
-static inline uint64_t
-gml_shared_bytes(const gml_shared_piece *pieces, size_t count)
-{
+static inline uint64_t gml_shared_bytes(const gml_shared_piece *pieces, size_t count) {
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {
         sum += pieces[i].size_bytes;

@@ -6,16 +6,12 @@
 /* Of one list that nobody has looked at for long. */
 enum { FIRST_RANGES = 16, MOST_RANGES = 4096 };
 
-static void
-extend(gml_gone_range *range, gml_address address, gml_address end)
-{
+static void extend(gml_gone_range *range, gml_address address, gml_address end) {
     range->address = address < range->address || !range->end ? address : range->address;
     range->end = end > range->end ? end : range->end;
 }
 
-static bool
-has_room(gml_gone_list *list)
-{
+static bool has_room(gml_gone_list *list) {
     if (list->ranges && list->count < list->room) {
         return true;
     }
@@ -29,9 +25,7 @@ has_room(gml_gone_list *list)
     return grown != NULL;
 }
 
-static void
-add_to(gml_gone_list *list, gml_address address, gml_address end)
-{
+static void add_to(gml_gone_list *list, gml_address address, gml_address end) {
     gml_gone_range *last = list->count ? &list->ranges[list->count - 1] : NULL;
     if (last && last->address <= end && address <= last->end) {
         extend(last, address, end);
@@ -42,9 +36,7 @@ add_to(gml_gone_list *list, gml_address address, gml_address end)
     }
 }
 
-void
-gml_gone_add(gml_gone *gone, gml_address address, uint64_t size_bytes)
-{
+void gml_gone_add(gml_gone *gone, gml_address address, uint64_t size_bytes) {
     for (int i = 0; i < GML_LOOKERS; i++) {
         if (gone->lists[i].is_wanted) {
             add_to(&gone->lists[i], address, address + size_bytes);
@@ -52,9 +44,7 @@ gml_gone_add(gml_gone *gone, gml_address address, uint64_t size_bytes)
     }
 }
 
-void
-gml_gone_clear(gml_gone *gone)
-{
+void gml_gone_clear(gml_gone *gone) {
     for (int i = 0; i < GML_LOOKERS; i++) {
         free(gone->lists[i].ranges);
     }

@@ -33,9 +33,7 @@ typedef struct gml_gone {
 void gml_gone_add(gml_gone *gone, gml_address address, uint64_t size_bytes);
 
 /* A look is at hand, or nothing has changed since the last one: what went by now is settled. */
-static inline void
-gml_gone_settle(gml_gone *gone, gml_looker looker)
-{
+static inline void gml_gone_settle(gml_gone *gone, gml_looker looker) {
     gone->lists[looker].count = 0;
     gone->lists[looker].widest = (gml_gone_range){0, 0};
 }

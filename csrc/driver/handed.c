@@ -3,15 +3,11 @@
 
 #include "driver/kept_files.h"
 
-static void
-set_bytes(gml_handed *handed, uint64_t bytes)
-{
+static void set_bytes(gml_handed *handed, uint64_t bytes) {
     __atomic_store_n(&handed->bytes, bytes, __ATOMIC_RELAXED);
 }
 
-static gml_shared_piece
-remove_at(gml_handed *handed, size_t index)
-{
+static gml_shared_piece remove_at(gml_handed *handed, size_t index) {
     gml_shared_piece removed = handed->pieces[index];
     handed->count--;
     handed->pieces[index] = handed->pieces[handed->count];
@@ -20,9 +16,7 @@ remove_at(gml_handed *handed, size_t index)
 }
 
 /* Closes the file where there is no room. */
-static void
-put(gml_handed *handed, gml_shared_piece piece)
-{
+static void put(gml_handed *handed, gml_shared_piece piece) {
     pthread_mutex_lock(&handed->lock);
     bool has_room = handed->count < GML_HANDED_MOST;
     if (has_room) {
@@ -36,16 +30,12 @@ put(gml_handed *handed, gml_shared_piece piece)
     }
 }
 
-void
-gml_handed_add(gml_handed *handed, gml_shared_piece piece)
-{
+void gml_handed_add(gml_handed *handed, gml_shared_piece piece) {
     gml_kept_files_add(piece.file);
     put(handed, piece);
 }
 
-uint64_t
-gml_handed_largest(gml_handed *handed, uint64_t most_bytes)
-{
+uint64_t gml_handed_largest(gml_handed *handed, uint64_t most_bytes) {
     uint64_t largest_bytes = 0;
     pthread_mutex_lock(&handed->lock);
     for (size_t i = 0; i < handed->count; i++) {
@@ -58,9 +48,7 @@ gml_handed_largest(gml_handed *handed, uint64_t most_bytes)
     return largest_bytes;
 }
 
-int
-gml_handed_take(gml_handed *handed, uint64_t size_bytes)
-{
+int gml_handed_take(gml_handed *handed, uint64_t size_bytes) {
     int file = -1;
     pthread_mutex_lock(&handed->lock);
     for (size_t i = handed->count; i-- && file < 0;) {
@@ -72,9 +60,7 @@ gml_handed_take(gml_handed *handed, uint64_t size_bytes)
     return file;
 }
 
-uint64_t
-gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes)
-{
+uint64_t gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes) {
     uint64_t moved_bytes = 0;
     gml_shared_piece piece = {-1, 0};
     do {
@@ -90,9 +76,7 @@ gml_handed_move(gml_handed *from, gml_handed *to, uint64_t wanted_bytes)
     return moved_bytes;
 }
 
-uint64_t
-gml_handed_drop(gml_handed *handed)
-{
+uint64_t gml_handed_drop(gml_handed *handed) {
     if (!handed) {
         return 0;
     }
@@ -105,9 +89,7 @@ gml_handed_drop(gml_handed *handed)
     return dropped_bytes;
 }
 
-void
-gml_handed_forget(gml_handed *handed)
-{
+void gml_handed_forget(gml_handed *handed) {
     (void)pthread_mutex_init(&handed->lock, NULL);
     handed->count = 0;
     set_bytes(handed, 0);

@@ -25,16 +25,12 @@ typedef struct gml_handed {
     gml_shared_piece pieces[GML_HANDED_MOST];
 } gml_handed;
 
-static inline uint64_t
-gml_handed_bytes(const gml_handed *handed)
-{
+static inline uint64_t gml_handed_bytes(const gml_handed *handed) {
     return handed ? __atomic_load_n(&handed->bytes, __ATOMIC_RELAXED) : 0;
 }
 
 /* What other processes handed over for a device and nothing took; NULL: none can. */
-static inline gml_handed *
-gml_handed_to(const gml_device *device)
-{
+static inline gml_handed *gml_handed_to(const gml_device *device) {
     return __atomic_load_n(&device->handed, __ATOMIC_ACQUIRE);
 }
 

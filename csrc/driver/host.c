@@ -25,35 +25,25 @@ typedef struct host_driver {
     uint64_t page_bytes;
 } host_driver;
 
-static host_driver *
-host_of(gml_driver *self)
-{
+static host_driver *host_of(gml_driver *self) {
     return (host_driver *)self;
 }
 
-static bool
-has_bytes(gml_driver *self)
-{
+static bool has_bytes(gml_driver *self) {
     return host_of(self)->memory >= 0;
 }
 
-static gml_model *
-model_of(gml_driver *self)
-{
+static gml_model *model_of(gml_driver *self) {
     return &host_of(self)->modelled.model;
 }
 
 /* Addresses are integers in the driver's interface and pointers here. */
-static void *
-pointer_to(gml_address address)
-{
+static void *pointer_to(gml_address address) {
     return (void *)(uintptr_t)address;
 }
 
 /* Turns errno after a failed system call into a status. */
-static gml_status
-fail_system(gml_driver *self, const char *call, uint64_t size_bytes)
-{
+static gml_status fail_system(gml_driver *self, const char *call, uint64_t size_bytes) {
     if (errno == ENOMEM) {
         return gml_driver_fail(self, GML_OUT_OF_MEMORY,
                                "%s of %s: the host has no memory or no mapping left (see "
@@ -66,34 +56,26 @@ fail_system(gml_driver *self, const char *call, uint64_t size_bytes)
 
 /* Returns the bytes of released physical memory to the host. A failure only leaks memory: the place
  * is never reused. */
-static void
-punch_hole(gml_driver *self, const gml_physical *physical)
-{
+static void punch_hole(gml_driver *self, const gml_physical *physical) {
     (void)fallocate(host_of(self)->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     (off_t)physical->offset_bytes, (off_t)physical->size_bytes);
 }
 
 /* Unmaps every address range that is still there. */
-static void
-unmap_ranges(const gml_model *model)
-{
+static void unmap_ranges(const gml_model *model) {
     const gml_tree_node *node = gml_tree_first(&model->ranges);
     for (; node; node = gml_tree_next(node)) {
         (void)munmap(pointer_to(node->address), (size_t)((const gml_range *)node)->size_bytes);
     }
 }
 
-static void
-close_memory(host_driver *host)
-{
+static void close_memory(host_driver *host) {
     if (host->memory >= 0) {
         (void)close(host->memory);
     }
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     host_driver *host = host_of(self);
     unmap_ranges(&host->modelled.model);
     gml_modelled_clear(&host->modelled);
@@ -101,9 +83,7 @@ destroy(gml_driver *self)
     free(host);
 }
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     gml_model *model = model_of(self);
     gml_handle handle;
     gml_status status = gml_model_create(model, size_bytes, &handle);
@@ -122,10 +102,8 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 }
 
 /* Address space of that alignment, without access. Reserves more and frees the edges. */
-static gml_status
-take_addresses(gml_driver *self, const char *call, uint64_t size_bytes, uint64_t alignment_bytes,
-               gml_address *out)
-{
+static gml_status take_addresses(gml_driver *self, const char *call, uint64_t size_bytes,
+                                 uint64_t alignment_bytes, gml_address *out) {
     if (size_bytes > UINT64_MAX - alignment_bytes) {
         errno = ENOMEM;
         return fail_system(self, call, size_bytes);
@@ -148,9 +126,8 @@ take_addresses(gml_driver *self, const char *call, uint64_t size_bytes, uint64_t
     return GML_OK;
 }
 
-static gml_status
-reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                          gml_address *out) {
     gml_model *model = model_of(self);
     gml_address address = 0;
     gml_status status = gml_model_check_reserve(model, size_bytes, &alignment_bytes);
@@ -169,9 +146,7 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     return GML_OK;
 }
 
-static gml_status
-reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
     void *wanted = pointer_to(address);
     void *taken = mmap(wanted, (size_t)size_bytes, PROT_NONE, HIDDEN | MAP_FIXED_NOREPLACE, -1, 0);
     if (taken == MAP_FAILED && errno != EEXIST) {
@@ -185,9 +160,7 @@ reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_unreserve(model_of(self), address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -200,17 +173,14 @@ unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* Puts addresses back into the state of a fresh reservation. Where the host has no mapping left to
  * replace one with, closing access has to do: the bytes behind are given up all the same. */
-static bool
-hide(gml_address address, uint64_t size_bytes)
-{
+static bool hide(gml_address address, uint64_t size_bytes) {
     void *start = pointer_to(address);
     return mmap(start, (size_t)size_bytes, PROT_NONE, HIDDEN | MAP_FIXED, -1, 0) != MAP_FAILED ||
            mprotect(start, (size_t)size_bytes, PROT_NONE) == 0;
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     gml_model *model = model_of(self);
     gml_status status = gml_model_check_map(model, address, size_bytes, handle);
     if (status != GML_OK) {
@@ -225,9 +195,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     return gml_model_map(model, address, size_bytes, handle);
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_whole(model_of(self), "unmap", address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -238,9 +206,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     return gml_model_unmap(model_of(self), address, size_bytes, NULL);
 }
 
-static gml_status
-set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_whole(model_of(self), "set_access", address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -253,16 +219,12 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
     return gml_model_set_access(model_of(self), address, size_bytes, NULL);
 }
 
-static uint64_t
-whole_pages(const host_driver *host, uint64_t size_bytes)
-{
+static uint64_t whole_pages(const host_driver *host, uint64_t size_bytes) {
     return (size_bytes + host->page_bytes - 1) & ~(host->page_bytes - 1);
 }
 
 /* pre: the model has room for `size_bytes`, so that rounding up cannot overflow. */
-static gml_status
-take_block(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status take_block(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     uint64_t pages_bytes = whole_pages(host_of(self), size_bytes);
     uint64_t alignment_bytes =
         size_bytes >= LARGE_BLOCK_BYTES ? LARGE_BLOCK_BYTES : host_of(self)->page_bytes;
@@ -278,9 +240,7 @@ take_block(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static gml_status
-host_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status host_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_model *model = model_of(self);
     gml_address address = 0;
     gml_status status = gml_model_check_malloc(model, size_bytes);
@@ -299,9 +259,7 @@ host_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return GML_OK;
 }
 
-static gml_status
-host_free(gml_driver *self, gml_address address)
-{
+static gml_status host_free(gml_driver *self, gml_address address) {
     uint64_t size_bytes = 0;
     gml_status status = gml_model_check_free(model_of(self), address, &size_bytes);
     if (status != GML_OK) {
@@ -313,9 +271,7 @@ host_free(gml_driver *self, gml_address address)
     return gml_model_free(model_of(self), address);
 }
 
-static gml_status
-bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
-{
+static gml_status bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out) {
     gml_status status = gml_model_check_touch(model_of(self), address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -327,9 +283,7 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
     return GML_OK;
 }
 
-bool
-gml_host_place(gml_driver *driver, gml_handle handle, int *file, uint64_t *offset_bytes)
-{
+bool gml_host_place(gml_driver *driver, gml_handle handle, int *file, uint64_t *offset_bytes) {
     const gml_physical *physical = gml_model_physical(model_of(driver), handle);
     if (!physical || !has_bytes(driver)) {
         return false;
@@ -358,9 +312,8 @@ static const gml_driver_ops host_ops = {
 };
 
 /* Fills a zeroed host driver; on failure nothing is left to clear. */
-static gml_status
-start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed)
-{
+static gml_status start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes,
+                        bool is_backed) {
     gml_driver *base = &host->modelled.base;
     base->ops = &host_ops;
     host->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -383,10 +336,8 @@ start(host_driver *host, uint64_t capacity_bytes, uint64_t granularity_bytes, bo
     return GML_OK;
 }
 
-static gml_status
-open_driver(uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed, gml_driver **out,
-            char *reason, size_t reason_bytes)
-{
+static gml_status open_driver(uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed,
+                              gml_driver **out, char *reason, size_t reason_bytes) {
     host_driver *host = calloc(1, sizeof *host);
     if (!host) {
         (void)snprintf(reason, reason_bytes, "host: no host memory left");
@@ -404,16 +355,12 @@ open_driver(uint64_t capacity_bytes, uint64_t granularity_bytes, bool is_backed,
     return GML_OK;
 }
 
-gml_status
-gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
-                     char *reason, size_t reason_bytes)
-{
+gml_status gml_host_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
+                                gml_driver **out, char *reason, size_t reason_bytes) {
     return open_driver(capacity_bytes, granularity_bytes, true, out, reason, reason_bytes);
 }
 
-gml_status
-gml_hollow_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
-                       char *reason, size_t reason_bytes)
-{
+gml_status gml_hollow_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
+                                  gml_driver **out, char *reason, size_t reason_bytes) {
     return open_driver(capacity_bytes, granularity_bytes, false, out, reason, reason_bytes);
 }

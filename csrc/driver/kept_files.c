@@ -15,9 +15,7 @@ static _Atomic uint64_t words[WORDS]; /* files above are inherited */
 static _Atomic uint64_t count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void
-close_in_child(void)
-{
+static void close_in_child(void) {
     for (int i = 0; i < WORDS; i++) {
         uint64_t left = atomic_exchange(&words[i], 0);
         for (; left; left &= left - 1) {
@@ -27,24 +25,18 @@ close_in_child(void)
     atomic_store(&count, 0);
 }
 
-static void
-watch_forks(void)
-{
+static void watch_forks(void) {
     (void)pthread_atfork(NULL, NULL, close_in_child); /* without host memory: they are inherited */
 }
 
-size_t
-gml_kept_files_room(void)
-{
+size_t gml_kept_files_room(void) {
     struct rlimit files;
     uint64_t kept = atomic_load(&count);
     bool has_room = getrlimit(RLIMIT_NOFILE, &files) == 0 && kept < files.rlim_cur / 2;
     return has_room ? (size_t)(files.rlim_cur / 2 - kept) : 0;
 }
 
-void
-gml_kept_files_add(int file)
-{
+void gml_kept_files_add(int file) {
     (void)pthread_once(&once, watch_forks);
     atomic_fetch_add(&count, 1);
     if (file < MOST_FILES) {
@@ -52,9 +44,7 @@ gml_kept_files_add(int file)
     }
 }
 
-void
-gml_kept_files_close(int file)
-{
+void gml_kept_files_close(int file) {
     if (file < MOST_FILES) {
         atomic_fetch_and(&words[file / WORD_BITS], ~(UINT64_C(1) << file % WORD_BITS));
     }

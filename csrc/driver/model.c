@@ -11,10 +11,8 @@
 
 enum { BLOCK_GRANULE_BYTES = 512 };
 
-gml_status
-gml_model_init(gml_model *model, gml_driver *driver, uint64_t capacity_bytes,
-               uint64_t granularity_bytes)
-{
+gml_status gml_model_init(gml_model *model, gml_driver *driver, uint64_t capacity_bytes,
+                          uint64_t granularity_bytes) {
     if (granularity_bytes < BLOCK_GRANULE_BYTES ||
         (granularity_bytes & (granularity_bytes - 1)) != 0) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
@@ -33,9 +31,7 @@ gml_model_init(gml_model *model, gml_driver *driver, uint64_t capacity_bytes,
     return GML_OK;
 }
 
-void
-gml_model_clear(gml_model *model)
-{
+void gml_model_clear(gml_model *model) {
     gml_tree_node *node = gml_tree_first(&model->ranges);
     for (; node; node = gml_tree_next(node)) {
         free(((gml_range *)node)->slots);
@@ -46,16 +42,12 @@ gml_model_clear(gml_model *model)
     *model = (gml_model){0};
 }
 
-static uint64_t
-round_up(uint64_t value, uint64_t power_of_two)
-{
+static uint64_t round_up(uint64_t value, uint64_t power_of_two) {
     return (value + power_of_two - 1) & ~(power_of_two - 1);
 }
 
 /* Whether `size_bytes` of the capacity are left. */
-static gml_status
-check_room(gml_model *model, const char *call, uint64_t size_bytes)
-{
+static gml_status check_room(gml_model *model, const char *call, uint64_t size_bytes) {
     uint64_t free_bytes = model->capacity_bytes - model->used_bytes;
     if (size_bytes > free_bytes) {
         return gml_driver_fail(model->driver, GML_OUT_OF_MEMORY, "%s: %s asked for, %s of %s free",
@@ -65,10 +57,8 @@ check_room(gml_model *model, const char *call, uint64_t size_bytes)
     return GML_OK;
 }
 
-gml_status
-gml_model_check_aligned(gml_model *model, const char *call, gml_address address,
-                        uint64_t size_bytes)
-{
+gml_status gml_model_check_aligned(gml_model *model, const char *call, gml_address address,
+                                   uint64_t size_bytes) {
     uint64_t mask = model->granularity_bytes - 1;
     if (size_bytes == 0 || (size_bytes & mask) != 0 || (address & mask) != 0) {
         return gml_driver_fail(model->driver, GML_MISUSE,
@@ -81,9 +71,7 @@ gml_model_check_aligned(gml_model *model, const char *call, gml_address address,
 
 /* ---- physical memory ------------------------------------------------------------------------- */
 
-gml_status
-gml_model_create(gml_model *model, uint64_t size_bytes, gml_handle *out)
-{
+gml_status gml_model_create(gml_model *model, uint64_t size_bytes, gml_handle *out) {
     gml_status status = gml_model_check_aligned(model, "create", 0, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -106,9 +94,7 @@ gml_model_create(gml_model *model, uint64_t size_bytes, gml_handle *out)
     return GML_OK;
 }
 
-void
-gml_model_drop_if_gone(gml_model *model, gml_physical *physical)
-{
+void gml_model_drop_if_gone(gml_model *model, gml_physical *physical) {
     if (!physical->is_released || physical->mappings > 0) {
         return;
     }
@@ -119,9 +105,7 @@ gml_model_drop_if_gone(gml_model *model, gml_physical *physical)
     gml_pool_give(&model->physicals, physical);
 }
 
-gml_status
-gml_model_release(gml_model *model, gml_handle handle)
-{
+gml_status gml_model_release(gml_model *model, gml_handle handle) {
     gml_physical *physical = gml_map_take(&model->handles, handle);
     if (!physical) {
         return gml_driver_fail(model->driver, GML_MISUSE,
@@ -133,18 +117,14 @@ gml_model_release(gml_model *model, gml_handle handle)
     return GML_OK;
 }
 
-const gml_physical *
-gml_model_physical(const gml_model *model, gml_handle handle)
-{
+const gml_physical *gml_model_physical(const gml_model *model, gml_handle handle) {
     return gml_map_find(&model->handles, handle);
 }
 
 /* ---- address ranges -------------------------------------------------------------------------- */
 
 /* The last range that begins at or below `address`, or NULL. */
-static gml_range *
-range_at_or_below(const gml_model *model, gml_address address)
-{
+static gml_range *range_at_or_below(const gml_model *model, gml_address address) {
     gml_tree_node *node = gml_tree_at_least(&model->ranges, 0, address);
     if (!node || node->address != address) {
         node = node ? gml_tree_previous(node) : gml_tree_last(&model->ranges);
@@ -152,16 +132,12 @@ range_at_or_below(const gml_model *model, gml_address address)
     return (gml_range *)node;
 }
 
-static bool
-holds(const gml_range *range, gml_address address)
-{
+static bool holds(const gml_range *range, gml_address address) {
     return range && address >= range->node.address &&
            address - range->node.address < range->size_bytes;
 }
 
-gml_range *
-gml_model_range_at(gml_model *model, gml_address address)
-{
+gml_range *gml_model_range_at(gml_model *model, gml_address address) {
     if (!holds(model->last_range, address)) {
         gml_range *range = range_at_or_below(model, address);
         if (!holds(range, address)) {
@@ -173,9 +149,8 @@ gml_model_range_at(gml_model *model, gml_address address)
 }
 
 /* A range that overlaps, or NULL. */
-static const gml_range *
-obstacle_in(const gml_model *model, gml_address address, uint64_t size_bytes)
-{
+static const gml_range *obstacle_in(const gml_model *model, gml_address address,
+                                    uint64_t size_bytes) {
     const gml_range *below = range_at_or_below(model, address);
     if (holds(below, address)) {
         return below;
@@ -184,17 +159,13 @@ obstacle_in(const gml_model *model, gml_address address, uint64_t size_bytes)
     return above && above->address - address < size_bytes ? (const gml_range *)above : NULL;
 }
 
-bool
-gml_model_is_hole(const gml_model *model, gml_address address, uint64_t size_bytes)
-{
+bool gml_model_is_hole(const gml_model *model, gml_address address, uint64_t size_bytes) {
     return address != 0 && size_bytes <= UINT64_MAX - address &&
            !obstacle_in(model, address, size_bytes);
 }
 
-gml_status
-gml_model_find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_bytes,
-                    gml_address *out)
-{
+gml_status gml_model_find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_bytes,
+                               gml_address *out) {
     bool is_second_round = false;
     gml_address start = round_up(model->next_hole, alignment_bytes);
     while (size_bytes <= HIGHEST_HOLE - LOWEST_HOLE) {
@@ -219,10 +190,8 @@ gml_model_find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_by
 }
 
 /* Enters a range; `slot_count` 0 makes it a plain block. */
-static gml_status
-add_range(gml_model *model, const char *call, gml_address address, uint64_t size_bytes,
-          uint64_t slot_count)
-{
+static gml_status add_range(gml_model *model, const char *call, gml_address address,
+                            uint64_t size_bytes, uint64_t slot_count) {
     if (!gml_model_is_hole(model, address, size_bytes)) {
         return gml_driver_fail(model->driver, GML_MISUSE,
                                "%s: %" PRIu64 " bytes at 0x%" PRIx64 " are not free address space",
@@ -242,9 +211,7 @@ add_range(gml_model *model, const char *call, gml_address address, uint64_t size
     return GML_OK;
 }
 
-static void
-remove_range(gml_model *model, gml_range *range)
-{
+static void remove_range(gml_model *model, gml_range *range) {
     gml_tree_remove(&model->ranges, &range->node);
     if (model->last_range == range) {
         model->last_range = NULL;
@@ -253,9 +220,8 @@ remove_range(gml_model *model, gml_range *range)
     gml_pool_give(&model->range_objects, range);
 }
 
-gml_status
-gml_model_check_reserve(gml_model *model, uint64_t size_bytes, uint64_t *alignment_bytes)
-{
+gml_status gml_model_check_reserve(gml_model *model, uint64_t size_bytes,
+                                   uint64_t *alignment_bytes) {
     if ((*alignment_bytes & (*alignment_bytes - 1)) != 0) {
         return gml_driver_fail(model->driver, GML_MISUSE,
                                "reserve: alignment %" PRIu64 " is not a power of two",
@@ -267,9 +233,7 @@ gml_model_check_reserve(gml_model *model, uint64_t size_bytes, uint64_t *alignme
     return gml_model_check_aligned(model, "reserve", 0, size_bytes);
 }
 
-gml_status
-gml_model_reserve(gml_model *model, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_reserve(gml_model *model, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_aligned(model, "reserve", address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -277,9 +241,7 @@ gml_model_reserve(gml_model *model, gml_address address, uint64_t size_bytes)
     return add_range(model, "reserve", address, size_bytes, size_bytes / model->granularity_bytes);
 }
 
-gml_status
-gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_bytes) {
     const gml_range *range = gml_model_range_at(model, address);
     if (!range || !range->slots || range->node.address != address ||
         range->size_bytes != size_bytes) {
@@ -296,9 +258,7 @@ gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_b
     return GML_OK;
 }
 
-gml_status
-gml_model_unreserve(gml_model *model, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_unreserve(gml_model *model, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_unreserve(model, address, size_bytes);
     if (status == GML_OK) {
         remove_range(model, gml_model_range_at(model, address));
@@ -308,9 +268,7 @@ gml_model_unreserve(gml_model *model, gml_address address, uint64_t size_bytes)
 
 /* ---- plain blocks ---------------------------------------------------------------------------- */
 
-gml_status
-gml_model_check_malloc(gml_model *model, uint64_t size_bytes)
-{
+gml_status gml_model_check_malloc(gml_model *model, uint64_t size_bytes) {
     if (size_bytes == 0) {
         return gml_driver_fail(model->driver, GML_MISUSE, "malloc: size 0");
     }
@@ -318,9 +276,7 @@ gml_model_check_malloc(gml_model *model, uint64_t size_bytes)
     return check_room(model, "malloc", size_bytes);
 }
 
-gml_status
-gml_model_malloc(gml_model *model, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_malloc(gml_model *model, gml_address address, uint64_t size_bytes) {
     gml_status status = gml_model_check_malloc(model, size_bytes);
     if (status == GML_OK) {
         status = add_range(model, "malloc", address, size_bytes, 0);
@@ -331,9 +287,7 @@ gml_model_malloc(gml_model *model, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-gml_status
-gml_model_check_free(gml_model *model, gml_address address, uint64_t *size_bytes)
-{
+gml_status gml_model_check_free(gml_model *model, gml_address address, uint64_t *size_bytes) {
     const gml_range *range = gml_model_range_at(model, address);
     if (!range || range->slots || range->node.address != address) {
         return gml_driver_fail(model->driver, GML_MISUSE,
@@ -345,9 +299,7 @@ gml_model_check_free(gml_model *model, gml_address address, uint64_t *size_bytes
     return GML_OK;
 }
 
-gml_status
-gml_model_free(gml_model *model, gml_address address)
-{
+gml_status gml_model_free(gml_model *model, gml_address address) {
     uint64_t size_bytes = 0;
     gml_status status = gml_model_check_free(model, address, &size_bytes);
     if (status == GML_OK) {

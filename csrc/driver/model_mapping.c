@@ -10,16 +10,13 @@ typedef struct span {
     size_t first, end;
 } span;
 
-static size_t
-granules_of(const gml_model *model, const gml_physical *physical)
-{
+static size_t granules_of(const gml_model *model, const gml_physical *physical) {
     return (size_t)(physical->size_bytes / model->granularity_bytes);
 }
 
 /* Finds the granules of an aligned range that lies inside one reservation. */
-static gml_status
-find_span(gml_model *model, const char *call, gml_address address, uint64_t size_bytes, span *out)
-{
+static gml_status find_span(gml_model *model, const char *call, gml_address address,
+                            uint64_t size_bytes, span *out) {
     gml_status status = gml_model_check_aligned(model, call, address, size_bytes);
     if (status != GML_OK) {
         return status;
@@ -38,17 +35,13 @@ find_span(gml_model *model, const char *call, gml_address address, uint64_t size
     return GML_OK;
 }
 
-static gml_address
-address_of(const gml_model *model, const gml_range *range, size_t slot)
-{
+static gml_address address_of(const gml_model *model, const gml_range *range, size_t slot) {
     return range->node.address + slot * model->granularity_bytes;
 }
 
 /* Finds a span that whole mappings cover exactly, and counts them. */
-static gml_status
-find_whole_span(gml_model *model, const char *call, gml_address address, uint64_t size_bytes,
-                span *out, uint64_t *mappings)
-{
+static gml_status find_whole_span(gml_model *model, const char *call, gml_address address,
+                                  uint64_t size_bytes, span *out, uint64_t *mappings) {
     gml_status status = find_span(model, call, address, size_bytes, out);
     if (status != GML_OK) {
         return status;
@@ -76,18 +69,15 @@ find_whole_span(gml_model *model, const char *call, gml_address address, uint64_
     return GML_OK;
 }
 
-gml_status
-gml_model_check_whole(gml_model *model, const char *call, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_check_whole(gml_model *model, const char *call, gml_address address,
+                                 uint64_t size_bytes) {
     span at = {0};
     return find_whole_span(model, call, address, size_bytes, &at, NULL);
 }
 
 /* Checks a mapping of `handle` and finds where it goes. */
-static gml_status
-prepare_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_handle handle, span *at,
-            gml_physical **physical)
-{
+static gml_status prepare_map(gml_model *model, gml_address address, uint64_t size_bytes,
+                              gml_handle handle, span *at, gml_physical **physical) {
     gml_status status = find_span(model, "map", address, size_bytes, at);
     if (status != GML_OK) {
         return status;
@@ -113,17 +103,15 @@ prepare_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_hand
     return GML_OK;
 }
 
-gml_status
-gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+gml_status gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes,
+                               gml_handle handle) {
     span at = {0};
     gml_physical *physical;
     return prepare_map(model, address, size_bytes, handle, &at, &physical);
 }
 
-gml_status
-gml_model_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+gml_status gml_model_map(gml_model *model, gml_address address, uint64_t size_bytes,
+                         gml_handle handle) {
     span at = {0};
     gml_physical *physical = NULL;
     gml_status status = prepare_map(model, address, size_bytes, handle, &at, &physical);
@@ -139,9 +127,8 @@ gml_model_map(gml_model *model, gml_address address, uint64_t size_bytes, gml_ha
     return GML_OK;
 }
 
-gml_status
-gml_model_unmap(gml_model *model, gml_address address, uint64_t size_bytes, uint64_t *mappings)
-{
+gml_status gml_model_unmap(gml_model *model, gml_address address, uint64_t size_bytes,
+                           uint64_t *mappings) {
     span at = {0};
     gml_status status = find_whole_span(model, "unmap", address, size_bytes, &at, mappings);
     if (status != GML_OK) {
@@ -159,9 +146,8 @@ gml_model_unmap(gml_model *model, gml_address address, uint64_t size_bytes, uint
     return GML_OK;
 }
 
-gml_status
-gml_model_set_access(gml_model *model, gml_address address, uint64_t size_bytes, uint64_t *mappings)
-{
+gml_status gml_model_set_access(gml_model *model, gml_address address, uint64_t size_bytes,
+                                uint64_t *mappings) {
     span at = {0};
     gml_status status = find_whole_span(model, "set_access", address, size_bytes, &at, mappings);
     if (status != GML_OK) {
@@ -173,9 +159,7 @@ gml_model_set_access(gml_model *model, gml_address address, uint64_t size_bytes,
     return GML_OK;
 }
 
-gml_status
-gml_model_check_touch(gml_model *model, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_model_check_touch(gml_model *model, gml_address address, uint64_t size_bytes) {
     const gml_range *range = gml_model_range_at(model, address);
     uint64_t offset_bytes = range ? address - range->node.address : 0;
     if (!range || size_bytes == 0 || size_bytes > range->size_bytes - offset_bytes) {

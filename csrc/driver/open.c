@@ -4,10 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static gml_status
-open_named(const char *name, int device, uint64_t capacity_bytes, gml_driver **out, char *reason,
-           size_t reason_bytes)
-{
+static gml_status open_named(const char *name, int device, uint64_t capacity_bytes,
+                             gml_driver **out, char *reason, size_t reason_bytes) {
     if (strcmp(name, "cuda") == 0) {
         return gml_cuda_driver_open(device, out, reason, reason_bytes);
     }
@@ -25,10 +23,8 @@ open_named(const char *name, int device, uint64_t capacity_bytes, gml_driver **o
                   : gml_host_driver_open(capacity_bytes, 0, out, reason, reason_bytes);
 }
 
-gml_status
-gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
-                char *reason, size_t reason_bytes)
-{
+gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
+                           char *reason, size_t reason_bytes) {
     char ignored[1];
     bool wants_reason = reason && reason_bytes > 0;
     return open_named(name ? name : "", device, capacity_bytes, out,
@@ -36,10 +32,8 @@ gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_drive
                       wants_reason ? reason_bytes : sizeof ignored);
 }
 
-gml_status
-gml_device_describe(const char *driver, int device, gml_device_info *out, char *reason,
-                    size_t reason_bytes)
-{
+gml_status gml_device_describe(const char *driver, int device, gml_device_info *out, char *reason,
+                               size_t reason_bytes) {
     gml_driver *opened;
     gml_status status = gml_driver_open(driver, device, 0, &opened, reason, reason_bytes);
     if (status != GML_OK) {

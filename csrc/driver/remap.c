@@ -46,50 +46,37 @@ struct gml_remapper {
     gml_pool chunk_objects, place_objects;
 };
 
-static gml_remapper *
-remapper_of(gml_driver *self)
-{
+static gml_remapper *remapper_of(gml_driver *self) {
     return (gml_remapper *)(void *)self;
 }
 
-bool
-gml_remapper_is_asleep(const gml_remapper *remapper)
-{
+bool gml_remapper_is_asleep(const gml_remapper *remapper) {
     return remapper->is_asleep;
 }
 
-static place *
-place_from(const gml_remapper *remapper, gml_address address)
-{
+static place *place_from(const gml_remapper *remapper, gml_address address) {
     return (place *)(void *)gml_tree_at_least(&remapper->places, 0, address);
 }
 
-static place *
-next_place(const place *of)
-{
+static place *next_place(const place *of) {
     return (place *)(void *)gml_tree_next(&of->node);
 }
 
 /* The content of a slot of the table, or NULL. */
-static chunk *
-chunk_at(const gml_remapper *remapper, size_t slot)
-{
+static chunk *chunk_at(const gml_remapper *remapper, size_t slot) {
     const gml_map_slot *at = &remapper->chunks.slots[slot];
     return at->key ? at->value : NULL;
 }
 
-static gml_status
-check_awake(gml_driver *self, const char *call)
-{
+static gml_status check_awake(gml_driver *self, const char *call) {
     return !remapper_of(self)->is_asleep
                ? GML_OK
                : gml_driver_fail(self, GML_UNSUPPORTED, "%s: this memory is asleep", call);
 }
 
 /* Passes a status of the inner driver on that was not asked through `counted`, with its reason. */
-static gml_status
-count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call, gml_status status)
-{
+static gml_status count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call,
+                        gml_status status) {
     counted->calls[call]++;
     if (status != GML_OK) {
         gml_driver_take_reason(counted, remapper->wrapped.inner);
@@ -100,9 +87,7 @@ count(const gml_remapper *remapper, gml_driver *counted, gml_driver_call call, g
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 /* Waits for copies that a failure left running, before their memory is released. */
-static gml_status
-await_copies(gml_remapper *remapper, gml_driver *counted)
-{
+static gml_status await_copies(gml_remapper *remapper, gml_driver *counted) {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = remapper->is_copying ? count(remapper, counted, GML_CALL_DEVICE_SYNCHRONIZE,
                                                      inner->ops->device_synchronize(inner))
@@ -113,9 +98,7 @@ await_copies(gml_remapper *remapper, gml_driver *counted)
 
 /* ---- physical memory ------------------------------------------------------------------------- */
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "create");
@@ -139,9 +122,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
 }
 
 /* Frees a chunk without a holder or mapping. */
-static gml_status
-end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
-{
+static gml_status end_chunk(gml_driver *self, gml_handle handle, chunk *ended) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = await_copies(remapper, self);
@@ -156,9 +137,7 @@ end_chunk(gml_driver *self, gml_handle handle, chunk *ended)
     return status;
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     chunk *released = gml_map_find(&remapper_of(self)->chunks, handle);
     if (!released || released->is_released) {
         return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
@@ -169,9 +148,8 @@ release(gml_driver *self, gml_handle handle)
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     chunk *mapped = gml_map_find(&remapper->chunks, handle);
@@ -203,9 +181,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
 
 /* Forgets a mapping that has ended. A chunk that cannot be released with its last mapping is kept
  * until the driver closes. */
-static void
-forget_place(gml_driver *self, place *gone)
-{
+static void forget_place(gml_driver *self, place *gone) {
     gml_remapper *remapper = remapper_of(self);
     chunk *mapped = gone->chunk;
     gml_tree_remove(&remapper->places, &gone->node);
@@ -217,9 +193,7 @@ forget_place(gml_driver *self, place *gone)
 }
 
 /* Ends one mapping below. */
-static gml_status
-end_mapping(gml_remapper *remapper, gml_driver *counted, place *at)
-{
+static gml_status end_mapping(gml_remapper *remapper, gml_driver *counted, place *at) {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     if (at->now != ABSENT) {
@@ -232,9 +206,7 @@ end_mapping(gml_remapper *remapper, gml_driver *counted, place *at)
 }
 
 /* While asleep, some places may still be mapped: keep all records until all are unmapped. */
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     gml_address end = address + size_bytes;
@@ -255,9 +227,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "set_access");
@@ -274,9 +244,7 @@ set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
-static gml_status
-remapper_free(gml_driver *self, gml_address address)
-{
+static gml_status remapper_free(gml_driver *self, gml_address address) {
     place *at = place_from(remapper_of(self), address);
     if (!at || at->node.address != address) {
         return gml_driver_fail(self, GML_MISUSE, "free: no memory begins at 0x%" PRIx64, address);
@@ -296,9 +264,7 @@ remapper_free(gml_driver *self, gml_address address)
     return status;
 }
 
-static gml_status
-remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_driver *inner = gml_wrapped_inner(self);
     uint64_t granule_bytes = self->info.granularity_bytes;
     uint64_t whole_bytes = (size_bytes + granule_bytes - 1) / granule_bytes * granule_bytes;
@@ -333,9 +299,7 @@ remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static gml_status
-behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
-{
+static gml_status behind_malloc(gml_driver *self, gml_address address, gml_handle *out) {
     const place *at = place_from(remapper_of(self), address);
     if (!at || at->node.address != address) {
         return gml_driver_fail(self, GML_MISUSE, "no memory begins at 0x%" PRIx64, address);
@@ -346,9 +310,7 @@ behind_malloc(gml_driver *self, gml_address address, gml_handle *out)
 
 /* ---- other processes, and the host ----------------------------------------------------------- */
 
-static gml_status
-export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
-{
+static gml_status export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out) {
     chunk *exported = gml_map_find(&remapper_of(self)->chunks, handle);
     gml_status status = check_awake(self, "export");
     if (status != GML_OK) {
@@ -361,9 +323,7 @@ export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out)
         self, gml_driver_export_file(gml_wrapped_inner(self), exported->behind, is_kept, out));
 }
 
-static gml_status
-bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
-{
+static gml_status bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out) {
     gml_status status = check_awake(self, "bytes");
     return status == GML_OK ? gml_wrapped_relay(self, gml_driver_bytes(gml_wrapped_inner(self),
                                                                        address, size_bytes, out))
@@ -373,24 +333,18 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
 /* The last place that begins there or below, or NULL. */
-static const gml_tree_node *
-place_below(const gml_remapper *remapper, gml_address address)
-{
+static const gml_tree_node *place_below(const gml_remapper *remapper, gml_address address) {
     const gml_tree_node *above = gml_tree_at_least(&remapper->places, 0, address + 1);
     return above ? gml_tree_previous(above) : gml_tree_last(&remapper->places);
 }
 
-gml_address
-gml_remapper_mapping_end(const gml_remapper *remapper, gml_address address)
-{
+gml_address gml_remapper_mapping_end(const gml_remapper *remapper, gml_address address) {
     const place *at = (const place *)(const void *)place_below(remapper, address);
     return at && address - at->node.address < at->size_bytes ? at->node.address + at->size_bytes
                                                              : 0;
 }
 
-bool
-gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t size_bytes)
-{
+bool gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t size_bytes) {
     const gml_tree_node *at = place_below(remapper, address);
     bool is_held = true;
     for (; at && at->address < address + size_bytes && is_held; at = gml_tree_next(at)) {
@@ -400,10 +354,8 @@ gml_remapper_holds(const gml_remapper *remapper, gml_address address, uint64_t s
     return is_held;
 }
 
-static void
-give_back(gml_remapper *remapper, gml_driver *counted, chunk *given, uint64_t *released_bytes,
-          uint64_t *kept_bytes)
-{
+static void give_back(gml_remapper *remapper, gml_driver *counted, chunk *given,
+                      uint64_t *released_bytes, uint64_t *kept_bytes) {
     gml_driver *inner = remapper->wrapped.inner;
     if (!given->behind) {
         return;
@@ -418,10 +370,8 @@ give_back(gml_remapper *remapper, gml_driver *counted, chunk *given, uint64_t *r
     }
 }
 
-gml_status
-gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address below,
-                   bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes)
-{
+gml_status gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address below,
+                              bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes) {
     remapper->is_asleep = remapper->is_copying = true;
     place *at = place_from(remapper, 0);
     for (; at && at->node.address + at->size_bytes <= below; at = next_place(at)) {
@@ -446,9 +396,7 @@ gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address belo
     return GML_OK;
 }
 
-static gml_status
-take_again(gml_remapper *remapper, gml_driver *counted, chunk *taken)
-{
+static gml_status take_again(gml_remapper *remapper, gml_driver *counted, chunk *taken) {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     if (!taken->behind && (taken->places || !taken->is_released)) { /* else it is over */
@@ -459,9 +407,7 @@ take_again(gml_remapper *remapper, gml_driver *counted, chunk *taken)
     return status;
 }
 
-static gml_status
-map_again(gml_remapper *remapper, gml_driver *counted, place *at)
-{
+static gml_status map_again(gml_remapper *remapper, gml_driver *counted, place *at) {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = take_again(remapper, counted, at->chunk);
     if (status == GML_OK && at->now == ABSENT) {
@@ -475,9 +421,8 @@ map_again(gml_remapper *remapper, gml_driver *counted, place *at)
 
 /* Restores access to the places of [at, end) that had it: one call per contiguous run in one
  * reservation. */
-static gml_status
-open_again(gml_remapper *remapper, gml_driver *counted, place *at, const place *end)
-{
+static gml_status open_again(gml_remapper *remapper, gml_driver *counted, place *at,
+                             const place *end) {
     gml_driver *inner = remapper->wrapped.inner;
     gml_status status = GML_OK;
     while (at != end && status == GML_OK) {
@@ -501,9 +446,8 @@ open_again(gml_remapper *remapper, gml_driver *counted, place *at, const place *
     return status;
 }
 
-static gml_status
-wake_all(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *watch)
-{
+static gml_status wake_all(gml_remapper *remapper, gml_driver *counted,
+                           const gml_remapper_watch *watch) {
     gml_status status = await_copies(remapper, counted);
     remapper->is_copying = true; /* `watch` does */
     place *at = place_from(remapper, 0);
@@ -527,9 +471,7 @@ wake_all(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *
 
 /* After a failed wake: releases what it took, as far as the driver allows, since all contents are
  * still saved elsewhere. The rest is recorded, and serves the next wake. */
-static void
-give_back_fresh(gml_remapper *remapper, gml_driver *counted)
-{
+static void give_back_fresh(gml_remapper *remapper, gml_driver *counted) {
     uint64_t released_bytes = 0, kept_bytes = 0;
     gml_driver_begin_undo(counted);
     bool is_quiet = await_copies(remapper, counted) == GML_OK;
@@ -547,9 +489,8 @@ give_back_fresh(gml_remapper *remapper, gml_driver *counted)
     gml_driver_end_undo(counted);
 }
 
-gml_status
-gml_remapper_wake(gml_remapper *remapper, gml_driver *counted, const gml_remapper_watch *watch)
-{
+gml_status gml_remapper_wake(gml_remapper *remapper, gml_driver *counted,
+                             const gml_remapper_watch *watch) {
     gml_status status = wake_all(remapper, counted, watch);
     if (status != GML_OK) {
         give_back_fresh(remapper, counted);
@@ -567,9 +508,7 @@ gml_remapper_wake(gml_remapper *remapper, gml_driver *counted, const gml_remappe
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_remapper *remapper = remapper_of(self);
     gml_driver_close(remapper->wrapped.inner);
     gml_map_clear(&remapper->chunks);
@@ -578,9 +517,7 @@ destroy(gml_driver *self)
     free(remapper);
 }
 
-gml_status
-gml_remapper_open(gml_driver **driver, gml_remapper **out)
-{
+gml_status gml_remapper_open(gml_driver **driver, gml_remapper **out) {
     gml_driver *inner = *driver;
     if (!inner->info.has_virtual_memory || inner->arena_bytes) {
         return gml_driver_fail(inner, GML_UNSUPPORTED,

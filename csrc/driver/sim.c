@@ -32,21 +32,15 @@ typedef struct sim_driver {
     uint64_t last_size_bytes; /* of the memory that the last release or free gave up */
 } sim_driver;
 
-static sim_driver *
-sim_of(gml_driver *self)
-{
+static sim_driver *sim_of(gml_driver *self) {
     return (sim_driver *)self;
 }
 
-static gml_model *
-model_of(gml_driver *self)
-{
+static gml_model *model_of(gml_driver *self) {
     return &sim_of(self)->modelled.model;
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     sim_driver *sim = sim_of(self);
     gml_map_clear(&sim->expected);
     gml_pool_clear(&sim->expected_sizes);
@@ -55,17 +49,14 @@ destroy(gml_driver *self)
     free(sim);
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     const gml_physical *physical = gml_model_physical(model_of(self), handle);
     sim_of(self)->last_size_bytes = physical ? physical->size_bytes : 0;
     return gml_model_release(model_of(self), handle);
 }
 
-static gml_status
-reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                          gml_address *out) {
     gml_model *model = model_of(self);
     gml_address address = 0;
     gml_status status = gml_model_check_reserve(model, size_bytes, &alignment_bytes);
@@ -81,45 +72,34 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     return status;
 }
 
-static gml_status
-reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_model *model = model_of(self);
     return gml_model_is_hole(model, address, size_bytes)
                ? gml_model_reserve(model, address, size_bytes)
                : gml_driver_fail_taken(self, address, size_bytes);
 }
 
-static gml_status
-unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     return gml_model_unreserve(model_of(self), address, size_bytes);
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     return gml_model_map(model_of(self), address, size_bytes, handle);
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     sim_of(self)->last_handles = 0;
     return gml_model_unmap(model_of(self), address, size_bytes, &sim_of(self)->last_handles);
 }
 
-static gml_status
-set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     sim_of(self)->last_handles = 0;
     return gml_model_set_access(model_of(self), address, size_bytes, &sim_of(self)->last_handles);
 }
 
 /* Takes the oldest expected address of that size that is free; 0 if none. */
-static gml_address
-take_expected(sim_driver *sim, uint64_t size_bytes)
-{
+static gml_address take_expected(sim_driver *sim, uint64_t size_bytes) {
     expected_size *expected = gml_map_find(&sim->expected, size_bytes);
     while (expected && expected->first) {
         expectation *taken = expected->first;
@@ -133,9 +113,7 @@ take_expected(sim_driver *sim, uint64_t size_bytes)
     return 0;
 }
 
-static gml_status
-sim_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status sim_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_model *model = model_of(self);
     gml_status status = gml_model_check_malloc(model, size_bytes);
     if (status != GML_OK) {
@@ -156,18 +134,14 @@ sim_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static gml_status
-sim_free(gml_driver *self, gml_address address)
-{
+static gml_status sim_free(gml_driver *self, gml_address address) {
     gml_status status =
         gml_model_check_free(model_of(self), address, &sim_of(self)->last_size_bytes);
     return status == GML_OK ? gml_model_free(model_of(self), address) : status;
 }
 
 /* The queue for a size, made on first use; NULL when the host has no memory. */
-static expected_size *
-expected_of(sim_driver *sim, uint64_t size_bytes)
-{
+static expected_size *expected_of(sim_driver *sim, uint64_t size_bytes) {
     expected_size *found = gml_map_find(&sim->expected, size_bytes);
     if (found) {
         return found;
@@ -181,9 +155,7 @@ expected_of(sim_driver *sim, uint64_t size_bytes)
 }
 
 /* There are no bytes, but whether a kernel could touch them is known. */
-static gml_status
-bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
-{
+static gml_status bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out) {
     (void)out;
     gml_status status = gml_model_check_touch(model_of(self), address, size_bytes);
     return status == GML_OK ? gml_driver_fail(self, GML_UNSUPPORTED,
@@ -191,9 +163,7 @@ bytes(gml_driver *self, gml_address address, uint64_t size_bytes, void **out)
                             : status;
 }
 
-static gml_status
-expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes) {
     if (address == 0 || address % BLOCK_GRANULE_BYTES != 0 || size_bytes == 0 ||
         size_bytes > UINT64_MAX - address) {
         return gml_driver_fail(self, GML_INVALID_ARGUMENT,
@@ -217,9 +187,7 @@ expect_malloc(gml_driver *self, gml_address address, uint64_t size_bytes)
     return GML_OK;
 }
 
-static uint64_t
-cost_ns(const gml_driver *self, gml_driver_call call, uint64_t size_bytes)
-{
+static uint64_t cost_ns(const gml_driver *self, gml_driver_call call, uint64_t size_bytes) {
     const sim_driver *sim = (const sim_driver *)self;
     bool has_mappings = call == GML_CALL_UNMAP || call == GML_CALL_SET_ACCESS;
     bool gives_up = call == GML_CALL_RELEASE || call == GML_CALL_FREE;
@@ -247,10 +215,8 @@ static const gml_driver_ops sim_ops = {
     .cost_ns = cost_ns,
 };
 
-gml_status
-gml_sim_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes, gml_driver **out,
-                    char *reason, size_t reason_bytes)
-{
+gml_status gml_sim_driver_open(uint64_t capacity_bytes, uint64_t granularity_bytes,
+                               gml_driver **out, char *reason, size_t reason_bytes) {
     sim_driver *sim = calloc(1, sizeof *sim);
     if (!sim) {
         (void)snprintf(reason, reason_bytes, "sim: no host memory left");

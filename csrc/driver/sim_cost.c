@@ -68,22 +68,16 @@ static const gml_sim_prices h200 = {
     .in_program_percent = 155,
 };
 
-const gml_sim_prices *
-gml_sim_prices_of(uint64_t capacity_bytes)
-{
+const gml_sim_prices *gml_sim_prices_of(uint64_t capacity_bytes) {
     const uint64_t most_of_h100 = UINT64_C(96) * 1024 * MIB;
     return capacity_bytes > most_of_h100 ? &h200 : &h100;
 }
 
-const char *
-gml_sim_prices_name(const gml_sim_prices *prices)
-{
+const char *gml_sim_prices_name(const gml_sim_prices *prices) {
     return prices->name;
 }
 
-static uint64_t
-cost_at(const gml_sim_prices *prices, uint64_t size_bytes, sized_call call)
-{
+static uint64_t cost_at(const gml_sim_prices *prices, uint64_t size_bytes, sized_call call) {
     size_t high = 0;
     while (high < MEASURED - 1 && size_bytes > measured_bytes[high]) {
         high++;
@@ -101,10 +95,8 @@ cost_at(const gml_sim_prices *prices, uint64_t size_bytes, sized_call call)
     return (uint64_t)(at_low + share * (at_high - at_low));
 }
 
-static uint64_t
-cost_alone(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
-           uint64_t handles)
-{
+static uint64_t cost_alone(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
+                           uint64_t handles) {
     uint64_t count = handles ? handles : 1;
     switch (call) {
     case GML_CALL_CREATE:
@@ -132,9 +124,7 @@ cost_alone(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_byt
     }
 }
 
-uint64_t
-gml_sim_cost_ns(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
-                uint64_t handles)
-{
+uint64_t gml_sim_cost_ns(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
+                         uint64_t handles) {
     return cost_alone(prices, call, size_bytes, handles) * prices->in_program_percent / 100;
 }

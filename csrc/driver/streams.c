@@ -47,9 +47,7 @@ struct gml_streams {
     bool is_manual;
 };
 
-gml_status
-gml_streams_open(gml_streams **out)
-{
+gml_status gml_streams_open(gml_streams **out) {
     gml_streams *streams = calloc(1, sizeof *streams);
     if (!streams) {
         return GML_NO_HOST_MEMORY;
@@ -67,9 +65,7 @@ gml_streams_open(gml_streams **out)
     return GML_OK;
 }
 
-void
-gml_streams_close(gml_streams *streams)
-{
+void gml_streams_close(gml_streams *streams) {
     if (!streams) {
         return;
     }
@@ -86,9 +82,7 @@ gml_streams_close(gml_streams *streams)
 /* ---- with the lock held ---------------------------------------------------------------------- */
 
 /* The queue of a stream, made on first use; NULL when the host has no memory. */
-static queue *
-queue_of(gml_streams *streams, gml_stream stream)
-{
+static queue *queue_of(gml_streams *streams, gml_stream stream) {
     if (stream == 0) {
         return &streams->default_stream;
     }
@@ -107,9 +101,7 @@ queue_of(gml_streams *streams, gml_stream stream)
 }
 
 /* The queue of a stream; GML_MISUSE if it captures. */
-static gml_status
-uncaptured_queue(gml_streams *streams, gml_stream stream, queue **out)
-{
+static gml_status uncaptured_queue(gml_streams *streams, gml_stream stream, queue **out) {
     queue *found = queue_of(streams, stream);
     if (!found) {
         return GML_NO_HOST_MEMORY;
@@ -118,24 +110,18 @@ uncaptured_queue(gml_streams *streams, gml_stream stream, queue **out)
     return found->is_capturing ? GML_MISUSE : GML_OK;
 }
 
-static void
-drop_point(gml_streams *streams, point *dropped)
-{
+static void drop_point(gml_streams *streams, point *dropped) {
     if (dropped && --dropped->holders == 0) {
         gml_pool_give(&streams->points, dropped);
     }
 }
 
-static bool
-can_run(const operation *next)
-{
+static bool can_run(const operation *next) {
     return next && (next->kind != WAIT_FOR_POINT || !next->point->pending);
 }
 
 /* pre: can_run(stream->head) */
-static void
-run_head(gml_streams *streams, queue *stream)
-{
+static void run_head(gml_streams *streams, queue *stream) {
     operation *done = stream->head;
     stream->head = done->next;
     if (!stream->head) {
@@ -151,9 +137,7 @@ run_head(gml_streams *streams, queue *stream)
 }
 
 /* Runs everything. It ends with empty queues: a wait refers to a recording queued before it. */
-static void
-run_all(gml_streams *streams)
-{
+static void run_all(gml_streams *streams) {
     bool has_moved = true;
     while (has_moved) {
         has_moved = false;
@@ -166,9 +150,7 @@ run_all(gml_streams *streams)
     }
 }
 
-static bool
-is_ahead(const queue *stream, const point *of)
-{
+static bool is_ahead(const queue *stream, const point *of) {
     const operation *next = stream->head;
     while (next && (next->kind != REACH_POINT || next->point != of)) {
         next = next->next;
@@ -177,9 +159,7 @@ is_ahead(const queue *stream, const point *of)
 }
 
 /* A stream that has yet to reach the point. pre: one has. */
-static queue *
-pending_on(gml_streams *streams, const point *of)
-{
+static queue *pending_on(gml_streams *streams, const point *of) {
     queue *stream = of->stream ? of->stream : &streams->default_stream;
     while (!is_ahead(stream, of)) {
         stream = stream->next;
@@ -188,18 +168,14 @@ pending_on(gml_streams *streams, const point *of)
 }
 
 /* Runs one operation that the head of `stream` depends on, or the head itself. */
-static void
-run_towards(gml_streams *streams, queue *stream)
-{
+static void run_towards(gml_streams *streams, queue *stream) {
     while (!can_run(stream->head)) {
         stream = pending_on(streams, stream->head->point);
     }
     run_head(streams, stream);
 }
 
-static gml_status
-append(gml_streams *streams, queue *stream, operation what)
-{
+static gml_status append(gml_streams *streams, queue *stream, operation what) {
     operation *added = gml_pool_take(&streams->operations);
     if (!added) {
         return GML_NO_HOST_MEMORY;
@@ -218,9 +194,7 @@ append(gml_streams *streams, queue *stream, operation what)
     return GML_OK;
 }
 
-static bool
-is_any_capturing(const gml_streams *streams)
-{
+static bool is_any_capturing(const gml_streams *streams) {
     const queue *stream = &streams->default_stream;
     while (stream && !stream->is_capturing) {
         stream = stream->next;
@@ -229,9 +203,7 @@ is_any_capturing(const gml_streams *streams)
 }
 
 /* Finds an event that may be queried or synchronised with. */
-static gml_status
-callable_event(const gml_streams *streams, gml_event event, event_state **out)
-{
+static gml_status callable_event(const gml_streams *streams, gml_event event, event_state **out) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -243,9 +215,8 @@ callable_event(const gml_streams *streams, gml_event event, event_state **out)
     return GML_OK;
 }
 
-static gml_status
-enqueue_locked(gml_streams *streams, gml_stream stream, gml_stream_work work, void *context)
-{
+static gml_status enqueue_locked(gml_streams *streams, gml_stream stream, gml_stream_work work,
+                                 void *context) {
     queue *target;
     gml_status status = uncaptured_queue(streams, stream, &target);
     if (status != GML_OK) {
@@ -254,9 +225,8 @@ enqueue_locked(gml_streams *streams, gml_stream stream, gml_stream_work work, vo
     return append(streams, target, (operation){.kind = RUN_WORK, .work = work, .context = context});
 }
 
-static gml_status
-advance_locked(gml_streams *streams, gml_stream stream, uint64_t count, uint64_t *ran)
-{
+static gml_status advance_locked(gml_streams *streams, gml_stream stream, uint64_t count,
+                                 uint64_t *ran) {
     queue *target = queue_of(streams, stream);
     if (!target) {
         return GML_NO_HOST_MEMORY;
@@ -272,9 +242,7 @@ advance_locked(gml_streams *streams, gml_stream stream, uint64_t count, uint64_t
     return GML_OK;
 }
 
-static gml_status
-create_locked(gml_streams *streams, gml_event *out)
-{
+static gml_status create_locked(gml_streams *streams, gml_event *out) {
     event_state *added = gml_pool_take(&streams->event_objects);
     if (!added || gml_map_insert(&streams->events, streams->next_event, added) != GML_OK) {
         gml_pool_give(&streams->event_objects, added);
@@ -284,9 +252,7 @@ create_locked(gml_streams *streams, gml_event *out)
     return GML_OK;
 }
 
-static gml_status
-destroy_locked(gml_streams *streams, gml_event event)
-{
+static gml_status destroy_locked(gml_streams *streams, gml_event event) {
     event_state *taken = gml_map_take(&streams->events, event);
     if (!taken) {
         return GML_INVALID_ARGUMENT;
@@ -296,9 +262,7 @@ destroy_locked(gml_streams *streams, gml_event event)
     return GML_OK;
 }
 
-static gml_status
-record_locked(gml_streams *streams, gml_event event, gml_stream stream)
-{
+static gml_status record_locked(gml_streams *streams, gml_event event, gml_stream stream) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -324,9 +288,7 @@ record_locked(gml_streams *streams, gml_event event, gml_stream stream)
 }
 
 /* The host's memory is taken first: what is recorded on one stream is not taken back. */
-static gml_status
-record_all_locked(gml_streams *streams, gml_event event)
-{
+static gml_status record_all_locked(gml_streams *streams, gml_event event) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -354,9 +316,7 @@ record_all_locked(gml_streams *streams, gml_event event)
     return GML_OK;
 }
 
-static gml_status
-wait_locked(gml_streams *streams, gml_stream stream, gml_event event)
-{
+static gml_status wait_locked(gml_streams *streams, gml_stream stream, gml_event event) {
     const event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -374,9 +334,7 @@ wait_locked(gml_streams *streams, gml_stream stream, gml_event event)
     return status;
 }
 
-static gml_status
-query_locked(const gml_streams *streams, gml_event event)
-{
+static gml_status query_locked(const gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
     if (status != GML_OK) {
@@ -385,9 +343,7 @@ query_locked(const gml_streams *streams, gml_event event)
     return !found->last || !found->last->pending ? GML_OK : GML_NOT_READY;
 }
 
-static gml_status
-synchronize_event_locked(gml_streams *streams, gml_event event)
-{
+static gml_status synchronize_event_locked(gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
     while (status == GML_OK && found->last && found->last->pending) {
@@ -396,9 +352,7 @@ synchronize_event_locked(gml_streams *streams, gml_event event)
     return status;
 }
 
-static gml_status
-synchronize_locked(gml_streams *streams, gml_stream stream)
-{
+static gml_status synchronize_locked(gml_streams *streams, gml_stream stream) {
     queue *target;
     gml_status status = uncaptured_queue(streams, stream, &target);
     while (status == GML_OK && target->head) {
@@ -409,22 +363,16 @@ synchronize_locked(gml_streams *streams, gml_stream stream)
 
 /* ---- the interface: each takes the lock around one of the above ------------------------------ */
 
-static void
-lock(gml_streams *streams)
-{
+static void lock(gml_streams *streams) {
     (void)pthread_mutex_lock(&streams->lock);
 }
 
-static gml_status
-unlock(gml_streams *streams, gml_status status)
-{
+static gml_status unlock(gml_streams *streams, gml_status status) {
     (void)pthread_mutex_unlock(&streams->lock);
     return status;
 }
 
-gml_status
-gml_streams_set_manual(gml_streams *streams, bool is_manual)
-{
+gml_status gml_streams_set_manual(gml_streams *streams, bool is_manual) {
     lock(streams);
     streams->is_manual = is_manual;
     if (!is_manual) {
@@ -433,79 +381,59 @@ gml_streams_set_manual(gml_streams *streams, bool is_manual)
     return unlock(streams, GML_OK);
 }
 
-gml_status
-gml_streams_enqueue(gml_streams *streams, gml_stream stream, gml_stream_work work, void *context)
-{
+gml_status gml_streams_enqueue(gml_streams *streams, gml_stream stream, gml_stream_work work,
+                               void *context) {
     lock(streams);
     return unlock(streams, enqueue_locked(streams, stream, work, context));
 }
 
-gml_status
-gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t count, uint64_t *ran)
-{
+gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t count,
+                               uint64_t *ran) {
     lock(streams);
     return unlock(streams, advance_locked(streams, stream, count, ran));
 }
 
-gml_status
-gml_streams_event_create(gml_streams *streams, gml_event *out)
-{
+gml_status gml_streams_event_create(gml_streams *streams, gml_event *out) {
     lock(streams);
     return unlock(streams, create_locked(streams, out));
 }
 
-gml_status
-gml_streams_event_destroy(gml_streams *streams, gml_event event)
-{
+gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event) {
     lock(streams);
     return unlock(streams, destroy_locked(streams, event));
 }
 
-gml_status
-gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream)
-{
+gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream) {
     lock(streams);
     return unlock(streams, record_locked(streams, event, stream));
 }
 
-gml_status
-gml_streams_event_record_all(gml_streams *streams, gml_event event)
-{
+gml_status gml_streams_event_record_all(gml_streams *streams, gml_event event) {
     lock(streams);
     return unlock(streams, record_all_locked(streams, event));
 }
 
-gml_status
-gml_streams_event_query(gml_streams *streams, gml_event event)
-{
+gml_status gml_streams_event_query(gml_streams *streams, gml_event event) {
     lock(streams);
     return unlock(streams, query_locked(streams, event));
 }
 
-gml_status
-gml_streams_event_synchronize(gml_streams *streams, gml_event event)
-{
+gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event) {
     lock(streams);
     return unlock(streams, synchronize_event_locked(streams, event));
 }
 
-gml_status
-gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event)
-{
+gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event) {
     lock(streams);
     return unlock(streams, wait_locked(streams, stream, event));
 }
 
-gml_status
-gml_streams_synchronize(gml_streams *streams, gml_stream stream)
-{
+gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream) {
     lock(streams);
     return unlock(streams, synchronize_locked(streams, stream));
 }
 
-gml_status
-gml_streams_synchronize_all(gml_streams *streams)
-{
+gml_status gml_streams_synchronize_all(gml_streams *streams) {
     lock(streams);
     gml_status status = is_any_capturing(streams) ? GML_MISUSE : GML_OK;
     if (status == GML_OK) {
@@ -514,9 +442,7 @@ gml_streams_synchronize_all(gml_streams *streams)
     return unlock(streams, status);
 }
 
-gml_status
-gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing)
-{
+gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing) {
     lock(streams);
     queue *target = queue_of(streams, stream);
     if (target) {
@@ -525,9 +451,7 @@ gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_captu
     return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
 }
 
-gml_status
-gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out)
-{
+gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out) {
     lock(streams);
     const queue *target = queue_of(streams, stream);
     if (target) {
@@ -536,8 +460,6 @@ gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out)
     return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
 }
 
-gml_streams *
-gml_driver_streams(gml_driver *driver)
-{
+gml_streams *gml_driver_streams(gml_driver *driver) {
     return driver->ops->streams ? driver->ops->streams(driver) : NULL;
 }

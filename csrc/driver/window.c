@@ -32,16 +32,12 @@ enum { MOST_WINDOWS = 16 };
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned places;
 
-static window *
-window_of(gml_driver *self)
-{
+static window *window_of(gml_driver *self) {
     return (window *)(void *)self;
 }
 
 /* The lowest place that no window has; MOST_WINDOWS if there is none. */
-static unsigned
-take_place(void)
-{
+static unsigned take_place(void) {
     unsigned place = 0;
     (void)pthread_mutex_lock(&places_lock);
     while (place < MOST_WINDOWS && places & 1U << place) {
@@ -52,26 +48,20 @@ take_place(void)
     return place;
 }
 
-static void
-give_place(unsigned place)
-{
+static void give_place(unsigned place) {
     (void)pthread_mutex_lock(&places_lock);
     places &= ~(1U << place);
     (void)pthread_mutex_unlock(&places_lock);
 }
 
-static void
-free_host_memory(window *self)
-{
+static void free_host_memory(window *self) {
     gml_map_clear(&self->reserved);
     gml_pool_clear(&self->pieces);
     give_place(self->place);
     free(self);
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     window *of = window_of(self);
     gml_driver *inner = of->wrapped.inner;
     (void)inner->ops->unreserve(inner, of->begin, self->window_bytes);
@@ -81,24 +71,18 @@ destroy(gml_driver *self)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static piece *
-of_fit(gml_tree_node *node)
-{
+static piece *of_fit(gml_tree_node *node) {
     return (piece *)(void *)((char *)node - offsetof(piece, fit));
 }
 
-static void
-make_free(window *of, piece *freed)
-{
+static void make_free(window *of, piece *freed) {
     freed->is_free = true;
     gml_tree_insert(&of->fit, &freed->fit);
 }
 
 /* The piece keeps its first bytes; the rest becomes a free piece behind it. pre: it is in no tree,
  * and a piece can be taken from the pool. */
-static void
-cut(window *of, piece *kept, uint64_t size_bytes)
-{
+static void cut(window *of, piece *kept, uint64_t size_bytes) {
     piece *rest = gml_pool_take(&of->pieces);
     rest->fit.address = kept->fit.address + size_bytes;
     rest->fit.size_bytes = kept->fit.size_bytes - size_bytes;
@@ -113,9 +97,7 @@ cut(window *of, piece *kept, uint64_t size_bytes)
 }
 
 /* Makes one piece of two neighbours that are in no tree: the first. */
-static void
-join(window *of, piece *first)
-{
+static void join(window *of, piece *first) {
     piece *second = first->behind;
     first->fit.size_bytes += second->fit.size_bytes;
     first->behind = second->behind;
@@ -126,16 +108,12 @@ join(window *of, piece *first)
 }
 
 /* Bytes from where a piece begins to the first address of that alignment. */
-static uint64_t
-lead_of(const piece *looked_at, uint64_t alignment_bytes)
-{
+static uint64_t lead_of(const piece *looked_at, uint64_t alignment_bytes) {
     return gml_round_up(looked_at->fit.address, alignment_bytes) - looked_at->fit.address;
 }
 
 /* The smallest free piece that holds so much, the lowest of these; NULL if there is none. */
-static piece *
-find_free(const window *of, uint64_t size_bytes, uint64_t alignment_bytes)
-{
+static piece *find_free(const window *of, uint64_t size_bytes, uint64_t alignment_bytes) {
     gml_tree_node *node = gml_tree_at_least(&of->fit, size_bytes, 0);
     while (node && node->size_bytes - size_bytes < lead_of(of_fit(node), alignment_bytes)) {
         node = gml_tree_next(node);
@@ -145,9 +123,8 @@ find_free(const window *of, uint64_t size_bytes, uint64_t alignment_bytes)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static gml_status
-reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                          gml_address *out) {
     window *of = window_of(self);
     uint64_t granule_bytes = self->info.granularity_bytes;
     if (size_bytes == 0 || size_bytes % granule_bytes ||
@@ -185,9 +162,7 @@ reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_add
     return GML_OK;
 }
 
-static gml_status
-unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     window *of = window_of(self);
     piece *freed = gml_map_find(&of->reserved, address);
     if (!freed || freed->fit.size_bytes != size_bytes) {
@@ -213,18 +188,14 @@ unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
 
 /* Enough for many times the device's memory; less of a small device, whose books would be larger
  * than it. */
-static uint64_t
-size_of(const gml_driver *inner)
-{
+static uint64_t size_of(const gml_driver *inner) {
     uint64_t granule_bytes = inner->info.granularity_bytes;
     uint64_t wanted_bytes = gml_round_up(inner->info.total_bytes, granule_bytes) * 32;
     return wanted_bytes < GML_WINDOW_BYTES ? wanted_bytes : GML_WINDOW_BYTES;
 }
 
 /* Takes the range from the inner driver. */
-static gml_status
-take_range(window *of, gml_address base, uint64_t size_bytes, gml_driver *inner)
-{
+static gml_status take_range(window *of, gml_address base, uint64_t size_bytes, gml_driver *inner) {
     piece *whole = gml_pool_take(&of->pieces);
     if (!whole) {
         return gml_driver_fail(inner, GML_NO_HOST_MEMORY, "no host memory for a window");
@@ -242,9 +213,7 @@ take_range(window *of, gml_address base, uint64_t size_bytes, gml_driver *inner)
     return GML_OK;
 }
 
-gml_status
-gml_window_driver_open(gml_address base, gml_driver **driver)
-{
+gml_status gml_window_driver_open(gml_address base, gml_driver **driver) {
     gml_driver *inner = *driver;
     uint64_t granule_bytes = inner->info.granularity_bytes;
     if (!inner->info.has_virtual_memory) {

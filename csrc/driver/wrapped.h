@@ -15,9 +15,7 @@ typedef struct gml_wrapped {
  * is its caller's. */
 void gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_driver *self));
 
-static inline gml_driver *
-gml_wrapped_inner(gml_driver *self)
-{
+static inline gml_driver *gml_wrapped_inner(gml_driver *self) {
     return ((gml_wrapped *)(void *)self)->inner;
 }
 

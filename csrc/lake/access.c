@@ -6,9 +6,7 @@
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
-gml_status
-gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context)
-{
+gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context) {
     pthread_mutex_lock(&lake->lock);
     gml_status status = action(lake->policy, context);
     gml_lake_note_reserved(lake);
@@ -17,16 +15,12 @@ gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context)
     return status;
 }
 
-static gml_status
-mark(gml_policy *policy, void *context)
-{
+static gml_status mark(gml_policy *policy, void *context) {
     (void)context;
     return policy->ops->mark ? policy->ops->mark(policy) : GML_OK;
 }
 
-gml_status
-gml_lake_mark(gml_lake *lake)
-{
+gml_status gml_lake_mark(gml_lake *lake) {
     return gml_lake_with_policy(lake, mark, NULL);
 }
 
@@ -37,18 +31,14 @@ typedef struct heir {
     gml_policy *before, *policy;
 } heir;
 
-static void
-inherit(void *context, gml_block *block)
-{
+static void inherit(void *context, gml_block *block) {
     const heir *to = context;
     if (block->owner == to->before) {
         block->owner = to->policy;
     }
 }
 
-static void
-inherit_blocks(gml_lake *lake, gml_policy *policy)
-{
+static void inherit_blocks(gml_lake *lake, gml_policy *policy) {
     heir to = {lake->policy, policy};
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         if (lake->blocks.slots[i].key) {
@@ -58,9 +48,7 @@ inherit_blocks(gml_lake *lake, gml_policy *policy)
     gml_uses_each(&lake->uses, inherit, &to);
 }
 
-gml_status
-gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap)
-{
+gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap) {
     pthread_mutex_lock(&lake->lock);
     gml_policy *policy = lake->policy;
     gml_status status = wrap(lake->policy, &lake->knobs, &policy);
@@ -76,10 +64,8 @@ gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap)
 
 /* Puts the restored blocks into the lake's books, and their addresses into addresses[], by the
  * number that the record gave each. pre: room for them in the table. */
-static void
-adopt(gml_lake *lake, gml_policy *owner, gml_block *const *blocks, size_t count,
-      const gml_recorded_block *recorded, gml_address *addresses)
-{
+static void adopt(gml_lake *lake, gml_policy *owner, gml_block *const *blocks, size_t count,
+                  const gml_recorded_block *recorded, gml_address *addresses) {
     for (size_t i = 0; i < count; i++) {
         blocks[i]->owner = owner;
         blocks[i]->uses = NULL;
@@ -93,11 +79,10 @@ adopt(gml_lake *lake, gml_policy *owner, gml_block *const *blocks, size_t count,
     gml_lake_note_reserved(lake);
 }
 
-static gml_status
-restore_locked(gml_lake *lake, const gml_pool_id *pool, const gml_recorded_segment *segments,
-               size_t segment_count, const gml_recorded_block *blocks, size_t block_count,
-               gml_block **restored, gml_address *addresses)
-{
+static gml_status restore_locked(gml_lake *lake, const gml_pool_id *pool,
+                                 const gml_recorded_segment *segments, size_t segment_count,
+                                 const gml_recorded_block *blocks, size_t block_count,
+                                 gml_block **restored, gml_address *addresses) {
     gml_heap *heap = NULL;
     gml_status status = pool ? gml_pools_find(&lake->pools, *pool, 0, &heap) : GML_OK;
     if (status != GML_OK) {
@@ -123,11 +108,10 @@ restore_locked(gml_lake *lake, const gml_pool_id *pool, const gml_recorded_segme
     return status;
 }
 
-gml_status
-gml_lake_restore(gml_lake *lake, const gml_pool_id *pool, const gml_recorded_segment *segments,
-                 size_t segment_count, const gml_recorded_block *blocks, size_t block_count,
-                 gml_address *addresses)
-{
+gml_status gml_lake_restore(gml_lake *lake, const gml_pool_id *pool,
+                            const gml_recorded_segment *segments, size_t segment_count,
+                            const gml_recorded_block *blocks, size_t block_count,
+                            gml_address *addresses) {
     gml_block **restored = calloc(block_count ? block_count : 1, sizeof(gml_block *));
     if (!restored) {
         return GML_NO_HOST_MEMORY;
@@ -142,15 +126,11 @@ gml_lake_restore(gml_lake *lake, const gml_pool_id *pool, const gml_recorded_seg
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-uint64_t
-gml_lake_total_bytes(const gml_lake *lake)
-{
+uint64_t gml_lake_total_bytes(const gml_lake *lake) {
     return lake->driver->info.total_bytes;
 }
 
-gml_status
-gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)
-{
+gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     pthread_mutex_lock(&lake->lock);
@@ -160,9 +140,7 @@ gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)
     return status;
 }
 
-gml_status
-gml_lake_wait(gml_lake *lake, const gml_stream *stream)
-{
+gml_status gml_lake_wait(gml_lake *lake, const gml_stream *stream) {
     gml_driver *driver = lake->driver;
     gml_status status;
     pthread_mutex_lock(&lake->lock);

@@ -14,9 +14,7 @@ enum { RING_BUFFERS = 2 };
 
 /* ---- what is saved --------------------------------------------------------------------------- */
 
-static int
-by_address(const void *left, const void *right)
-{
+static int by_address(const void *left, const void *right) {
     gml_address a = ((const gml_saved *)left)->address, b = ((const gml_saved *)right)->address;
     return (a > b) - (a < b);
 }
@@ -27,9 +25,7 @@ typedef struct listing {
     size_t count, room;
 } listing;
 
-static void
-list(listing *to, const gml_saved *saved)
-{
+static void list(listing *to, const gml_saved *saved) {
     if (to->found && to->count < to->room) {
         to->found[to->count] = *saved;
     }
@@ -37,9 +33,7 @@ list(listing *to, const gml_saved *saved)
 }
 
 /* One entry for each mapping: it is there, or not, as a whole. */
-static void
-list_span(void *context, const gml_span_info *span)
-{
+static void list_span(void *context, const gml_span_info *span) {
     listing *to = context;
     gml_address end = span->address + span->size_bytes;
     for (gml_address at = span->address, next; !span->is_view && at < end; at = next) {
@@ -49,25 +43,19 @@ list_span(void *context, const gml_span_info *span)
     }
 }
 
-static void
-skip_range(void *context, const gml_range_info *range)
-{
+static void skip_range(void *context, const gml_range_info *range) {
     (void)context;
     (void)range;
 }
 
-static void
-list_heap(void *context, const gml_heap *heap)
-{
+static void list_heap(void *context, const gml_heap *heap) {
     const gml_visitor visitor = {.context = context, .span = list_span, .range = skip_range};
     if (heap->policy->holds_results) {
         heap->policy->ops->visit(heap->policy, &visitor);
     }
 }
 
-static void
-list_all(listing *to)
-{
+static void list_all(listing *to) {
     const gml_map *blocks = &to->lake->blocks;
     to->count = 0;
     for (size_t i = 0; i < blocks->capacity; i++) {
@@ -81,9 +69,7 @@ list_all(listing *to)
     gml_pools_each_heap(&to->lake->pools, list_heap, to);
 }
 
-gml_status
-gml_backup_list(gml_lake *lake, gml_backup_store *store)
-{
+gml_status gml_backup_list(gml_lake *lake, gml_backup_store *store) {
     listing to = {.lake = lake};
     list_all(&to);
     to.room = to.count;
@@ -107,9 +93,7 @@ gml_backup_list(gml_lake *lake, gml_backup_store *store)
 }
 
 /* The entry that begins there or below, or NULL. */
-static gml_saved *
-find_saved(const gml_backup_store *store, gml_address address)
-{
+static gml_saved *find_saved(const gml_backup_store *store, gml_address address) {
     size_t first = 0, end = store->count; /* it is at `first` - 1 */
     while (first < end) {
         size_t middle = first + (end - first) / 2;
@@ -122,24 +106,18 @@ find_saved(const gml_backup_store *store, gml_address address)
     return first ? &store->blocks[first - 1] : NULL;
 }
 
-const gml_saved *
-gml_backup_find(const gml_backup_store *store, gml_address address)
-{
+const gml_saved *gml_backup_find(const gml_backup_store *store, gml_address address) {
     return find_saved(store, address);
 }
 
-void
-gml_backup_adopt(gml_backup_store *store, const gml_block *block)
-{
+void gml_backup_adopt(gml_backup_store *store, const gml_block *block) {
     gml_saved *saved = find_saved(store, block->address);
     if (saved && !saved->is_pools && saved->address == block->address) {
         saved->id = block->id;
     }
 }
 
-bool
-gml_backup_is_live(const gml_lake *lake, const gml_saved *saved)
-{
+bool gml_backup_is_live(const gml_lake *lake, const gml_saved *saved) {
     if (saved->is_pools) {
         return gml_remapper_mapping_end(lake->remapper, saved->address) >=
                saved->address + saved->size_bytes;
@@ -148,16 +126,12 @@ gml_backup_is_live(const gml_lake *lake, const gml_saved *saved)
     return block && block->id == saved->id;
 }
 
-bool
-gml_backup_is_away(const gml_lake *lake, const gml_saved *saved)
-{
+bool gml_backup_is_away(const gml_lake *lake, const gml_saved *saved) {
     return saved->is_saved &&
            !gml_remapper_holds(lake->remapper, saved->address, saved->size_bytes);
 }
 
-bool
-gml_backup_is_needed(const gml_lake *lake, const gml_backup_store *store)
-{
+bool gml_backup_is_needed(const gml_lake *lake, const gml_backup_store *store) {
     bool is_needed = false;
     for (size_t i = 0; i < store->count && !is_needed; i++) {
         is_needed = gml_backup_is_live(lake, &store->blocks[i]);
@@ -165,9 +139,7 @@ gml_backup_is_needed(const gml_lake *lake, const gml_backup_store *store)
     return is_needed && gml_remapper_is_asleep(lake->remapper);
 }
 
-void
-gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store)
-{
+void gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store) {
     size_t left = 0;
     for (size_t i = 0; i < store->count; i++) {
         if (gml_backup_is_live(lake, &store->blocks[i])) {
@@ -177,9 +149,7 @@ gml_backup_drop_freed(const gml_lake *lake, gml_backup_store *store)
     store->count = left;
 }
 
-uint64_t
-gml_backup_bytes(const gml_backup_store *store)
-{
+uint64_t gml_backup_bytes(const gml_backup_store *store) {
     uint64_t sum = 0;
     for (size_t i = 0; i < store->count; i++) {
         sum += store->blocks[i].is_saved ? store->blocks[i].size_bytes : 0;
@@ -189,9 +159,7 @@ gml_backup_bytes(const gml_backup_store *store)
 
 /* ---- the host's memory ----------------------------------------------------------------------- */
 
-gml_status
-gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_bytes)
-{
+gml_status gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_bytes) {
     if (store->memory && store->memory_bytes >= size_bytes) {
         return GML_OK;
     }
@@ -208,24 +176,20 @@ gml_backup_have_memory(gml_lake *lake, gml_backup_store *store, uint64_t size_by
     return status;
 }
 
-gml_stream
-gml_backup_stream(const gml_lake *lake)
-{
+gml_stream gml_backup_stream(const gml_lake *lake) {
     return lake->driver->per_thread_stream;
 }
 
 /* Queues the copy of a piece of memory to the host, or back. */
-static gml_status
-copy(gml_lake *lake, bool is_out, gml_address address, char *host, uint64_t size_bytes)
-{
+static gml_status copy(gml_lake *lake, bool is_out, gml_address address, char *host,
+                       uint64_t size_bytes) {
     gml_stream stream = gml_backup_stream(lake);
     return is_out ? gml_driver_copy_out(lake->driver, host, address, size_bytes, stream)
                   : gml_driver_copy_in(lake->driver, address, host, size_bytes, stream);
 }
 
-gml_status
-gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block, bool is_out)
-{
+gml_status gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block,
+                           bool is_out) {
     const gml_saved *at = &store->blocks[block];
     return copy(lake, is_out, at->address, (char *)store->memory + at->offset_bytes,
                 at->size_bytes);
@@ -233,15 +197,11 @@ gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block, boo
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-static gml_status
-fail_file(gml_lake *lake, const char *what, const char *where)
-{
+static gml_status fail_file(gml_lake *lake, const char *what, const char *where) {
     return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %m", what, where);
 }
 
-static void
-close_file(gml_backup_store *store)
-{
+static void close_file(gml_backup_store *store) {
     if (store->file != GML_NO_FILE) {
         (void)close(store->file);
         store->file = GML_NO_FILE;
@@ -249,10 +209,8 @@ close_file(gml_backup_store *store)
 }
 
 /* Transfers all bytes, across partial reads and writes. */
-static gml_status
-move_file(gml_lake *lake, const gml_backup_store *store, bool is_out, char *bytes,
-          uint64_t size_bytes, uint64_t offset_bytes)
-{
+static gml_status move_file(gml_lake *lake, const gml_backup_store *store, bool is_out, char *bytes,
+                            uint64_t size_bytes, uint64_t offset_bytes) {
     while (size_bytes) {
         ssize_t moved = is_out ? pwrite(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
                                : pread(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
@@ -278,9 +236,8 @@ typedef struct piece {
 } piece;
 
 /* The piece after `at` of those that move; false at the end. */
-static bool
-next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out, piece *at)
-{
+static bool next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out,
+                       piece *at) {
     at->begin_bytes += at->size_bytes;
     while (at->block < store->count &&
            (at->begin_bytes == store->blocks[at->block].size_bytes ||
@@ -297,9 +254,8 @@ next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out, pie
 }
 
 /* Writes the pending piece, if any. */
-static gml_status
-write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at, char *buffer)
-{
+static gml_status write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at,
+                              char *buffer) {
     return at->size_bytes ? move_file(lake, store, true, buffer, at->size_bytes,
                                       store->blocks[at->block].offset_bytes + at->begin_bytes)
                           : GML_OK;
@@ -307,9 +263,7 @@ write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at, char
 
 /* Between device and file, by two buffers: the device copies one while the file transfers the
  * other. */
-gml_status
-gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out)
-{
+gml_status gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out) {
     char *ring = store->memory;
     piece at = {0}, before = {0};
     size_t turn = 0;
@@ -345,9 +299,7 @@ gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out)
     return status;
 }
 
-gml_status
-gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder)
-{
+gml_status gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder) {
     const char *where = folder ? folder : "/tmp";
     store->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (store->file < 0) {
@@ -357,18 +309,14 @@ gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *fol
     return status == GML_OK ? gml_backup_move_all(lake, store, true) : status;
 }
 
-void
-gml_backup_forget(gml_backup_store *store)
-{
+void gml_backup_forget(gml_backup_store *store) {
     free(store->blocks);
     store->blocks = NULL;
     store->count = 0;
     close_file(store);
 }
 
-gml_status
-gml_backup_give_memory(gml_lake *lake)
-{
+gml_status gml_backup_give_memory(gml_lake *lake) {
     gml_backup_store *store = lake->backup;
     gml_backup_forget(store);
     gml_status status = store->memory
@@ -378,9 +326,7 @@ gml_backup_give_memory(gml_lake *lake)
     return status;
 }
 
-void
-gml_backup_end(gml_lake *lake)
-{
+void gml_backup_end(gml_lake *lake) {
     if (lake->backup) {
         (void)gml_backup_give_memory(lake);
         if (lake->backup->event) {

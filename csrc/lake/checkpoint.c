@@ -11,9 +11,7 @@ struct gml_pool_state {
     gml_checkpoint *saved;
 };
 
-static gml_status
-refuse_frozen(gml_lake *lake)
-{
+static gml_status refuse_frozen(gml_lake *lake) {
     return gml_driver_fail(lake->driver, GML_NOT_READY,
                            "other streams use memory of the private pool, and cannot be waited for "
                            "while a graph is being captured");
@@ -26,16 +24,12 @@ typedef struct search {
     bool is_found;
 } search;
 
-static void
-compare_owner(void *context, gml_block *block)
-{
+static void compare_owner(void *context, gml_block *block) {
     search *sought = context;
     sought->is_found |= block->owner == sought->owner;
 }
 
-static gml_status
-end_pending(gml_lake *lake, const gml_policy *owner)
-{
+static gml_status end_pending(gml_lake *lake, const gml_policy *owner) {
     gml_uses_poll(&lake->uses);
     search sought = {owner, false};
     gml_uses_each(&lake->uses, compare_owner, &sought);
@@ -47,9 +41,7 @@ end_pending(gml_lake *lake, const gml_policy *owner)
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-static gml_status
-save_locked(gml_lake *lake, gml_pool_id id, gml_pool_state *state)
-{
+static gml_status save_locked(gml_lake *lake, gml_pool_id id, gml_pool_state *state) {
     gml_heap *heap;
     gml_status status = gml_pools_look_up(&lake->pools, id, &heap, &state->life);
     if (status != GML_OK) {
@@ -72,9 +64,7 @@ save_locked(gml_lake *lake, gml_pool_id id, gml_pool_state *state)
     return status;
 }
 
-gml_status
-gml_lake_save_pool(gml_lake *lake, gml_pool_id id, gml_pool_state **out)
-{
+gml_status gml_lake_save_pool(gml_lake *lake, gml_pool_id id, gml_pool_state **out) {
     gml_pool_state *state = calloc(1, sizeof *state);
     if (!state) {
         return gml_lake_fail(lake, GML_NO_HOST_MEMORY,
@@ -92,9 +82,7 @@ gml_lake_save_pool(gml_lake *lake, gml_pool_id id, gml_pool_state **out)
     return status;
 }
 
-void
-gml_pool_state_free(gml_pool_state *state)
-{
+void gml_pool_state_free(gml_pool_state *state) {
     if (state) {
         free(state->saved);
         free(state);
@@ -114,9 +102,7 @@ typedef struct way_back {
 } way_back;
 
 /* All that may fail, with nothing changed. */
-static gml_status
-prepare(way_back *way)
-{
+static gml_status prepare(way_back *way) {
     gml_lake *lake = way->lake;
     size_t count = way->saved->block_count;
     gml_status status = end_pending(lake, way->policy);
@@ -133,9 +119,7 @@ prepare(way_back *way)
 
 /* Where other streams use blocks that end, waits for the device, so that a broken one is noticed
  * before anything ends. */
-static gml_status
-await_users(const way_back *way)
-{
+static gml_status await_users(const way_back *way) {
     const gml_restoration *changes = &way->changes;
     bool has_users = false;
     for (size_t i = 0; i < changes->ended_count && !has_users; i++) {
@@ -149,9 +133,7 @@ await_users(const way_back *way)
                : gml_driver_device_synchronize(way->lake->driver);
 }
 
-static gml_status
-end_blocks(const way_back *way)
-{
+static gml_status end_blocks(const way_back *way) {
     gml_lake *lake = way->lake;
     const gml_restoration *changes = &way->changes;
     bool has_users = false;
@@ -174,9 +156,7 @@ end_blocks(const way_back *way)
 
 /* A block that was kept still has its users. What the checker of a test says is told, although all
  * is done. */
-static gml_status
-begin_block(const way_back *way, gml_block *block)
-{
+static gml_status begin_block(const way_back *way, gml_block *block) {
     gml_lake *lake = way->lake;
     gml_status status = GML_OK;
     bool is_kept = gml_map_find(&lake->blocks, block->address) != NULL;
@@ -199,9 +179,7 @@ begin_block(const way_back *way, gml_block *block)
     return status;
 }
 
-static gml_status
-go_back(const way_back *way)
-{
+static gml_status go_back(const way_back *way) {
     gml_status status = end_blocks(way);
     if (status != GML_OK) {
         return status;
@@ -213,9 +191,7 @@ go_back(const way_back *way)
     return status;
 }
 
-static gml_status
-restore_locked(way_back *way, const gml_pool_state *state)
-{
+static gml_status restore_locked(way_back *way, const gml_pool_state *state) {
     gml_lake *lake = way->lake;
     gml_heap *heap;
     gml_status status = gml_pools_look_up_again(&lake->pools, state->id, state->life, &heap);
@@ -233,10 +209,9 @@ restore_locked(way_back *way, const gml_pool_state *state)
     return status;
 }
 
-gml_status
-gml_lake_restore_pool(gml_lake *lake, const gml_pool_state *state,
-                      void (*see)(void *context, bool is_new, gml_address address), void *context)
-{
+gml_status gml_lake_restore_pool(gml_lake *lake, const gml_pool_state *state,
+                                 void (*see)(void *context, bool is_new, gml_address address),
+                                 void *context) {
     way_back way = {.lake = lake, .saved = state->saved, .see = see, .context = context};
     pthread_mutex_lock(&lake->lock);
     gml_status status = restore_locked(&way, state);

@@ -8,43 +8,33 @@
 #include <stdio.h>
 #include <string.h>
 
-static void
-raise_peak(uint64_t *peak, uint64_t current)
-{
+static void raise_peak(uint64_t *peak, uint64_t current) {
     if (*peak < current) {
         *peak = current;
     }
 }
 
-static void
-increase(gml_stat *stat, uint64_t amount)
-{
+static void increase(gml_stat *stat, uint64_t amount) {
     stat->current += amount;
     stat->allocated += amount;
     raise_peak(&stat->peak, stat->current);
 }
 
-static void
-decrease(gml_stat *stat, uint64_t amount)
-{
+static void decrease(gml_stat *stat, uint64_t amount) {
     stat->current -= amount;
     stat->freed += amount;
 }
 
 typedef void (*stat_change)(gml_stat *, uint64_t);
 
-static void
-count_pools(gml_stat stats[GML_POOL_COUNT], const gml_block *block, stat_change change,
-            uint64_t amount)
-{
+static void count_pools(gml_stat stats[GML_POOL_COUNT], const gml_block *block, stat_change change,
+                        uint64_t amount) {
     change(&stats[GML_POOL_ALL], amount);
     change(&stats[block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE], amount);
 }
 
 /* PyTorch's counters from malloc to free; requested bytes count until the memory may be reused. */
-static void
-count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
-{
+static void count_allocated(gml_lake *lake, const gml_block *block, stat_change change) {
     count_pools(lake->torch.allocation, block, change, 1);
     count_pools(lake->torch.allocated_bytes, block, change, block->block_bytes);
     if (block->block_bytes >= lake->knobs.max_split_size) {
@@ -54,32 +44,24 @@ count_allocated(gml_lake *lake, const gml_block *block, stat_change change)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static int
-pool_of(const gml_block *block)
-{
+static int pool_of(const gml_block *block) {
     return block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE;
 }
 
-void
-gml_lake_count_allocation(gml_lake *lake, gml_block *block)
-{
+void gml_lake_count_allocation(gml_lake *lake, gml_block *block) {
     lake->stats.allocations++;
     lake->stats.states[block->state]++;
     gml_lake_count_begin(lake, block);
 }
 
-static void
-raise_active_peaks(gml_lake *lake)
-{
+static void raise_active_peaks(gml_lake *lake) {
     for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
         raise_peak(&lake->lingering.peak_active[pool], gml_lake_active_blocks(lake, pool));
         raise_peak(&lake->lingering.peak_active_bytes[pool], gml_lake_active_bytes(lake, pool));
     }
 }
 
-void
-gml_lake_count_begin(gml_lake *lake, gml_block *block)
-{
+void gml_lake_count_begin(gml_lake *lake, gml_block *block) {
     block->is_let_go = block->is_exported = block->is_elastic = false;
     gml_stats *stats = &lake->stats;
     stats->live_blocks++;
@@ -95,9 +77,7 @@ gml_lake_count_begin(gml_lake *lake, gml_block *block)
     }
 }
 
-void
-gml_lake_count_let_go(gml_lake *lake, gml_block *block)
-{
+void gml_lake_count_let_go(gml_lake *lake, gml_block *block) {
     if (block->is_let_go) {
         return;
     }
@@ -110,18 +90,14 @@ gml_lake_count_let_go(gml_lake *lake, gml_block *block)
 }
 
 /* The end of a block that was let go before. */
-static void
-forget_lingering(gml_lake *lake, const gml_block *block)
-{
+static void forget_lingering(gml_lake *lake, const gml_block *block) {
     lake->lingering.count[GML_POOL_ALL]--;
     lake->lingering.count[pool_of(block)]--;
     lake->lingering.bytes[GML_POOL_ALL] -= block->block_bytes;
     lake->lingering.bytes[pool_of(block)] -= block->block_bytes;
 }
 
-void
-gml_lake_let_go(gml_lake *lake, gml_address address)
-{
+void gml_lake_let_go(gml_lake *lake, gml_address address) {
     pthread_mutex_lock(&lake->lock);
     gml_block *block = gml_map_find(&lake->blocks, address);
     if (block) {
@@ -130,9 +106,7 @@ gml_lake_let_go(gml_lake *lake, gml_address address)
     pthread_mutex_unlock(&lake->lock);
 }
 
-void
-gml_lake_count_free(gml_lake *lake, gml_block *block)
-{
+void gml_lake_count_free(gml_lake *lake, gml_block *block) {
     gml_stats *stats = &lake->stats;
     stats->frees++;
     stats->live_blocks--;
@@ -148,9 +122,7 @@ gml_lake_count_free(gml_lake *lake, gml_block *block)
 
 /* ---- what is reserved ------------------------------------------------------------------------ */
 
-static void
-move_to(gml_stat *stat, uint64_t value)
-{
+static void move_to(gml_stat *stat, uint64_t value) {
     if (value > stat->current) {
         increase(stat, value - stat->current);
     } else {
@@ -158,15 +130,11 @@ move_to(gml_stat *stat, uint64_t value)
     }
 }
 
-static void
-add_small(void *context, const gml_heap *heap)
-{
+static void add_small(void *context, const gml_heap *heap) {
     *(uint64_t *)context += heap->turn ? 0 : heap->policy->small_bytes;
 }
 
-void
-gml_lake_follow_reserved(gml_lake *lake)
-{
+void gml_lake_follow_reserved(gml_lake *lake) {
     uint64_t reserved_bytes = gml_lake_reserved(lake);
     uint64_t small_bytes = lake->policy->small_bytes;
     lake->noted_small_bytes = small_bytes;
@@ -187,16 +155,12 @@ gml_lake_follow_reserved(gml_lake *lake)
 /* ---- numbers for others ---------------------------------------------------------------------- */
 
 /* Fills what the policy and the driver hold themselves. */
-void
-gml_lake_raise_highest(gml_stats *stats)
-{
+void gml_lake_raise_highest(gml_stats *stats) {
     raise_peak(&stats->highest_live_bytes, stats->peak_live_bytes);
     raise_peak(&stats->highest_reserved_bytes, stats->peak_reserved_bytes);
 }
 
-gml_stats
-gml_lake_complete_stats(gml_lake *lake)
-{
+gml_stats gml_lake_complete_stats(gml_lake *lake) {
     gml_usage usage = {0};
     lake->policy->ops->usage(lake->policy, &usage);
     gml_stats stats = lake->stats;
@@ -214,9 +178,7 @@ gml_lake_complete_stats(gml_lake *lake)
     return stats;
 }
 
-gml_status
-gml_lake_stats(gml_lake *lake, gml_stats *out)
-{
+gml_status gml_lake_stats(gml_lake *lake, gml_stats *out) {
     pthread_mutex_lock(&lake->lock);
     *out = gml_lake_complete_stats(lake);
     pthread_mutex_unlock(&lake->lock);
@@ -226,9 +188,7 @@ gml_lake_stats(gml_lake *lake, gml_stats *out)
 /* ---- in PyTorch's form ----------------------------------------------------------------------- */
 
 /* From malloc to the end of the last use. */
-static gml_stat
-active_stat(const gml_stat *allocated, uint64_t lingering, uint64_t peak)
-{
+static gml_stat active_stat(const gml_stat *allocated, uint64_t lingering, uint64_t peak) {
     return (gml_stat){
         .current = allocated->current + lingering,
         .peak = peak > allocated->peak ? peak : allocated->peak,
@@ -238,9 +198,7 @@ active_stat(const gml_stat *allocated, uint64_t lingering, uint64_t peak)
 }
 
 /* Reserved and not active. `seen` keeps the peak of the values read. */
-static gml_stat
-idle_stat(const gml_stat *reserved, const gml_stat *active, gml_stat *seen)
-{
+static gml_stat idle_stat(const gml_stat *reserved, const gml_stat *active, gml_stat *seen) {
     gml_stat idle = {
         .current = reserved->current > active->current ? reserved->current - active->current : 0,
         .allocated = reserved->allocated + active->freed,
@@ -251,9 +209,7 @@ idle_stat(const gml_stat *reserved, const gml_stat *active, gml_stat *seen)
     return idle;
 }
 
-static void
-fill_pool_row(gml_lake *lake, int pool, gml_torch_stats *out)
-{
+static void fill_pool_row(gml_lake *lake, int pool, gml_torch_stats *out) {
     const gml_lingering *lingering = &lake->lingering;
     out->active[pool] = active_stat(&lake->torch.allocation[pool], lingering->count[pool],
                                     lingering->peak_active[pool]);
@@ -266,9 +222,7 @@ fill_pool_row(gml_lake *lake, int pool, gml_torch_stats *out)
 }
 
 /* Adds what a policy that models PyTorch has counted of its own ladder. */
-static void
-add_ladder(gml_policy *policy, gml_torch_stats *out)
-{
+static void add_ladder(gml_policy *policy, gml_torch_stats *out) {
     if (policy->ops->torch_stats) {
         gml_torch_stats own = {0};
         policy->ops->torch_stats(policy, &own);
@@ -277,9 +231,7 @@ add_ladder(gml_policy *policy, gml_torch_stats *out)
 }
 
 /* Of the lake as a whole, for policy and pools. */
-static void
-fill_torch_stats(gml_lake *lake, gml_torch_stats *out)
-{
+static void fill_torch_stats(gml_lake *lake, gml_torch_stats *out) {
     const uint64_t *calls = lake->driver->calls;
     uint64_t max_split_size = lake->knobs.max_split_size;
     gml_lake_follow_reserved(lake);
@@ -294,9 +246,7 @@ fill_torch_stats(gml_lake *lake, gml_torch_stats *out)
     out->max_split_size = max_split_size > INT64_MAX ? -1 : (int64_t)max_split_size;
 }
 
-gml_status
-gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out)
-{
+gml_status gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out) {
     pthread_mutex_lock(&lake->lock);
     bool is_alone = gml_list_is_empty(&lake->pools.all);
     if (is_alone && lake->policy->ops->torch_stats) {
@@ -309,9 +259,7 @@ gml_lake_torch_stats(gml_lake *lake, gml_torch_stats *out)
     return GML_OK;
 }
 
-static void
-reset_torch_peaks(gml_lake *lake)
-{
+static void reset_torch_peaks(gml_lake *lake) {
     gml_torch_stats *torch = &lake->torch;
     gml_lake_follow_reserved(lake);
     for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
@@ -327,9 +275,7 @@ reset_torch_peaks(gml_lake *lake)
     torch->oversize_allocations.peak = torch->oversize_allocations.current;
 }
 
-gml_status
-gml_lake_reset_peaks(gml_lake *lake)
-{
+gml_status gml_lake_reset_peaks(gml_lake *lake) {
     pthread_mutex_lock(&lake->lock);
     gml_stats *stats = &lake->stats;
     reset_torch_peaks(lake);
@@ -348,9 +294,7 @@ gml_lake_reset_peaks(gml_lake *lake)
 
 /* ---- a refusal ------------------------------------------------------------------------------- */
 
-void
-gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
-{
+void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes) {
     gml_stats stats = gml_lake_complete_stats(lake);
     uint64_t limit = GML_DEVICE_READ(lake->driver->device, limit_bytes);
     limit = limit ? limit : lake->driver->info.total_bytes;
@@ -370,9 +314,7 @@ gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes)
                           gml_size_of(stats.largest_free_bytes).text, margin);
 }
 
-void
-gml_lake_explain_waking(gml_lake *lake)
-{
+void gml_lake_explain_waking(gml_lake *lake) {
     gml_driver *driver = lake->driver;
     uint64_t free_bytes = 0, total_bytes = 0;
     uint64_t awake_bytes = GML_DEVICE_READ(driver->device, held_bytes);
@@ -390,15 +332,11 @@ gml_lake_explain_waking(gml_lake *lake)
                           gml_size_of(free_bytes).text, gml_size_of(awake_bytes).text, limit);
 }
 
-static uint64_t
-difference(uint64_t whole, uint64_t part)
-{
+static uint64_t difference(uint64_t whole, uint64_t part) {
     return whole > part ? whole - part : 0;
 }
 
-void
-gml_lake_look(gml_lake *lake, gml_situation *out)
-{
+void gml_lake_look(gml_lake *lake, gml_situation *out) {
     gml_situation now = {0};
     pthread_mutex_lock(&lake->lock);
     gml_driver *driver = lake->driver;

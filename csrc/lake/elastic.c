@@ -34,18 +34,14 @@ typedef struct gml_elastic {
     gml_link all;      /* in lake->elastic_list */
 } gml_elastic;
 
-static gml_elastic *
-of_link(gml_link *link)
-{
+static gml_elastic *of_link(gml_link *link) {
     return (gml_elastic *)(void *)((char *)link - offsetof(gml_elastic, all));
 }
 
 /* ---- idle mappings --------------------------------------------------------------------------- */
 
 /* After the work that was queued when the buffer shrank. */
-static gml_status
-wait_for_idle(gml_lake *lake, gml_elastic *of)
-{
+static gml_status wait_for_idle(gml_lake *lake, gml_elastic *of) {
     gml_status status = GML_OK;
     if (of->is_unordered) {
         status = gml_driver_device_synchronize(lake->driver);
@@ -59,9 +55,7 @@ wait_for_idle(gml_lake *lake, gml_elastic *of)
 }
 
 /* Unmaps the mappings in [first, end). pre: no work uses them. */
-static gml_status
-unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
-{
+static gml_status unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end) {
     gml_status status = GML_OK;
     while (first < end && status == GML_OK) {
         size_t behind = first;
@@ -83,9 +77,7 @@ unmap_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     return status;
 }
 
-static gml_status
-end_idle(gml_lake *lake, gml_elastic *of)
-{
+static gml_status end_idle(gml_lake *lake, gml_elastic *of) {
     if (of->mapped_end == of->count) {
         return GML_OK;
     }
@@ -93,9 +85,7 @@ end_idle(gml_lake *lake, gml_elastic *of)
     return status == GML_OK ? unmap_places(lake, of, of->count, of->mapped_end) : status;
 }
 
-gml_status
-gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes) {
     gml_lake *lake = context;
     gml_status status = GML_OK;
     gml_link *all = &lake->elastic_list;
@@ -118,18 +108,14 @@ gml_elastics_end_aliases(void *context, gml_address address, uint64_t size_bytes
 /* ---- mapping --------------------------------------------------------------------------------- */
 
 /* The chunk of the policy that lies there now; 0, with a reason, if none does. */
-static gml_handle
-chunk_at(gml_lake *lake, gml_address address)
-{
+static gml_handle chunk_at(gml_lake *lake, gml_address address) {
     gml_chunk chunk = {0};
     gml_status status = lake->policy->ops->chunk(lake->policy, address, &chunk);
     return status == GML_OK ? chunk.handle : 0;
 }
 
 /* Maps the chunks of [first, end), none of which is mapped, and opens access. */
-static gml_status
-map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
-{
+static gml_status map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end) {
     gml_status status = GML_OK;
     for (size_t i = first; i < end && status == GML_OK; i++) {
         of->handles[i] = chunk_at(lake, of->blocks[i]->address);
@@ -149,18 +135,14 @@ map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
     return status;
 }
 
-static bool
-is_in_place(gml_lake *lake, const gml_elastic *of, size_t place)
-{
+static bool is_in_place(gml_lake *lake, const gml_elastic *of, size_t place) {
     gml_address address = of->blocks[place]->address;
     return of->bases[place] == address && of->handles[place] == chunk_at(lake, address);
 }
 
 /* Maps the chunk of each place in [first, end) that lacks it. After a failure the mapped places are
  * known. */
-static gml_status
-map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
-{
+static gml_status map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end) {
     gml_status status = GML_OK;
     while (first < end && status == GML_OK) {
         size_t behind = first;
@@ -185,9 +167,7 @@ map_places(gml_lake *lake, gml_elastic *of, size_t first, size_t end)
 /* ---- use ------------------------------------------------------------------------------------- */
 
 /* Tells the checker that uses of the mappings of [first, end) begin or end. */
-static gml_status
-begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
-{
+static gml_status begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end) {
     gml_checker *checker = lake->checker;
     gml_status status = GML_OK;
     for (size_t i = first; i < end && checker && status == GML_OK; i++) {
@@ -198,18 +178,14 @@ begin_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
     return status;
 }
 
-static void
-end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
-{
+static void end_uses(gml_lake *lake, const gml_elastic *of, size_t first, size_t end) {
     for (size_t i = first; i < end && lake->checker; i++) {
         gml_lake_end_use(lake, of->address + i * of->chunk_bytes);
     }
 }
 
 /* What the device was given by now is the last that may use the newly idle mappings. */
-static void
-note_idle(gml_lake *lake, gml_elastic *of)
-{
+static void note_idle(gml_lake *lake, gml_elastic *of) {
     gml_driver *driver = lake->driver;
     gml_status status = gml_driver_is_frozen(driver) ? GML_MISUSE : GML_OK;
     if (status == GML_OK && !of->has_event) {
@@ -226,9 +202,7 @@ note_idle(gml_lake *lake, gml_elastic *of)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Frees the host memory of a buffer that is in no list. */
-static void
-release(gml_elastic *of)
-{
+static void release(gml_elastic *of) {
     free(of->blocks);
     free(of->bases);
     free(of->handles);
@@ -236,9 +210,7 @@ release(gml_elastic *of)
 }
 
 /* Unmaps the buffer and frees its addresses. After a failure a later call resumes. */
-static gml_status
-unmake(gml_lake *lake, gml_elastic *of)
-{
+static gml_status unmake(gml_lake *lake, gml_elastic *of) {
     gml_driver *driver = lake->driver;
     gml_status status = end_idle(lake, of);
     if (status == GML_OK && of->has_event) {
@@ -252,9 +224,7 @@ unmake(gml_lake *lake, gml_elastic *of)
 }
 
 /* Destroys a closed buffer that could not be destroyed when it was closed. */
-static gml_status
-end_late(gml_lake *lake, gml_elastic *of)
-{
+static gml_status end_late(gml_lake *lake, gml_elastic *of) {
     gml_status status = unmake(lake, of);
     if (status == GML_OK) {
         (void)gml_map_take(&lake->elastics, of->address);
@@ -265,9 +235,7 @@ end_late(gml_lake *lake, gml_elastic *of)
 }
 
 /* The open ones are not looked at. */
-gml_status
-gml_elastics_end_closed(gml_lake *lake)
-{
+gml_status gml_elastics_end_closed(gml_lake *lake) {
     gml_link *all = &lake->elastic_list;
     gml_status first = GML_OK;
     for (gml_link *link = all->next, *next; link != all && of_link(link)->is_over; link = next) {
@@ -277,9 +245,7 @@ gml_elastics_end_closed(gml_lake *lake)
     return first;
 }
 
-static gml_status
-end_finally(gml_lake *lake, gml_elastic *of)
-{
+static gml_status end_finally(gml_lake *lake, gml_elastic *of) {
     gml_driver *driver = lake->driver;
     gml_status first = GML_OK;
     for (size_t i = 0; i < of->mapped_end; i++) {
@@ -296,9 +262,7 @@ end_finally(gml_lake *lake, gml_elastic *of)
     return first;
 }
 
-gml_status
-gml_elastics_end(gml_lake *lake)
-{
+gml_status gml_elastics_end(gml_lake *lake) {
     gml_link *all = &lake->elastic_list;
     for (gml_link *link = all->next; link != all; link = link->next) {
         end_uses(lake, of_link(link), 0, of_link(link)->count);
@@ -317,9 +281,8 @@ gml_elastics_end(gml_lake *lake)
 
 /* Takes a chunk for a place from the policy. If the policy is out of memory, trims the lake and
  * retries, once, if *may_trim. */
-static gml_status
-take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_trim)
-{
+static gml_status take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end,
+                             bool *may_trim) {
     gml_policy *policy = lake->policy;
     gml_block *block = NULL;
     uint64_t missing_bytes = (end - place) * of->chunk_bytes, released_bytes = 0;
@@ -341,9 +304,7 @@ take_chunk(gml_lake *lake, gml_elastic *of, size_t place, size_t end, bool *may_
 }
 
 /* Frees the chunks of [first, end), which no work has used. */
-static void
-give_back(const gml_elastic *of, size_t first, size_t end)
-{
+static void give_back(const gml_elastic *of, size_t first, size_t end) {
     for (size_t i = end; i > first; i--) {
         gml_block *block = of->blocks[i - 1];
         block->owner->ops->free(block->owner, block);
@@ -351,9 +312,7 @@ give_back(const gml_elastic *of, size_t first, size_t end)
 }
 
 /* The chunks of [first, end) are live blocks from here on. pre: the table has room. */
-static void
-begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
-{
+static void begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end) {
     for (size_t i = first; i < end; i++) {
         gml_block *block = of->blocks[i];
         block->id = lake->next_id++;
@@ -366,9 +325,7 @@ begin_blocks(gml_lake *lake, const gml_elastic *of, size_t first, size_t end)
 }
 
 /* Whether mappings may change now: not while a graph is captured. */
-static gml_status
-check_capture(gml_lake *lake)
-{
+static gml_status check_capture(gml_lake *lake) {
     return gml_driver_is_frozen(lake->driver)
                ? gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                  "an elastic buffer cannot grow while a graph is being captured")
@@ -376,9 +333,7 @@ check_capture(gml_lake *lake)
 }
 
 /* All of it or nothing. */
-static gml_status
-grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
-{
+static gml_status grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim) {
     gml_status status = check_capture(lake);
     if (status == GML_OK && gml_map_reserve(&lake->blocks, end - of->count) != GML_OK) {
         status = gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY,
@@ -407,9 +362,7 @@ grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_trim)
 }
 
 /* To `end`, and to `wished` if that needs no trimming. is_final: a lack of memory is a refusal. */
-static gml_status
-grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final)
-{
+static gml_status grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final) {
     gml_status status = grow_to(lake, of, wished, wished == end);
     if (status == GML_OUT_OF_MEMORY && wished > end) {
         status = grow_to(lake, of, end, true);
@@ -427,9 +380,7 @@ grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final)
     return status;
 }
 
-static void
-shrink(gml_lake *lake, gml_elastic *of, size_t end)
-{
+static void shrink(gml_lake *lake, gml_elastic *of, size_t end) {
     end_uses(lake, of, end, of->count);
     note_idle(lake, of);
     while (of->count > end) {
@@ -442,9 +393,8 @@ shrink(gml_lake *lake, gml_elastic *of, size_t end)
 /* ---- the interface --------------------------------------------------------------------------- */
 
 /* A buffer without memory; NULL, and *status says why. */
-static gml_elastic *
-make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
-{
+static gml_elastic *make(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                         gml_status *status) {
     uint64_t chunk_bytes = lake->policy->chunk_bytes;
     size_t places = (size_t)gml_divide_up(size_bytes, chunk_bytes);
     gml_elastic *of = calloc(1, sizeof *of);
@@ -470,9 +420,7 @@ make(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_status *status)
 }
 
 /* The open buffer that begins at `address`, or NULL with a reason. */
-static gml_elastic *
-find(gml_lake *lake, gml_address address)
-{
+static gml_elastic *find(gml_lake *lake, gml_address address) {
     gml_elastic *of = address ? gml_map_find(&lake->elastics, address) : NULL;
     if (!of || of->is_over) {
         (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
@@ -482,9 +430,8 @@ find(gml_lake *lake, gml_address address)
     return of;
 }
 
-static gml_status
-open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
-{
+static gml_status open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                              gml_address *out) {
     gml_driver *driver = lake->driver;
     if (!lake->policy->chunk_bytes) {
         return gml_driver_fail(
@@ -512,19 +459,16 @@ open_locked(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address 
     return GML_OK;
 }
 
-gml_status
-gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
-{
+gml_status gml_lake_open_elastic(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                                 gml_address *out) {
     pthread_mutex_lock(&lake->lock);
     gml_status status = open_locked(lake, size_bytes, stream, out);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
 
-static gml_status
-resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahead_bytes,
-              bool is_final)
-{
+static gml_status resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes,
+                                uint64_t ahead_bytes, bool is_final) {
     if (size_bytes > of->size_bytes) {
         return gml_driver_fail(
             lake->driver, GML_INVALID_ARGUMENT, "%s asked for of an elastic buffer of %s",
@@ -546,10 +490,8 @@ resize_locked(gml_lake *lake, gml_elastic *of, uint64_t size_bytes, uint64_t ahe
     return grow(lake, of, end, (size_t)gml_divide_up(wished_bytes, of->chunk_bytes), is_final);
 }
 
-static gml_status
-resize(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_bytes,
-       bool is_final, uint64_t *memory_bytes)
-{
+static gml_status resize(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                         uint64_t ahead_bytes, bool is_final, uint64_t *memory_bytes) {
     pthread_mutex_lock(&lake->lock);
     gml_elastic *of = find(lake, address);
     gml_status status =
@@ -563,23 +505,17 @@ resize(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_
     return status;
 }
 
-gml_status
-gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
-                        uint64_t ahead_bytes, uint64_t *memory_bytes)
-{
+gml_status gml_lake_resize_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                                   uint64_t ahead_bytes, uint64_t *memory_bytes) {
     return resize(lake, address, size_bytes, ahead_bytes, true, memory_bytes);
 }
 
-gml_status
-gml_lake_try_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t ahead_bytes,
-                     uint64_t *memory_bytes)
-{
+gml_status gml_lake_try_elastic(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                                uint64_t ahead_bytes, uint64_t *memory_bytes) {
     return resize(lake, address, size_bytes, ahead_bytes, false, memory_bytes);
 }
 
-gml_status
-gml_lake_close_elastic(gml_lake *lake, gml_address address)
-{
+gml_status gml_lake_close_elastic(gml_lake *lake, gml_address address) {
     pthread_mutex_lock(&lake->lock);
     gml_elastic *of = find(lake, address);
     if (of) {
@@ -594,9 +530,7 @@ gml_lake_close_elastic(gml_lake *lake, gml_address address)
     return of ? GML_OK : GML_UNKNOWN_ADDRESS;
 }
 
-gml_status
-gml_lake_elastic(gml_lake *lake, gml_address address, gml_elastic_info *out)
-{
+gml_status gml_lake_elastic(gml_lake *lake, gml_address address, gml_elastic_info *out) {
     pthread_mutex_lock(&lake->lock);
     const gml_elastic *of = find(lake, address);
     if (of) {
@@ -611,9 +545,7 @@ gml_lake_elastic(gml_lake *lake, gml_address address, gml_elastic_info *out)
     return of ? GML_OK : GML_UNKNOWN_ADDRESS;
 }
 
-gml_status
-gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out)
-{
+gml_status gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out) {
     pthread_mutex_lock(&lake->lock);
     const gml_elastic *of = find(lake, address);
     gml_status status =
@@ -623,9 +555,7 @@ gml_lake_elastic_bytes(gml_lake *lake, gml_address address, void **out)
     return status;
 }
 
-void
-gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_bytes)
-{
+void gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_bytes) {
     *out_chunks = *out_bytes = 0;
     for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
         const gml_elastic *of = of_link(link);
@@ -637,9 +567,7 @@ gml_elastics_measure(const gml_lake *lake, uint64_t *out_chunks, uint64_t *out_b
 /* ---- invariants ------------------------------------------------------------------------------ */
 
 /* Whether a place in use has the chunk of a live block, and whatever else is mapped is held. */
-static bool
-is_right(gml_lake *lake, const gml_elastic *of, size_t place)
-{
+static bool is_right(gml_lake *lake, const gml_elastic *of, size_t place) {
     if (place < of->count) {
         gml_block *block = of->blocks[place];
         return gml_map_find(&lake->blocks, block->address) == block && is_in_place(lake, of, place);
@@ -648,9 +576,7 @@ is_right(gml_lake *lake, const gml_elastic *of, size_t place)
     return !of->bases[place] || (held && (held == of->handles[place] || !of->handles[place]));
 }
 
-gml_status
-gml_elastics_check(gml_lake *lake)
-{
+gml_status gml_elastics_check(gml_lake *lake) {
     for (gml_link *link = lake->elastic_list.next; link != &lake->elastic_list; link = link->next) {
         const gml_elastic *of = of_link(link);
         for (size_t i = 0; i < of->mapped_end; i++) {

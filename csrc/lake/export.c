@@ -29,9 +29,7 @@ typedef struct tour {
     gml_status status;
 } tour;
 
-static gml_status
-not_exportable(const tour *of)
-{
+static gml_status not_exportable(const tour *of) {
     return gml_driver_fail(of->lake->driver, GML_UNSUPPORTED,
                            "the block at 0x%" PRIx64 " lies in memory that no other process can "
                            "map",
@@ -40,9 +38,7 @@ not_exportable(const tour *of)
 
 /* The chunks below `size_bytes` at `range`, which come next in the block. All but the first begin
  * with the bytes that come next. */
-static void
-add_chunks(tour *of, gml_address range, uint64_t size_bytes)
-{
+static void add_chunks(tour *of, gml_address range, uint64_t size_bytes) {
     gml_policy *policy = of->owner;
     for (uint64_t done = 0; done < size_bytes && of->status == GML_OK;) {
         gml_chunk chunk = {0};
@@ -76,22 +72,16 @@ add_chunks(tour *of, gml_address range, uint64_t size_bytes)
     of->found_bytes += size_bytes;
 }
 
-static void
-pass_span(void *context, const gml_span_info *span)
-{
+static void pass_span(void *context, const gml_span_info *span) {
     (void)context, (void)span;
 }
 
-static void
-pass_range(void *context, const gml_range_info *range)
-{
+static void pass_range(void *context, const gml_range_info *range) {
     (void)context, (void)range;
 }
 
 /* Pieces come in the order of their addresses, and those of one block side by side. */
-static void
-see_piece(void *context, const gml_piece_info *piece)
-{
+static void see_piece(void *context, const gml_piece_info *piece) {
     tour *of = context;
     gml_address begin = piece->address > of->address ? piece->address : of->address;
     gml_address end = of->address + of->size_bytes;
@@ -102,9 +92,7 @@ see_piece(void *context, const gml_piece_info *piece)
     }
 }
 
-static gml_status
-export_locked(gml_lake *lake, gml_address address, tour *of)
-{
+static gml_status export_locked(gml_lake *lake, gml_address address, tour *of) {
     gml_block *block = gml_map_find(&lake->blocks, address);
     if (!address || !block || block->is_elastic) {
         return gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
@@ -126,10 +114,8 @@ export_locked(gml_lake *lake, gml_address address, tour *of)
     return status;
 }
 
-gml_status
-gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size_t capacity,
-                size_t *count, uint64_t *offset_bytes)
-{
+gml_status gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out,
+                           size_t capacity, size_t *count, uint64_t *offset_bytes) {
     tour of = {.lake = lake, .address = address, .out = out, .capacity = capacity};
     pthread_mutex_lock(&lake->lock);
     gml_status status = export_locked(lake, address, &of);
@@ -141,10 +127,8 @@ gml_lake_export(gml_lake *lake, gml_address address, gml_shared_piece *out, size
     return status;
 }
 
-gml_status
-gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out, size_t capacity,
-              gml_lent *about)
-{
+gml_status gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out,
+                         size_t capacity, gml_lent *about) {
     tour of = {.lake = lake,
                .address = address,
                .out = out,
@@ -162,9 +146,7 @@ gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *out, size_t
     return status;
 }
 
-gml_status
-gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count)
-{
+gml_status gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count) {
     tour of = {.lake = lake, .address = address, .is_count = true};
     pthread_mutex_lock(&lake->lock);
     gml_status status = export_locked(lake, address, &of);
@@ -175,9 +157,7 @@ gml_lake_count_chunks(gml_lake *lake, gml_address address, size_t *count)
     return status;
 }
 
-gml_status
-gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes)
-{
+gml_status gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes) {
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
     if (lake->driver->arena_bytes) {
@@ -195,15 +175,11 @@ gml_lake_arena(gml_lake *lake, gml_address *out, uint64_t *size_bytes)
 /* ---- import ---------------------------------------------------------------------------------- */
 
 /* A mapped import: its size, and whether its user is done with it. Sizes are even. */
-static void *
-import_of(uint64_t size_bytes, bool is_over)
-{
+static void *import_of(uint64_t size_bytes, bool is_over) {
     return (void *)(uintptr_t)(size_bytes | is_over);
 }
 
-static gml_status
-end_import(gml_lake *lake, gml_address address)
-{
+static gml_status end_import(gml_lake *lake, gml_address address) {
     uint64_t size_bytes = (uintptr_t)gml_map_take(&lake->imports, address) & ~UINT64_C(1);
     gml_status status = gml_driver_close_files(lake->driver, address, size_bytes);
     if (status != GML_OK) {
@@ -215,9 +191,7 @@ end_import(gml_lake *lake, gml_address address)
 }
 
 /* Ends imports that could not be ended earlier, for example during a graph capture. */
-static void
-end_late_imports(gml_lake *lake)
-{
+static void end_late_imports(gml_lake *lake) {
     size_t left = lake->over_imports;
     for (size_t i = 0; left && i < lake->imports.capacity; i++) {
         const gml_map_slot *slot = &lake->imports.slots[i];
@@ -229,9 +203,8 @@ end_late_imports(gml_lake *lake)
     }
 }
 
-gml_status
-gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count, gml_address *out)
-{
+gml_status gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count,
+                           gml_address *out) {
     gml_address address = 0;
     pthread_mutex_lock(&lake->lock);
     end_late_imports(lake);
@@ -248,9 +221,7 @@ gml_lake_import(gml_lake *lake, const gml_shared_piece *pieces, size_t count, gm
     return status;
 }
 
-gml_status
-gml_lake_unimport(gml_lake *lake, gml_address address)
-{
+gml_status gml_lake_unimport(gml_lake *lake, gml_address address) {
     pthread_mutex_lock(&lake->lock);
     end_late_imports(lake);
     const void *found = address ? gml_map_find(&lake->imports, address) : NULL;
@@ -263,9 +234,7 @@ gml_lake_unimport(gml_lake *lake, gml_address address)
     return status;
 }
 
-gml_status
-gml_lake_end_imports(gml_lake *lake)
-{
+gml_status gml_lake_end_imports(gml_lake *lake) {
     gml_status first = GML_OK;
     for (size_t i = 0; i < lake->imports.capacity; i++) {
         const gml_map_slot *slot = &lake->imports.slots[i];

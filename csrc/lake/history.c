@@ -21,9 +21,7 @@ _Static_assert(sizeof(gml_noted) == GML_HISTORY_EVENT_BYTES, "what gmlake.h stat
  */
 
 /* The best of some readings: the thread may lose its core in the midst of one. */
-static gml_moment
-moment_of(const gml_history *history)
-{
+static gml_moment moment_of(const gml_history *history) {
     gml_moment best = {0};
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < READINGS; i++) {
@@ -40,9 +38,7 @@ moment_of(const gml_history *history)
 
 /* From gml_clock_ns() to the wall clock, rather too little than too much: no event is later than
  * the wall clock at the time it is read. */
-static uint64_t
-clock_offset(void)
-{
+static uint64_t clock_offset(void) {
     uint64_t offset_ns = 0, least = UINT64_MAX;
     for (int i = 0; i < READINGS; i++) {
         uint64_t before = gml_clock_ns();
@@ -57,9 +53,7 @@ clock_offset(void)
 }
 
 /* Converts ticks of records to times, which are monotonic even if the counter is not. */
-static void
-stretch(gml_noted *first, size_t count, gml_moment from, gml_moment to)
-{
+static void stretch(gml_noted *first, size_t count, gml_moment from, gml_moment to) {
     double ticks = to.ticks > from.ticks ? (double)(to.ticks - from.ticks) : 1;
     double ns_per_tick = (double)(to.time_ns - from.time_ns) / ticks;
     uint64_t time_ns = from.time_ns;
@@ -75,9 +69,7 @@ stretch(gml_noted *first, size_t count, gml_moment from, gml_moment to)
 }
 
 /* Gives every record its time, once and for all. */
-static void
-date_records(gml_history *history)
-{
+static void date_records(gml_history *history) {
     gml_moment now = moment_of(history);
     size_t stale = history->capacity - history->stale_count;
     stale = stale > history->next ? stale : history->next;
@@ -89,9 +81,7 @@ date_records(gml_history *history)
 }
 
 /* The next record overwrites the first. */
-static void
-begin_round(gml_history *history)
-{
+static void begin_round(gml_history *history) {
     history->before = history->last;
     history->last = moment_of(history);
     history->stale_count = history->capacity - history->fresh;
@@ -101,9 +91,7 @@ begin_round(gml_history *history)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-gml_status
-gml_history_keep(gml_history *history, size_t max_events)
-{
+gml_status gml_history_keep(gml_history *history, size_t max_events) {
     gml_noted *ring = NULL;
     if (max_events) {
         ring = max_events <= SIZE_MAX / sizeof *ring ? calloc(max_events, sizeof *ring) : NULL;
@@ -119,17 +107,13 @@ gml_history_keep(gml_history *history, size_t max_events)
     return GML_OK;
 }
 
-void
-gml_history_close(gml_history *history)
-{
+void gml_history_close(gml_history *history) {
     free(history->ring);
     *history = (gml_history){0};
 }
 
-void
-gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_address address,
-                   uint64_t size_bytes, gml_stream stream)
-{
+void gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_address address,
+                        uint64_t size_bytes, gml_stream stream) {
     history->ring[history->next] = (gml_noted){
         .request = {.id = id,
                     .size_bytes = size_bytes,
@@ -145,15 +129,12 @@ gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_address
     }
 }
 
-static size_t
-kept(const gml_history *history)
-{
+static size_t kept(const gml_history *history) {
     return history->total < history->capacity ? (size_t)history->total : history->capacity;
 }
 
-static void
-copy_event(const gml_noted *noted, uint32_t kind, size_t at, gml_request *out, uint64_t *sites)
-{
+static void copy_event(const gml_noted *noted, uint32_t kind, size_t at, gml_request *out,
+                       uint64_t *sites) {
     out[at] = noted->request;
     out[at].kind = kind;
     if (sites) {
@@ -162,9 +143,8 @@ copy_event(const gml_noted *noted, uint32_t kind, size_t at, gml_request *out, u
 }
 
 /* Copies the youngest `count` events, beginning with the last. */
-static void
-copy_youngest(const gml_history *history, gml_request *out, uint64_t *sites, size_t count)
-{
+static void copy_youngest(const gml_history *history, gml_request *out, uint64_t *sites,
+                          size_t count) {
     size_t from = history->next;
     while (count) {
         from = (from ? from : history->capacity) - 1;
@@ -180,9 +160,7 @@ copy_youngest(const gml_history *history, gml_request *out, uint64_t *sites, siz
     }
 }
 
-size_t
-gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t capacity)
-{
+size_t gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t capacity) {
     size_t wanted = kept(history);
     if (out && wanted) {
         date_records(history);
@@ -194,21 +172,15 @@ gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t
 
 /* ---- the public functions -------------------------------------------------------------------- */
 
-void
-gml_set_site(uint64_t site)
-{
+void gml_set_site(uint64_t site) {
     thread_site = site;
 }
 
-uint64_t
-gml_site(void)
-{
+uint64_t gml_site(void) {
     return thread_site;
 }
 
-gml_status
-gml_lake_keep_history(gml_lake *lake, size_t max_events)
-{
+gml_status gml_lake_keep_history(gml_lake *lake, size_t max_events) {
     pthread_mutex_lock(&lake->lock);
     gml_lake_note_reserved(lake); /* what came before is not of the events to come */
     gml_status status = gml_history_keep(&lake->history, max_events);
@@ -219,19 +191,15 @@ gml_lake_keep_history(gml_lake *lake, size_t max_events)
     return status;
 }
 
-gml_status
-gml_lake_note_mark(gml_lake *lake, uint64_t number)
-{
+gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number) {
     pthread_mutex_lock(&lake->lock);
     gml_history_add(&lake->history, GML_REQUEST_MARK, number, 0, 0, 0);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
 
-gml_status
-gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites, size_t capacity, size_t *count,
-                 uint64_t *total)
-{
+gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites, size_t capacity,
+                            size_t *count, uint64_t *total) {
     pthread_mutex_lock(&lake->lock);
     *count = gml_history_copy(&lake->history, out, sites, capacity);
     *total = lake->history.total;

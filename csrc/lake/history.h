@@ -48,10 +48,8 @@ void gml_history_append(gml_history *history, uint32_t kind, uint64_t id, gml_ad
 size_t gml_history_copy(gml_history *history, gml_request *out, uint64_t *sites, size_t capacity);
 
 /* Notes an event where any are kept: one branch where none are. */
-static inline void
-gml_history_add(gml_history *history, uint32_t kind, uint64_t id, gml_address address,
-                uint64_t size_bytes, gml_stream stream)
-{
+static inline void gml_history_add(gml_history *history, uint32_t kind, uint64_t id,
+                                   gml_address address, uint64_t size_bytes, gml_stream stream) {
     if (history->ring) {
         gml_history_append(history, kind, id, address, size_bytes, stream);
     }

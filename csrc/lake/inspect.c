@@ -10,9 +10,7 @@ typedef struct check {
     gml_status status;
 } check;
 
-static void
-check_heap(void *context, const gml_heap *heap)
-{
+static void check_heap(void *context, const gml_heap *heap) {
     check *now = context;
     gml_policy *policy = heap->policy;
     if (now->status != GML_OK) {
@@ -30,17 +28,13 @@ check_heap(void *context, const gml_heap *heap)
     }
 }
 
-static gml_status
-check_policies(gml_lake *lake)
-{
+static gml_status check_policies(gml_lake *lake) {
     check now = {lake->driver, lake->policy->ops->check(lake->policy)};
     gml_pools_each_heap(&lake->pools, check_heap, &now);
     return now.status;
 }
 
-static gml_status
-check_counts(gml_lake *lake)
-{
+static gml_status check_counts(gml_lake *lake) {
     uint64_t known_blocks = lake->blocks.count + lake->uses.pending_count;
     if (known_blocks != lake->stats.live_blocks) {
         return gml_driver_fail(lake->driver, GML_CORRUPT,
@@ -56,9 +50,7 @@ check_counts(gml_lake *lake)
     return GML_OK;
 }
 
-gml_status
-gml_lake_check(gml_lake *lake)
-{
+gml_status gml_lake_check(gml_lake *lake) {
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_policies(lake);
     if (status == GML_OK) {
@@ -71,9 +63,7 @@ gml_lake_check(gml_lake *lake)
     return status;
 }
 
-static void
-visit_heap(void *context, const gml_heap *heap)
-{
+static void visit_heap(void *context, const gml_heap *heap) {
     const gml_visitor *visitor = context;
     if (visitor->pool) {
         visitor->pool(visitor->context, heap->policy->pool);
@@ -81,9 +71,7 @@ visit_heap(void *context, const gml_heap *heap)
     heap->policy->ops->visit(heap->policy, visitor);
 }
 
-const char *
-gml_span_kind_name(gml_span_kind kind)
-{
+const char *gml_span_kind_name(gml_span_kind kind) {
     static const char *const names[GML_SPAN_KIND_COUNT] = {
         [GML_SPAN_SEGMENT] = "segment",
         [GML_SPAN_BASE] = "base",
@@ -92,25 +80,19 @@ gml_span_kind_name(gml_span_kind kind)
     return (unsigned)kind < GML_SPAN_KIND_COUNT ? names[kind] : "unknown kind";
 }
 
-void
-gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor)
-{
+void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor) {
     lake->policy->ops->visit(lake->policy, visitor);
     gml_visitor copy = *visitor;
     gml_pools_each_heap(&lake->pools, visit_heap, &copy);
 }
 
-gml_status
-gml_lake_visit(gml_lake *lake, const gml_visitor *visitor)
-{
+gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor) {
     pthread_mutex_lock(&lake->lock);
     gml_lake_visit_locked(lake, visitor);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
 
-void
-gml_lake_device(const gml_lake *lake, gml_device_info *out)
-{
+void gml_lake_device(const gml_lake *lake, gml_device_info *out) {
     *out = lake->driver->info; /* never changes, so no lock */
 }

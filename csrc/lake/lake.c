@@ -13,18 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gml_status
-refuse(char *reason, size_t reason_bytes, gml_status status, const char *text)
-{
+static gml_status refuse(char *reason, size_t reason_bytes, gml_status status, const char *text) {
     if (reason && reason_bytes) {
         snprintf(reason, reason_bytes, "%s", text);
     }
     return status;
 }
 
-static gml_status
-find_policy(const char *name, const gml_policy_ops **out, char *reason)
-{
+static gml_status find_policy(const char *name, const gml_policy_ops **out, char *reason) {
     const gml_policy_ops *found = name ? gml_policy_find(name) : NULL;
     if (found) {
         *out = found;
@@ -40,9 +36,7 @@ find_policy(const char *name, const gml_policy_ops **out, char *reason)
 }
 
 /* Opens the driver that the configuration names. */
-static gml_status
-open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
-{
+static gml_status open_backend(const gml_lake_config *config, gml_driver **out, char *reason) {
     gml_driver *driver;
     gml_status status = gml_driver_open(config->driver, config->device, config->capacity_bytes,
                                         &driver, reason, GML_REASON_BYTES);
@@ -65,17 +59,13 @@ open_backend(const gml_lake_config *config, gml_driver **out, char *reason)
 }
 
 /* Lets the hooks wrap the driver. */
-static gml_status
-hook(gml_lake *lake, const gml_lake_hooks *hooks, gml_hook_layer layer)
-{
+static gml_status hook(gml_lake *lake, const gml_lake_hooks *hooks, gml_hook_layer layer) {
     return hooks ? hooks->wrap(hooks, layer, &lake->driver, &lake->checker) : GML_OK;
 }
 
 /* One allocation in place of virtual memory: if configured, or if the device has none. */
-static gml_status
-open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t arena_bytes,
-           gml_driver **driver)
-{
+static gml_status open_arena(const gml_lake_config *config, const gml_policy_ops *policy,
+                             uint64_t arena_bytes, gml_driver **driver) {
     if (!policy->can_serve_arena) {
         return GML_OK;
     }
@@ -86,9 +76,7 @@ open_arena(const gml_lake_config *config, const gml_policy_ops *policy, uint64_t
 }
 
 /* All addresses out of one range, if configured. */
-static gml_status
-open_window(const gml_knobs *knobs, gml_driver **driver)
-{
+static gml_status open_window(const gml_knobs *knobs, gml_driver **driver) {
     if (!knobs->base) {
         return GML_OK;
     }
@@ -98,9 +86,7 @@ open_window(const gml_knobs *knobs, gml_driver **driver)
                : gml_window_driver_open(knobs->base, driver);
 }
 
-static gml_status
-open_remapper(gml_lake *lake, const gml_lake_hooks *hooks)
-{
+static gml_status open_remapper(gml_lake *lake, const gml_lake_hooks *hooks) {
     gml_status status = hook(lake, hooks, GML_HOOK_BELOW_SLEEP);
     if (status == GML_OK) {
         status = gml_remapper_open(&lake->driver, &lake->remapper);
@@ -108,10 +94,8 @@ open_remapper(gml_lake *lake, const gml_lake_hooks *hooks)
     return status == GML_OK ? hook(lake, hooks, GML_HOOK_ABOVE_SLEEP) : status;
 }
 
-static gml_status
-open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *policy,
-           char *reason)
-{
+static gml_status open_parts(gml_lake *lake, const gml_lake_config *config,
+                             const gml_policy_ops *policy, char *reason) {
     gml_status status = open_backend(config, &lake->driver, reason);
     if (status != GML_OK) {
         return status;
@@ -135,15 +119,12 @@ open_parts(gml_lake *lake, const gml_lake_config *config, const gml_policy_ops *
     return status;
 }
 
-static void
-finish_free(void *context, gml_block *block)
-{
+static void finish_free(void *context, gml_block *block) {
     gml_lake_finish_free(context, block);
 }
 
-gml_status
-gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_t reason_bytes)
-{
+gml_status gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason,
+                         size_t reason_bytes) {
     char text[GML_REASON_BYTES] = "";
     const gml_policy_ops *policy;
     gml_knobs knobs;
@@ -193,9 +174,7 @@ gml_lake_open(const gml_lake_config *config, gml_lake **out, char *reason, size_
 
 /* Ends the uses of blocks still live at close: their memory is released. Policies wait for the
  * streams that they served, but not all of them for other streams that use a block. */
-static void
-end_uses(gml_lake *lake)
-{
+static void end_uses(gml_lake *lake) {
     bool is_shared = lake->uses.pending_count > 0;
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
@@ -210,9 +189,7 @@ end_uses(gml_lake *lake)
     }
 }
 
-gml_status
-gml_lake_close(gml_lake *lake)
-{
+gml_status gml_lake_close(gml_lake *lake) {
     if (!lake) {
         return GML_OK;
     }
@@ -242,9 +219,8 @@ gml_lake_close(gml_lake *lake)
 
 /* The heap of the pool that serves `stream` now: the named one, or that of its capture. *out is
  * NULL where none does. */
-static gml_status
-find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream, gml_heap **out)
-{
+static gml_status find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream,
+                            gml_heap **out) {
     *out = NULL;
     if (named) {
         return gml_pools_find(&lake->pools, *named, stream, out);
@@ -259,9 +235,7 @@ find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream, gml_heap 
 /* Makes room for `server`, which has refused a request; whether it is worth asking again. A policy
  * that models PyTorch may have waited for streams itself, and does not look at what that freed:
  * there were `pending_before` blocks to wait for before it was asked. */
-static bool
-may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
-{
+static bool may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before) {
     bool has_waited = lake->uses.pending_count < pending_before;
     bool has_room = false;
     gml_status status = gml_lake_make_room(lake, server, &has_room);
@@ -270,9 +244,7 @@ may_ask_again(gml_lake *lake, const gml_policy *server, size_t pending_before)
 
 /* The block is about to be used. Where that would be a race, its owner has it back. Graphs that
  * take turns use their memory in replays, in an order that the program has promised. */
-static gml_status
-begin_use(gml_lake *lake, const gml_heap *heap, gml_block *block)
-{
+static gml_status begin_use(gml_lake *lake, const gml_heap *heap, gml_block *block) {
     gml_status status = heap && heap->turn ? GML_OK : gml_lake_begin_use(lake, block);
     if (status != GML_OK) {
         block->owner->ops->free(block->owner, block);
@@ -281,9 +253,8 @@ begin_use(gml_lake *lake, const gml_heap *heap, gml_block *block)
 }
 
 /* Asks `heap`, or the lake's policy where that is NULL. */
-static gml_status
-ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream,
+                      gml_block **out) {
     gml_policy *server = heap ? heap->policy : lake->policy;
     gml_status status = server->ops->allocate(server, size_bytes, stream, out);
     if (heap) {
@@ -297,10 +268,8 @@ ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream, gml_
 
 /* Asks again after a refusal, where pools help out or there is more room now; *heap is the one that
  * serves. */
-static gml_status
-ask_again(gml_lake *lake, gml_heap **heap, size_t pending_before, uint64_t size_bytes,
-          gml_stream stream, gml_block **out)
-{
+static gml_status ask_again(gml_lake *lake, gml_heap **heap, size_t pending_before,
+                            uint64_t size_bytes, gml_stream stream, gml_block **out) {
     gml_status status = GML_OK;
     if (!*heap) {
         status = gml_pools_help(&lake->pools, size_bytes, stream, heap, out);
@@ -318,10 +287,8 @@ ask_again(gml_lake *lake, gml_heap **heap, size_t pending_before, uint64_t size_
 }
 
 /* A block belongs to its owner from here on. */
-static gml_status
-serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
-      gml_block **out)
-{
+static gml_status serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
+                        gml_stream stream, gml_block **out) {
     gml_heap *heap;
     gml_status status = find_heap(lake, pool, stream, &heap);
     if (status != GML_OK) {
@@ -350,9 +317,7 @@ serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream s
 
 /* Checks that a request may be served, and reserves room for its block: after the policy has served
  * it, nothing may fail. */
-static gml_status
-admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static gml_status admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     if (gml_lake_sleeps(lake)) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "%sthis memory is asleep: wake it first, or allocate elsewhere",
@@ -377,9 +342,7 @@ admit(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 }
 
 /* Counts a block that was served. */
-static void
-enter(gml_lake *lake, gml_block *block)
-{
+static void enter(gml_lake *lake, gml_block *block) {
     (void)gml_map_insert(&lake->blocks, block->address, block);
     gml_lake_count_allocation(lake, block);
     gml_history_add(&lake->history, GML_REQUEST_ALLOC, block->id, block->address,
@@ -387,16 +350,12 @@ enter(gml_lake *lake, gml_block *block)
 }
 
 /* And gives the reason. */
-static void
-count_refusal(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static void count_refusal(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_lake_explain_refusal(lake, size_bytes);
     gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
 }
 
-void
-gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+void gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     pthread_mutex_lock(&lake->lock);
     count_refusal(lake, size_bytes, stream);
     gml_lake_show_request(lake, GML_OUT_OF_MEMORY);
@@ -404,10 +363,8 @@ gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
 }
 
 /* Of a pool, or of none where that is NULL. is_final: a lack of memory is a refusal. */
-static gml_status
-request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
-        bool is_final, gml_address *out)
-{
+static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
+                          gml_stream stream, bool is_final, gml_address *out) {
     if (size_bytes == 0) {
         *out = 0;
         return GML_OK;
@@ -435,36 +392,27 @@ request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream
     return status;
 }
 
-gml_status
-gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
-{
+gml_status gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out) {
     return request(lake, NULL, size_bytes, stream, false, out);
 }
 
-gml_status
-gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
-                gml_address *out)
-{
+gml_status gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
+                           gml_address *out) {
     return request(lake, &id, size_bytes, stream, false, out);
 }
 
-gml_status
-gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
-                     gml_address *out)
-{
+gml_status gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
+                                gml_stream stream, gml_address *out) {
     return request(lake, &id, size_bytes, stream, true, out);
 }
 
-gml_status
-gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out)
-{
+gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                             gml_address *out) {
     return request(lake, NULL, size_bytes, stream, true, out);
 }
 
 /* The live block at `address`, or NULL with a reason. */
-static gml_block *
-find_block(gml_lake *lake, gml_address address)
-{
+static gml_block *find_block(gml_lake *lake, gml_address address) {
     gml_block *block = gml_map_find(&lake->blocks, address);
     if (!block || block->is_elastic) {
         (void)gml_driver_fail(lake->driver, GML_UNKNOWN_ADDRESS,
@@ -475,24 +423,18 @@ find_block(gml_lake *lake, gml_address address)
 }
 
 /* Ends the block and records an event of `kind`. */
-static void
-end_block(gml_lake *lake, gml_block *block, uint32_t kind)
-{
+static void end_block(gml_lake *lake, gml_block *block, uint32_t kind) {
     gml_history_add(&lake->history, kind, block->id, block->address, block->requested_bytes,
                     block->stream);
     gml_lake_count_free(lake, block);
     block->owner->ops->free(block->owner, block);
 }
 
-void
-gml_lake_finish_free(gml_lake *lake, gml_block *block)
-{
+void gml_lake_finish_free(gml_lake *lake, gml_block *block) {
     end_block(lake, block, GML_REQUEST_FREE);
 }
 
-gml_status
-gml_lake_free_locked(gml_lake *lake, gml_address address)
-{
+gml_status gml_lake_free_locked(gml_lake *lake, gml_address address) {
     gml_block *block = gml_map_take(&lake->blocks, address);
     if (block && block->is_elastic) {
         (void)gml_map_insert(&lake->blocks, address, block); /* its place has just become free */
@@ -515,9 +457,8 @@ gml_lake_free_locked(gml_lake *lake, gml_address address)
     return GML_OK;
 }
 
-gml_status
-gml_lake_record_stream_of(gml_lake *lake, gml_address address, int device, gml_stream stream)
-{
+gml_status gml_lake_record_stream_of(gml_lake *lake, gml_address address, int device,
+                                     gml_stream stream) {
     int elsewhere = device == lake->device ? -1 : device;
     pthread_mutex_lock(&lake->lock);
     gml_block *block = find_block(lake, address);
@@ -530,15 +471,11 @@ gml_lake_record_stream_of(gml_lake *lake, gml_address address, int device, gml_s
     return status;
 }
 
-gml_status
-gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream)
-{
+gml_status gml_lake_record_stream(gml_lake *lake, gml_address address, gml_stream stream) {
     return gml_lake_record_stream_of(lake, address, lake->device, stream);
 }
 
-gml_status
-gml_lake_free(gml_lake *lake, gml_address address)
-{
+gml_status gml_lake_free(gml_lake *lake, gml_address address) {
     if (address == 0) {
         return GML_OK;
     }
@@ -549,9 +486,7 @@ gml_lake_free(gml_lake *lake, gml_address address)
     return status;
 }
 
-gml_status
-gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
-{
+gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes) {
     uint64_t released = 0;
     gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
@@ -567,9 +502,7 @@ gml_lake_trim(gml_lake *lake, uint64_t *released_bytes)
     return status;
 }
 
-static gml_block_info
-info_of(const gml_block *block)
-{
+static gml_block_info info_of(const gml_block *block) {
     return (gml_block_info){
         .address = block->address,
         .requested_bytes = block->requested_bytes,
@@ -582,9 +515,7 @@ info_of(const gml_block *block)
     };
 }
 
-gml_status
-gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out)
-{
+gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out) {
     pthread_mutex_lock(&lake->lock);
     const gml_block *block = find_block(lake, address);
     if (block) {
@@ -599,16 +530,12 @@ typedef struct sought_block {
     bool is_found;
 } sought_block;
 
-static void
-compare_id(void *context, gml_block *block)
-{
+static void compare_id(void *context, gml_block *block) {
     sought_block *sought = context;
     sought->is_found |= block->id == sought->id;
 }
 
-bool
-gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id)
-{
+bool gml_lake_block_is_over(gml_lake *lake, gml_address address, uint64_t id) {
     pthread_mutex_lock(&lake->lock);
     const gml_block *live = gml_map_find(&lake->blocks, address);
     sought_block sought = {id, live && live->id == id};
@@ -624,26 +551,20 @@ typedef struct pending_visitor {
     void *context;
 } pending_visitor;
 
-static void
-see_pending(void *context, gml_block *block)
-{
+static void see_pending(void *context, gml_block *block) {
     const pending_visitor *visitor = context;
     gml_block_info info = info_of(block);
     visitor->see(visitor->context, &info);
 }
 
-void
-gml_lake_pending(gml_lake *lake, void (*see)(void *context, const gml_block_info *block),
-                 void *context)
-{
+void gml_lake_pending(gml_lake *lake, void (*see)(void *context, const gml_block_info *block),
+                      void *context) {
     pthread_mutex_lock(&lake->lock);
     gml_uses_each(&lake->uses, see_pending, &(pending_visitor){see, context});
     pthread_mutex_unlock(&lake->lock);
 }
 
-gml_status
-gml_lake_bytes(gml_lake *lake, gml_address address, void **out)
-{
+gml_status gml_lake_bytes(gml_lake *lake, gml_address address, void **out) {
     pthread_mutex_lock(&lake->lock);
     const gml_block *block = find_block(lake, address);
     gml_status status = block ? gml_driver_bytes(lake->driver, address, block->block_bytes, out)
@@ -652,9 +573,7 @@ gml_lake_bytes(gml_lake *lake, gml_address address, void **out)
     return status;
 }
 
-void
-gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes)
-{
+void gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes) {
     if (!out_bytes) {
         return;
     }
@@ -663,9 +582,7 @@ gml_lake_reason(gml_lake *lake, char *out, size_t out_bytes)
     pthread_mutex_unlock(&lake->lock);
 }
 
-gml_status
-gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes)
-{
+gml_status gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes) {
     pthread_mutex_lock(&lake->lock);
     bool is_below = limit_bytes && (!lake->capacity_bytes || limit_bytes < lake->capacity_bytes);
     __atomic_store_n(&lake->driver->device->limit_bytes,
@@ -674,18 +591,14 @@ gml_lake_set_limit(gml_lake *lake, uint64_t limit_bytes)
     return GML_OK;
 }
 
-gml_status
-gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes)
-{
+gml_status gml_lake_set_margin(gml_lake *lake, uint64_t margin_bytes) {
     pthread_mutex_lock(&lake->lock);
     lake->driver->margin_bytes = margin_bytes;
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }
 
-gml_status
-gml_lake_grant(gml_lake *lake, int peer)
-{
+gml_status gml_lake_grant(gml_lake *lake, int peer) {
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_driver_grant(lake->driver, peer);
     pthread_mutex_unlock(&lake->lock);

@@ -178,40 +178,30 @@ gml_status gml_lake_free_locked(gml_lake *lake, gml_address address);
 void gml_lake_finish_free(gml_lake *lake, gml_block *block);
 
 /* Whether its memory is asleep. pre: the lock is held. */
-static inline bool
-gml_lake_sleeps(const gml_lake *lake)
-{
+static inline bool gml_lake_sleeps(const gml_lake *lake) {
     return lake->remapper && gml_remapper_is_asleep(lake->remapper);
 }
 
 /* The memory that the policy and the pools hold from the device. */
-static inline uint64_t
-gml_lake_reserved(const gml_lake *lake)
-{
+static inline uint64_t gml_lake_reserved(const gml_lake *lake) {
     return lake->policy->reserved_bytes + gml_pools_reserved(&lake->pools);
 }
 
 /* Passes a status of the checker on, with its reason. */
-static inline gml_status
-gml_lake_checked(gml_lake *lake, gml_status status)
-{
+static inline gml_status gml_lake_checked(gml_lake *lake, gml_status status) {
     return status == GML_OK ? GML_OK
                             : gml_driver_fail(lake->driver, status, "%s", lake->checker->reason);
 }
 
 /* The uses of a block, for the checker: one branch without a checker. */
-static inline gml_status
-gml_lake_begin_use(gml_lake *lake, const gml_block *block)
-{
+static inline gml_status gml_lake_begin_use(gml_lake *lake, const gml_block *block) {
     gml_checker *checker = lake->checker;
     return !checker ? GML_OK
                     : gml_lake_checked(lake, checker->begin_use(checker, block->address,
                                                                 block->block_bytes, block->stream));
 }
 
-static inline void
-gml_lake_end_use(gml_lake *lake, gml_address address)
-{
+static inline void gml_lake_end_use(gml_lake *lake, gml_address address) {
     if (lake->checker) {
         lake->checker->end_use(lake->checker, address);
     }
@@ -245,9 +235,7 @@ void gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t rese
 void gml_lake_end_segments(gml_lake *lake);
 
 /* Has whoever watches the device look at what changed. pre: no lock is held. */
-static inline void
-gml_lake_tell(const gml_lake *lake)
-{
+static inline void gml_lake_tell(const gml_lake *lake) {
     void (*changed)(void) = GML_DEVICE_READ(lake->driver->device, changed);
     if (changed) {
         changed();
@@ -261,26 +249,20 @@ gml_lake_tell(const gml_lake *lake)
 void gml_lake_publish_counters(gml_lake *lake, bool is_look);
 
 /* The same if there is a page: one branch without one. */
-static inline void
-gml_lake_show(gml_lake *lake)
-{
+static inline void gml_lake_show(gml_lake *lake) {
     if (lake->counter_page) {
         gml_lake_publish_counters(lake, false);
     }
 }
 
-static inline void
-gml_lake_show_all(gml_lake *lake)
-{
+static inline void gml_lake_show_all(gml_lake *lake) {
     if (lake->counter_page) {
         gml_lake_publish_counters(lake, true);
     }
 }
 
 /* After a request: a refusal is looked into. */
-static inline void
-gml_lake_show_request(gml_lake *lake, gml_status status)
-{
+static inline void gml_lake_show_request(gml_lake *lake, gml_status status) {
     if (lake->counter_page) {
         gml_lake_publish_counters(lake, status == GML_OUT_OF_MEMORY);
     }
@@ -333,15 +315,11 @@ void gml_lake_count_let_go(gml_lake *lake, gml_block *block);
 void gml_lake_let_go(gml_lake *lake, gml_address address);
 
 /* The active bytes of a pool: allocated, or freed and still in use. */
-static inline uint64_t
-gml_lake_active_blocks(const gml_lake *lake, int pool)
-{
+static inline uint64_t gml_lake_active_blocks(const gml_lake *lake, int pool) {
     return lake->torch.allocation[pool].current + lake->lingering.count[pool];
 }
 
-static inline uint64_t
-gml_lake_active_bytes(const gml_lake *lake, int pool)
-{
+static inline uint64_t gml_lake_active_bytes(const gml_lake *lake, int pool) {
     return lake->torch.allocated_bytes[pool].current + lake->lingering.bytes[pool];
 }
 
@@ -349,9 +327,7 @@ gml_lake_active_bytes(const gml_lake *lake, int pool)
 void gml_lake_follow_reserved(gml_lake *lake);
 
 /* The same where it has changed; call after anything that may have changed it. */
-static inline void
-gml_lake_note_reserved(gml_lake *lake)
-{
+static inline void gml_lake_note_reserved(gml_lake *lake) {
     if (gml_lake_reserved(lake) != lake->torch.reserved_bytes[GML_POOL_ALL].current ||
         lake->policy->small_bytes != lake->noted_small_bytes ||
         (lake->history.ring && lake->driver->gone->changes != lake->looks.changes)) {

@@ -46,35 +46,25 @@ typedef struct begin {
     graph *graph; /* of a capture that takes turns, else NULL */
 } begin;
 
-void
-gml_pools_init(gml_pools *pools)
-{
+void gml_pools_init(gml_pools *pools) {
     gml_list_init(&pools->all);
     gml_list_init(&pools->begun);
     gml_list_init(&pools->turns.all);
 }
 
-static begin *
-begin_of_pool(gml_link *link)
-{
+static begin *begin_of_pool(gml_link *link) {
     return (begin *)(void *)((char *)link - offsetof(begin, of_pool));
 }
 
-static bool
-is_begun(const pool *seen)
-{
+static bool is_begun(const pool *seen) {
     return !gml_list_is_empty(&seen->begins);
 }
 
-static bool
-is_in_use(const pool *seen)
-{
+static bool is_in_use(const pool *seen) {
     return seen->use_count > 0 || is_begun(seen);
 }
 
-static gml_status
-refuse(const gml_pools *pools, gml_pool_id id, const char *text)
-{
+static gml_status refuse(const gml_pools *pools, gml_pool_id id, const char *text) {
     return gml_driver_fail(pools->driver, GML_INVALID_ARGUMENT,
                            "the private pool (%" PRIu64 ", %" PRIu64 ") %s", id.first, id.second,
                            text);
@@ -83,22 +73,16 @@ refuse(const gml_pools *pools, gml_pool_id id, const char *text)
 /* ---- by id ----------------------------------------------------------------------------------- */
 
 /* In gml_pools.by_id; never 0. */
-static uint64_t
-key_of(gml_pool_id id)
-{
+static uint64_t key_of(gml_pool_id id) {
     uint64_t key = gml_mix(gml_mix(id.first) + id.second);
     return key ? key : 1;
 }
 
-static bool
-is_id(const pool *candidate, gml_pool_id id)
-{
+static bool is_id(const pool *candidate, gml_pool_id id) {
     return candidate->id.first == id.first && candidate->id.second == id.second;
 }
 
-static pool *
-find_pool(const gml_pools *pools, gml_pool_id id)
-{
+static pool *find_pool(const gml_pools *pools, gml_pool_id id) {
     pool *candidate = gml_map_find(&pools->by_id, key_of(id));
     while (candidate && !is_id(candidate, id)) {
         candidate = candidate->next_alike;
@@ -107,17 +91,13 @@ find_pool(const gml_pools *pools, gml_pool_id id)
 }
 
 /* pre: there is room for one more in the map. */
-static void
-add_by_id(gml_pools *pools, pool *added)
-{
+static void add_by_id(gml_pools *pools, pool *added) {
     uint64_t key = key_of(added->id);
     added->next_alike = gml_map_take(&pools->by_id, key);
     (void)gml_map_insert(&pools->by_id, key, added);
 }
 
-static void
-remove_by_id(gml_pools *pools, pool *removed)
-{
+static void remove_by_id(gml_pools *pools, pool *removed) {
     uint64_t key = key_of(removed->id);
     pool *first = gml_map_take(&pools->by_id, key);
     pool **place = &first;
@@ -131,9 +111,7 @@ remove_by_id(gml_pools *pools, pool *removed)
 }
 
 /* A heap that takes turns has a driver of its own, whose reasons are passed on. */
-static void
-pass_reason(gml_pools *pools, gml_status status, const gml_driver *from)
-{
+static void pass_reason(gml_pools *pools, gml_status status, const gml_driver *from) {
     if (status != GML_OK && from != pools->driver) {
         gml_driver_take_reason(pools->driver, from);
     }
@@ -141,17 +119,13 @@ pass_reason(gml_pools *pools, gml_status status, const gml_driver *from)
 
 /* ---- making and forgetting ------------------------------------------------------------------- */
 
-static uint64_t
-next_life(void)
-{
+static uint64_t next_life(void) {
     static uint64_t lives;
     return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 }
 
 /* A new pool, or NULL with the reason in the driver. */
-static pool *
-add_pool(gml_pools *pools, gml_pool_id id)
-{
+static pool *add_pool(gml_pools *pools, gml_pool_id id) {
     pool *added = calloc(1, sizeof *added);
     if (!added || gml_map_reserve(&pools->by_id, 1) != GML_OK) {
         free(added);
@@ -169,9 +143,7 @@ add_pool(gml_pools *pools, gml_pool_id id)
 }
 
 /* Gives the memory of a heap back, live blocks included. */
-static gml_status
-close_heap(gml_pools *pools, gml_heap *heap)
-{
+static gml_status close_heap(gml_pools *pools, gml_heap *heap) {
     gml_status status = GML_OK;
     if (heap->policy) {
         gml_driver *driver = heap->policy->driver;
@@ -188,9 +160,7 @@ close_heap(gml_pools *pools, gml_heap *heap)
     return status;
 }
 
-static gml_status
-forget_graph(gml_pools *pools, graph *forgotten)
-{
+static gml_status forget_graph(gml_pools *pools, graph *forgotten) {
     gml_status status = close_heap(pools, &forgotten->heap);
     gml_list_remove(&forgotten->link);
     free(forgotten);
@@ -198,9 +168,7 @@ forget_graph(gml_pools *pools, graph *forgotten)
 }
 
 /* Frees a pool with everything it holds. */
-static gml_status
-forget(gml_pools *pools, pool *forgotten)
-{
+static gml_status forget(gml_pools *pools, pool *forgotten) {
     gml_status status = GML_OK;
     for (gml_link *link = forgotten->graphs.next, *next; link != &forgotten->graphs; link = next) {
         next = link->next;
@@ -214,17 +182,13 @@ forget(gml_pools *pools, pool *forgotten)
 }
 
 /* The same for one that nobody uses, if it never served: no driver call is needed. */
-static void
-forget_unused(gml_pools *pools, pool *candidate)
-{
+static void forget_unused(gml_pools *pools, pool *candidate) {
     if (!is_in_use(candidate) && !candidate->heap.policy && gml_list_is_empty(&candidate->graphs)) {
         (void)forget(pools, candidate);
     }
 }
 
-void
-gml_pools_end_all(gml_pools *pools)
-{
+void gml_pools_end_all(gml_pools *pools) {
     for (gml_link *link = pools->begun.next, *next; link != &pools->begun; link = next) {
         next = link->next;
         const begin *ended = (const begin *)link;
@@ -235,9 +199,7 @@ gml_pools_end_all(gml_pools *pools)
     gml_list_init(&pools->begun);
 }
 
-gml_status
-gml_pools_close(gml_pools *pools)
-{
+gml_status gml_pools_close(gml_pools *pools) {
     gml_status first = GML_OK;
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
@@ -251,9 +213,7 @@ gml_pools_close(gml_pools *pools)
 
 /* ---- heaps ----------------------------------------------------------------------------------- */
 
-static void
-keep_heap(gml_heap *heap, bool is_kept)
-{
+static void keep_heap(gml_heap *heap, bool is_kept) {
     gml_policy *policy = heap->policy;
     if (policy) {
         policy->awaits_device |= policy->is_kept;
@@ -262,9 +222,7 @@ keep_heap(gml_heap *heap, bool is_kept)
 }
 
 /* Tells the heaps whether graphs use them. */
-static void
-follow_graphs(pool *of)
-{
+static void follow_graphs(pool *of) {
     bool is_kept = of->graph_count > 0;
     keep_heap(&of->heap, is_kept);
     if (of->heap.policy) {
@@ -277,9 +235,7 @@ follow_graphs(pool *of)
 }
 
 /* The chunks of graphs that take turns have one size: each can lie where another one lies. */
-static gml_status
-make_turn_policy(gml_pools *pools, gml_heap *heap)
-{
+static gml_status make_turn_policy(gml_pools *pools, gml_heap *heap) {
     gml_driver *driver;
     gml_status status = gml_common_open(&heap->turn->common, &driver);
     if (status != GML_OK) {
@@ -299,9 +255,7 @@ make_turn_policy(gml_pools *pools, gml_heap *heap)
 
 /* Blocks of a pool that are served whole are those of PyTorch, which never split them either. One
  * allocation in place of virtual memory has no room for a second range of addresses. */
-static gml_status
-make_policy(gml_pools *pools, const pool *of, gml_heap *heap)
-{
+static gml_status make_policy(gml_pools *pools, const pool *of, gml_heap *heap) {
     bool is_whole = of->flags & GML_POOL_IS_WHOLE;
     gml_knobs knobs = *pools->knobs;
     knobs.is_whole = is_whole;
@@ -313,9 +267,7 @@ make_policy(gml_pools *pools, const pool *of, gml_heap *heap)
 }
 
 /* Makes the policy of a heap of the pool, if need be. */
-static gml_status
-use_heap(gml_pools *pools, pool *of, gml_heap *heap, gml_heap **out)
-{
+static gml_status use_heap(gml_pools *pools, pool *of, gml_heap *heap, gml_heap **out) {
     if (!heap->policy) {
         gml_status status =
             heap->turn ? make_turn_policy(pools, heap) : make_policy(pools, of, heap);
@@ -334,9 +286,7 @@ use_heap(gml_pools *pools, pool *of, gml_heap *heap, gml_heap **out)
 /* ---- uses ------------------------------------------------------------------------------------ */
 
 /* The pool, made if need be, with one use more; NULL with a reason in the driver. */
-static pool *
-hold(gml_pools *pools, gml_pool_id id)
-{
+static pool *hold(gml_pools *pools, gml_pool_id id) {
     pool *held = find_pool(pools, id);
     held = held ? held : add_pool(pools, id);
     if (held) {
@@ -345,15 +295,11 @@ hold(gml_pools *pools, gml_pool_id id)
     return held;
 }
 
-gml_status
-gml_pools_hold(gml_pools *pools, gml_pool_id id)
-{
+gml_status gml_pools_hold(gml_pools *pools, gml_pool_id id) {
     return hold(pools, id) ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-static void
-end_use(pool *used)
-{
+static void end_use(pool *used) {
     if (--used->use_count == 0) {
         used->life = next_life();
         used->graph_count = 0;
@@ -364,17 +310,13 @@ end_use(pool *used)
 
 /* Whether captures in the pool can take turns. Where threads work in it without a capture, or it is
  * put back into earlier states, its graphs share their memory by the rules of who does that. */
-static bool
-may_take_turns(const gml_pools *pools, const pool *candidate)
-{
+static bool may_take_turns(const gml_pools *pools, const pool *candidate) {
     return pools->ops->live_chunks && !pools->driver->arena_bytes &&
            !(candidate->flags & GML_POOL_IS_WHOLE) && !candidate->is_entered;
 }
 
 /* *out is NULL where the captures of the pool take no turns. */
-static gml_status
-begin_graph(gml_pools *pools, pool *of, uint64_t turn, graph **out)
-{
+static gml_status begin_graph(gml_pools *pools, pool *of, uint64_t turn, graph **out) {
     *out = NULL;
     if (!turn || !may_take_turns(pools, of)) {
         return GML_OK;
@@ -400,9 +342,7 @@ begin_graph(gml_pools *pools, pool *of, uint64_t turn, graph **out)
     return GML_OK;
 }
 
-gml_status
-gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn)
-{
+gml_status gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn) {
     begin *added = calloc(1, sizeof *added);
     if (!added) {
         return gml_driver_fail(pools->driver, GML_NO_HOST_MEMORY,
@@ -433,9 +373,7 @@ gml_pools_begin(gml_pools *pools, gml_pool_id id, bool is_capture, uint64_t turn
 }
 
 /* The latest begin of the pool by this thread, else by any; NULL: none. */
-static begin *
-latest_of_pool(pool *wanted)
-{
+static begin *latest_of_pool(pool *wanted) {
     pthread_t thread = pthread_self();
     begin *latest = NULL;
     for (gml_link *link = wanted->begins.previous; link != &wanted->begins; link = link->previous) {
@@ -449,9 +387,7 @@ latest_of_pool(pool *wanted)
 }
 
 /* Keeps what lives in the memory of the capture from its turn. */
-static gml_status
-settle(gml_pools *pools, const graph *ended)
-{
+static gml_status settle(gml_pools *pools, const graph *ended) {
     if (gml_driver_is_frozen(pools->driver)) {
         return gml_driver_fail(pools->driver, GML_UNSUPPORTED,
                                "graphs that take turns are captured one after the other, and "
@@ -464,16 +400,12 @@ settle(gml_pools *pools, const graph *ended)
 
 static _Thread_local uint64_t last_graph; /* see gml_last_graph() */
 
-uint64_t
-gml_last_graph(void)
-{
+uint64_t gml_last_graph(void) {
     return last_graph;
 }
 
 /* Blocks of a failed capture may live on, so it settles too, where that is possible. */
-static gml_status
-end_graph(gml_pools *pools, graph *ended)
-{
+static gml_status end_graph(gml_pools *pools, graph *ended) {
     gml_status status = GML_OK;
     ended->is_open = false;
     if (ended->heap.policy) {
@@ -486,9 +418,7 @@ end_graph(gml_pools *pools, graph *ended)
     return status;
 }
 
-gml_status
-gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
-{
+gml_status gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed) {
     pool *ended = find_pool(pools, id);
     begin *latest = ended ? latest_of_pool(ended) : NULL;
     if (!latest) {
@@ -520,9 +450,7 @@ gml_pools_end(gml_pools *pools, gml_pool_id id, bool has_failed)
 /* ---- giving memory back ---------------------------------------------------------------------- */
 
 /* Releases the idle memory of a heap. pre: no graph uses it. */
-static gml_status
-trim_heap(gml_pools *pools, gml_heap *heap)
-{
+static gml_status trim_heap(gml_pools *pools, gml_heap *heap) {
     gml_policy *policy = heap->policy;
     uint64_t released_bytes = 0;
     gml_status status = GML_OK;
@@ -535,9 +463,7 @@ trim_heap(gml_pools *pools, gml_heap *heap)
 }
 
 /* The same for each graph's, which is freed once it is empty. */
-static gml_status
-trim_graphs(gml_pools *pools, pool *trimmed)
-{
+static gml_status trim_graphs(gml_pools *pools, pool *trimmed) {
     gml_status first = GML_OK;
     for (gml_link *link = trimmed->graphs.next, *next; link != &trimmed->graphs; link = next) {
         next = link->next;
@@ -557,18 +483,14 @@ trim_graphs(gml_pools *pools, pool *trimmed)
 /* A pool that lives will be asked for small blocks again. */
 #define SPARED_BYTES (UINT64_C(2) << 20)
 
-static bool
-is_spared(const pool *candidate)
-{
+static bool is_spared(const pool *candidate) {
     return is_begun(candidate) ||
            (candidate->use_count > 0 && candidate->heap.policy->reserved_bytes <= SPARED_BYTES);
 }
 
 /* Releases the idle memory of a pool, except what is spared, and frees the pool once it is empty
  * and unused. */
-static gml_status
-trim_pool(gml_pools *pools, pool *trimmed, bool is_urgent)
-{
+static gml_status trim_pool(gml_pools *pools, pool *trimmed, bool is_urgent) {
     gml_status status = trim_graphs(pools, trimmed);
     const gml_policy *policy = trimmed->heap.policy;
     if (policy && !policy->is_kept && (is_urgent || !is_spared(trimmed))) {
@@ -581,9 +503,7 @@ trim_pool(gml_pools *pools, pool *trimmed, bool is_urgent)
     return status;
 }
 
-gml_status
-gml_pools_trim(gml_pools *pools, bool is_urgent)
-{
+gml_status gml_pools_trim(gml_pools *pools, bool is_urgent) {
     gml_status first = GML_OK;
     for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
         next = link->next;
@@ -593,9 +513,7 @@ gml_pools_trim(gml_pools *pools, bool is_urgent)
     return first;
 }
 
-uint64_t
-gml_pools_idle(const gml_pools *pools)
-{
+uint64_t gml_pools_idle(const gml_pools *pools) {
     uint64_t sum_bytes = 0;
     for (const gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         gml_policy *policy = ((const pool *)link)->heap.policy;
@@ -606,9 +524,7 @@ gml_pools_idle(const gml_pools *pools)
     return sum_bytes;
 }
 
-gml_status
-gml_pools_release(gml_pools *pools, gml_pool_id id)
-{
+gml_status gml_pools_release(gml_pools *pools, gml_pool_id id) {
     pool *released = find_pool(pools, id);
     if (!released || released->use_count == 0) {
         return refuse(pools, id, "has no use to release");
@@ -623,9 +539,7 @@ gml_pools_release(gml_pools *pools, gml_pool_id id)
     return GML_OK;
 }
 
-gml_status
-gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set)
-{
+gml_status gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set) {
     pool *changed = find_pool(pools, id);
     if (!changed || changed->use_count == 0) {
         return refuse(pools, id, "is not in use");
@@ -641,9 +555,7 @@ gml_pools_set(gml_pools *pools, gml_pool_id id, gml_pool_flag flag, bool is_set)
 /* ---- who serves ------------------------------------------------------------------------------ */
 
 /* While graphs are captured: whether one of them is on `stream`. */
-static gml_status
-is_captured(const gml_pools *pools, gml_stream stream, bool *out)
-{
+static gml_status is_captured(const gml_pools *pools, gml_stream stream, bool *out) {
     *out = false;
     return gml_driver_is_frozen(pools->driver)
                ? gml_driver_stream_capturing(pools->driver, stream, out)
@@ -651,16 +563,12 @@ is_captured(const gml_pools *pools, gml_stream stream, bool *out)
 }
 
 /* The graph of the pool whose capture takes turns and goes on, or NULL. */
-static graph *
-open_graph(const pool *seen)
-{
+static graph *open_graph(const pool *seen) {
     graph *last = (graph *)seen->graphs.previous; /* no other can be open */
     return !gml_list_is_empty(&seen->graphs) && last->is_open ? last : NULL;
 }
 
-gml_status
-gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out)
-{
+gml_status gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **out) {
     pool *wanted = find_pool(pools, id);
     if (!wanted || !is_in_use(wanted)) {
         return refuse(pools, id, "is not in use");
@@ -679,9 +587,7 @@ gml_pools_find(gml_pools *pools, gml_pool_id id, gml_stream stream, gml_heap **o
     return status == GML_OK ? use_heap(pools, wanted, heap, out) : status;
 }
 
-gml_status
-gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *life)
-{
+gml_status gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *life) {
     pool *wanted = find_pool(pools, id);
     if (!wanted || wanted->use_count == 0) {
         return refuse(pools, id, "is not in use");
@@ -690,9 +596,8 @@ gml_pools_look_up(gml_pools *pools, gml_pool_id id, gml_heap **out, uint64_t *li
     return use_heap(pools, wanted, &wanted->heap, out);
 }
 
-gml_status
-gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_heap **out)
-{
+gml_status gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life,
+                                   gml_heap **out) {
     pool *wanted = find_pool(pools, id);
     if (!wanted || wanted->life != life) {
         return refuse(pools, id, "was released since its state was saved");
@@ -700,9 +605,7 @@ gml_pools_look_up_again(gml_pools *pools, gml_pool_id id, uint64_t life, gml_hea
     return use_heap(pools, wanted, &wanted->heap, out);
 }
 
-void
-gml_pools_keep(gml_pools *pools, gml_pool_id id)
-{
+void gml_pools_keep(gml_pools *pools, gml_pool_id id) {
     pool *kept = find_pool(pools, id);
     kept->graph_count++;
     kept->is_entered = true;
@@ -710,9 +613,7 @@ gml_pools_keep(gml_pools *pools, gml_pool_id id)
 }
 
 /* The latest capture begun by this thread, else by any; NULL: none is begun. */
-static const begin *
-latest_capture(const gml_pools *pools)
-{
+static const begin *latest_capture(const gml_pools *pools) {
     pthread_t thread = pthread_self();
     const begin *latest = NULL;
     for (const gml_link *link = pools->begun.previous; link != &pools->begun;
@@ -726,9 +627,7 @@ latest_capture(const gml_pools *pools)
     return latest;
 }
 
-gml_status
-gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out)
-{
+gml_status gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out) {
     *out = NULL;
     const begin *latest = latest_capture(pools);
     bool is_of_graph = false;
@@ -740,10 +639,8 @@ gml_pools_find_capture(gml_pools *pools, gml_stream stream, gml_heap **out)
     return use_heap(pools, latest->pool, heap, out);
 }
 
-gml_status
-gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_heap **heap,
-               gml_block **out)
-{
+gml_status gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_heap **heap,
+                          gml_block **out) {
     gml_status status = GML_OK;
     for (gml_link *link = pools->all.next; link != &pools->all && status == GML_OK && !*out;
          link = link->next) {
@@ -761,9 +658,7 @@ gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stream, gml_hea
     return status;
 }
 
-static graph *
-find_graph(const gml_pools *pools, uint64_t number)
-{
+static graph *find_graph(const gml_pools *pools, uint64_t number) {
     for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         const pool *of = (const pool *)link;
         for (gml_link *each = of->graphs.next; each != &of->graphs; each = each->next) {
@@ -776,9 +671,7 @@ find_graph(const gml_pools *pools, uint64_t number)
     return NULL;
 }
 
-gml_status
-gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream)
-{
+gml_status gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream) {
     const graph *found = find_graph(pools, graph_number);
     if (!found || found->is_open) {
         return GML_UNKNOWN_ADDRESS;
@@ -790,9 +683,8 @@ gml_pools_spoil(gml_pools *pools, uint64_t graph_number, gml_stream stream)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-static void
-visit_heaps(const pool *of, void (*see)(void *context, const gml_heap *heap), void *context)
-{
+static void visit_heaps(const pool *of, void (*see)(void *context, const gml_heap *heap),
+                        void *context) {
     if (of->heap.policy) {
         see(context, &of->heap);
     }
@@ -804,17 +696,13 @@ visit_heaps(const pool *of, void (*see)(void *context, const gml_heap *heap), vo
     }
 }
 
-static void
-add_bytes(void *context, const gml_heap *heap)
-{
+static void add_bytes(void *context, const gml_heap *heap) {
     *(uint64_t *)context +=
         heap->turn ? gml_common_bytes(heap->policy->driver) : heap->counted_bytes;
 }
 
-void
-gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool_info *info),
-               void *context)
-{
+void gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool_info *info),
+                    void *context) {
     for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         const pool *seen = (const pool *)link;
         gml_pool_info info = {
@@ -828,10 +716,8 @@ gml_pools_each(const gml_pools *pools, void (*see)(void *context, const gml_pool
     }
 }
 
-void
-gml_pools_each_heap(const gml_pools *pools, void (*see)(void *context, const gml_heap *heap),
-                    void *context)
-{
+void gml_pools_each_heap(const gml_pools *pools, void (*see)(void *context, const gml_heap *heap),
+                         void *context) {
     for (gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
         visit_heaps((const pool *)link, see, context);
     }

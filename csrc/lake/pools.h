@@ -78,9 +78,7 @@ gml_status gml_pools_help(gml_pools *pools, uint64_t size_bytes, gml_stream stre
                           gml_block **out);
 
 /* Counts the memory of a heap after a call on its policy. */
-static inline void
-gml_pools_count(gml_pools *pools, gml_heap *heap)
-{
+static inline void gml_pools_count(gml_pools *pools, gml_heap *heap) {
     if (!heap->turn) {
         pools->reserved_bytes += heap->policy->reserved_bytes - heap->counted_bytes;
         heap->counted_bytes = heap->policy->reserved_bytes;
@@ -88,9 +86,7 @@ gml_pools_count(gml_pools *pools, gml_heap *heap)
 }
 
 /* The memory that all pools hold. */
-static inline uint64_t
-gml_pools_reserved(const gml_pools *pools)
-{
+static inline uint64_t gml_pools_reserved(const gml_pools *pools) {
     return pools->reserved_bytes + pools->turns.held_bytes;
 }
 

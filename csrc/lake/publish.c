@@ -32,9 +32,7 @@ struct gml_counter_page {
     ino_t file_number;
 };
 
-static uint64_t
-cheap_clock_ns(void)
-{
+static uint64_t cheap_clock_ns(void) {
     struct timespec now;
     return clock_gettime(CHEAP_CLOCK, &now) == 0
                ? (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec
@@ -42,9 +40,7 @@ cheap_clock_ns(void)
 }
 
 /* Whether this process created the page, rather than a parent. */
-static bool
-is_maker(const gml_counter_page *page)
-{
+static bool is_maker(const gml_counter_page *page) {
     return page->is_ours ? *page->is_ours != 0 : page->shared->pid == (uint32_t)getpid();
 }
 
@@ -56,30 +52,22 @@ is_maker(const gml_counter_page *page)
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
-static void
-order_stores(void)
-{
+static void order_stores(void) {
     atomic_thread_fence(memory_order_release);
 }
 
 /* The reader has the matching fence: if it sees a value written between these two, it sees an odd
  * number, or a different one afterwards. */
-static void
-begin_write(gml_published *shared)
-{
+static void begin_write(gml_published *shared) {
     __atomic_store_n(&shared->sequence, shared->sequence + 1, __ATOMIC_RELAXED);
     order_stores();
 }
 
-static void
-end_write(gml_published *shared)
-{
+static void end_write(gml_published *shared) {
     __atomic_store_n(&shared->sequence, shared->sequence + 1, __ATOMIC_RELEASE);
 }
 
-static uint64_t
-sum_of_calls(const gml_driver *driver)
-{
+static uint64_t sum_of_calls(const gml_driver *driver) {
     uint64_t sum = 0;
     for (int call = 0; call < GML_CALL_COUNT; call++) {
         sum += driver->calls[call];
@@ -87,9 +75,7 @@ sum_of_calls(const gml_driver *driver)
     return sum;
 }
 
-static void
-write_counts(gml_published *shared, const gml_lake *lake, uint64_t now_ns)
-{
+static void write_counts(gml_published *shared, const gml_lake *lake, uint64_t now_ns) {
     const gml_stats *stats = &lake->stats;
     shared->time_ns = now_ns;
     shared->live_blocks = stats->live_blocks;
@@ -105,9 +91,7 @@ write_counts(gml_published *shared, const gml_lake *lake, uint64_t now_ns)
     memcpy(shared->states, stats->states, sizeof shared->states);
 }
 
-static void
-write_look(gml_published *shared, const gml_stats *stats, uint64_t now_ns)
-{
+static void write_look(gml_published *shared, const gml_stats *stats, uint64_t now_ns) {
     shared->views = stats->views;
     shared->view_bytes = stats->view_bytes;
     shared->cross_stream_waits = stats->cross_stream_waits;
@@ -118,9 +102,7 @@ write_look(gml_published *shared, const gml_stats *stats, uint64_t now_ns)
         stats->reserved_bytes > stats->live_bytes ? stats->reserved_bytes - stats->live_bytes : 0;
 }
 
-void
-gml_lake_publish_counters(gml_lake *lake, bool is_look)
-{
+void gml_lake_publish_counters(gml_lake *lake, bool is_look) {
     gml_counter_page *page = lake->counter_page;
     if (!is_maker(page)) {
         return;
@@ -143,9 +125,7 @@ gml_lake_publish_counters(gml_lake *lake, bool is_look)
 /* ---- making and ending ----------------------------------------------------------------------- */
 
 /* A page with a 1 that children do not inherit; NULL where the system has no such thing. */
-static uint32_t *
-make_own_page(void)
-{
+static uint32_t *make_own_page(void) {
 #ifdef MADV_WIPEONFORK
     void *page =
         mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -162,17 +142,13 @@ make_own_page(void)
 }
 
 /* errno after a failure: never 0. */
-static int
-last_error(void)
-{
+static int last_error(void) {
     return errno ? errno : EIO;
 }
 
 /* Gives the file its size, in memory that is there when it is written to, and maps it. 0, or an
  * errno. */
-static int
-map_file(gml_counter_page *page, int file)
-{
+static int map_file(gml_counter_page *page, int file) {
     struct stat about;
     int error = posix_fallocate(file, 0, sizeof *page->shared);
     if (error) {
@@ -191,9 +167,7 @@ map_file(gml_counter_page *page, int file)
     return 0;
 }
 
-static int
-make_file(gml_counter_page *page)
-{
+static int make_file(gml_counter_page *page) {
     if (page->path[0] != '/') {
         return EINVAL;
     }
@@ -211,9 +185,7 @@ make_file(gml_counter_page *page)
 }
 
 /* Unlinks the file, unless another one has come in its place. */
-static void
-unlink_file(const gml_counter_page *page)
-{
+static void unlink_file(const gml_counter_page *page) {
     struct stat about;
     if (lstat(page->path, &about) == 0 && about.st_dev == page->file_device &&
         about.st_ino == page->file_number) {
@@ -221,9 +193,7 @@ unlink_file(const gml_counter_page *page)
     }
 }
 
-void
-gml_counter_page_close(gml_counter_page *page)
-{
+void gml_counter_page_close(gml_counter_page *page) {
     if (!page) {
         return;
     }
@@ -241,9 +211,7 @@ gml_counter_page_close(gml_counter_page *page)
 }
 
 /* 0, or an errno. */
-static int
-open_page(const char *path, gml_counter_page **out)
-{
+static int open_page(const char *path, gml_counter_page **out) {
     gml_counter_page *page = calloc(1, sizeof *page);
     int error = page ? 0 : ENOMEM;
     if (!error) {
@@ -260,9 +228,7 @@ open_page(const char *path, gml_counter_page **out)
 }
 
 /* The magic last: before it, a reader takes the file for none of ours. */
-static void
-begin_page(const gml_lake *lake)
-{
+static void begin_page(const gml_lake *lake) {
     gml_published *shared = lake->counter_page->shared;
     shared->version = GML_PUBLISHED_VERSION;
     shared->size_bytes = sizeof *shared;
@@ -271,16 +237,12 @@ begin_page(const gml_lake *lake)
     shared->start_ns = cheap_clock_ns();
 }
 
-static bool
-is_little_endian(void)
-{
+static bool is_little_endian(void) {
     const uint32_t one = 1;
     return *(const unsigned char *)&one == 1;
 }
 
-gml_status
-gml_lake_publish(gml_lake *lake, const char *path)
-{
+gml_status gml_lake_publish(gml_lake *lake, const char *path) {
     gml_counter_page *page = NULL;
     int error = 0;
     if (path) {

@@ -4,15 +4,11 @@
 #include "lake/backup.h"
 
 /* Waits for the streams that still use freed blocks, if any do. */
-static gml_status
-wait_for_uses(gml_lake *lake)
-{
+static gml_status wait_for_uses(gml_lake *lake) {
     return lake->uses.pending_count ? gml_uses_wait(&lake->uses) : GML_OK;
 }
 
-void
-gml_lake_finish_pending(void *context)
-{
+void gml_lake_finish_pending(void *context) {
     gml_lake *lake = context;
     if (!gml_driver_is_frozen(lake->driver)) {
         /* Blocks that fail here stay pending and are retried later. */
@@ -20,17 +16,13 @@ gml_lake_finish_pending(void *context)
     }
 }
 
-static gml_status
-trim_policy(gml_lake *lake)
-{
+static gml_status trim_policy(gml_lake *lake) {
     uint64_t released_bytes = 0;
     gml_status status = lake->policy->ops->trim(lake->policy, &released_bytes);
     return gml_first_failure(status, gml_elastics_end_closed(lake));
 }
 
-gml_status
-gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
-{
+gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes) {
     *released_bytes = 0;
     if (gml_driver_is_frozen(lake->driver)) {
         return GML_OK;
@@ -49,16 +41,12 @@ gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes)
 }
 
 /* Whether memory of the lake may go to somebody else now. */
-static bool
-may_give(const gml_lake *lake)
-{
+static bool may_give(const gml_lake *lake) {
     return !gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake) && lake->policy->ops->give;
 }
 
-static gml_status
-give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *released_bytes,
-            bool *is_pending)
-{
+static gml_status give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to,
+                              uint64_t *released_bytes, bool *is_pending) {
     gml_policy *policy = lake->policy;
     gml_uses_poll(&lake->uses);
     lake->driver->outgoing = to;
@@ -68,10 +56,8 @@ give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *rel
     return status;
 }
 
-gml_status
-gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *released_bytes,
-              bool *is_pending)
-{
+gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to,
+                         uint64_t *released_bytes, bool *is_pending) {
     gml_status status = GML_OK;
     *released_bytes = 0;
     *is_pending = false;
@@ -89,9 +75,7 @@ gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, uint64_t *r
     return status;
 }
 
-uint64_t
-gml_lake_idle_bytes(gml_lake *lake)
-{
+uint64_t gml_lake_idle_bytes(gml_lake *lake) {
     uint64_t idle_bytes = 0;
     pthread_mutex_lock(&lake->lock);
     if (may_give(lake)) {
@@ -103,16 +87,12 @@ gml_lake_idle_bytes(gml_lake *lake)
 }
 
 /* Releases the idle memory of the policies other than `policy`. */
-static gml_status
-trim_others(gml_lake *lake, const gml_policy *policy)
-{
+static gml_status trim_others(gml_lake *lake, const gml_policy *policy) {
     gml_status status = gml_pools_trim(&lake->pools, true);
     return status == GML_OK && policy != lake->policy ? trim_policy(lake) : status;
 }
 
-gml_status
-gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any)
-{
+gml_status gml_lake_make_room(gml_lake *lake, const gml_policy *policy, bool *is_any) {
     bool is_frozen = gml_driver_is_frozen(lake->driver);
     size_t pending_before = lake->uses.pending_count;
     uint64_t held_before_bytes = lake->driver->held_bytes;

@@ -16,9 +16,7 @@ typedef struct look {
 } look;
 
 /* The list with room for one more; NULL, and the old one stays, without host memory. */
-static gml_held *
-with_room(gml_held_list *held)
-{
+static gml_held *with_room(gml_held_list *held) {
     if (held->count < held->room) {
         return held->list;
     }
@@ -30,15 +28,11 @@ with_room(gml_held_list *held)
     return grown;
 }
 
-static gml_address
-end_of(const gml_held *span)
-{
+static gml_address end_of(const gml_held *span) {
     return span->address + span->size_bytes;
 }
 
-static void
-see_span(void *context, const gml_span_info *span)
-{
+static void see_span(void *context, const gml_span_info *span) {
     look *taken = context;
     if (span->is_view || taken->is_short) {
         return;
@@ -63,38 +57,28 @@ see_span(void *context, const gml_span_info *span)
         (gml_held){span->address, span->size_bytes, is_base ? 0 : span->stream, taken->pool};
 }
 
-static void
-pass_range(void *context, const gml_range_info *range)
-{
+static void pass_range(void *context, const gml_range_info *range) {
     (void)context;
     (void)range;
 }
 
-static void
-see_policy(look *taken, gml_policy *policy)
-{
+static void see_policy(look *taken, gml_policy *policy) {
     taken->was_base = false;
     policy->ops->visit(policy, &(gml_visitor){taken, see_span, pass_range, NULL, NULL});
 }
 
-static void
-see_heap(void *context, const gml_heap *heap)
-{
+static void see_heap(void *context, const gml_heap *heap) {
     ((look *)context)->pool = heap->policy->pool;
     see_policy(context, heap->policy);
 }
 
-static int
-by_address(const void *left, const void *right)
-{
+static int by_address(const void *left, const void *right) {
     const gml_held *a = left, *b = right;
     return a->address < b->address ? -1 : a->address > b->address;
 }
 
 /* Everything that is held. False without host memory. */
-static bool
-take_look(gml_lake *lake, gml_held_list *out)
-{
+static bool take_look(gml_lake *lake, gml_held_list *out) {
     look taken = {.held = out, .is_ordered = true};
     out->count = 0;
     if (!gml_lake_sleeps(lake)) {
@@ -109,18 +93,14 @@ take_look(gml_lake *lake, gml_held_list *out)
 
 /* ---- the difference -------------------------------------------------------------------------- */
 
-static bool
-are_same(gml_pool_id left, gml_pool_id right)
-{
+static bool are_same(gml_pool_id left, gml_pool_id right) {
     return left.first == right.first && left.second == right.second;
 }
 
 /* Tells what of `held` is not in `others`, or is another pool's there, and returns how much it is.
  */
-static uint64_t
-tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_new,
-                gml_tell_held tell, void *context)
-{
+static uint64_t tell_difference(const gml_held_list *held, const gml_held_list *others, bool is_new,
+                                gml_tell_held tell, void *context) {
     uint64_t told_bytes = 0;
     size_t at = 0;
     for (size_t i = 0; i < held->count; i++) {
@@ -151,18 +131,14 @@ typedef struct telling {
     uint64_t gone_bytes, come_bytes;
 } telling;
 
-static void
-swap(gml_looks *looks)
-{
+static void swap(gml_looks *looks) {
     gml_held_list held = looks->held;
     looks->held = looks->seen;
     looks->seen = held;
 }
 
 /* [begin, end) of a span went. */
-static void
-tell_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
-{
+static void tell_part(telling *of, const gml_held *span, gml_address begin, gml_address end) {
     if (begin < end) {
         of->tell(of->context, false, &(gml_held){begin, end - begin, span->stream, span->pool});
         of->gone_bytes += end - begin;
@@ -170,9 +146,7 @@ tell_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
 }
 
 /* [begin, end) of a span is still there; without host memory to know that, it went too. */
-static void
-keep_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
-{
+static void keep_part(telling *of, const gml_held *span, gml_address begin, gml_address end) {
     gml_held_list *kept = &of->looks->seen;
     gml_held *grown = begin < end ? with_room(kept) : NULL;
     if (grown) {
@@ -184,9 +158,7 @@ keep_part(telling *of, const gml_held *span, gml_address begin, gml_address end)
 }
 
 /* Takes a range that went out of what was held. */
-static void
-take_out(telling *of, const gml_gone_range *gone)
-{
+static void take_out(telling *of, const gml_gone_range *gone) {
     const gml_held_list *held = &of->looks->held;
     of->looks->seen.count = 0;
     for (size_t i = 0; i < held->count; i++) {
@@ -207,9 +179,8 @@ take_out(telling *of, const gml_gone_range *gone)
 
 /* Tells what went and what came since the last look, and returns the change in bytes. Where this
  * look fails, without host memory, what came is told at the next one. */
-static uint64_t
-tell_changes(gml_lake *lake, gml_looks *looks, gml_looker looker, gml_tell_held tell, void *context)
-{
+static uint64_t tell_changes(gml_lake *lake, gml_looks *looks, gml_looker looker,
+                             gml_tell_held tell, void *context) {
     gml_gone *gone = lake->driver->gone;
     gml_gone_list *list = &gone->lists[looker];
     telling of = {.looks = looks, .tell = tell, .context = context};
@@ -233,9 +204,7 @@ tell_changes(gml_lake *lake, gml_looks *looks, gml_looker looker, gml_tell_held 
     return of.come_bytes - of.gone_bytes;
 }
 
-void
-gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context)
-{
+void gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *context) {
     pthread_mutex_lock(&lake->lock);
     bool is_first = !*looks;
     *looks = *looks ? *looks : calloc(1, sizeof **looks);
@@ -248,23 +217,17 @@ gml_lake_changes(gml_lake *lake, gml_looks **looks, gml_tell_held tell, void *co
 
 /* ---- the lake's own history ------------------------------------------------------------------ */
 
-static void
-clear(gml_held_list *held)
-{
+static void clear(gml_held_list *held) {
     free(held->list);
     *held = (gml_held_list){0};
 }
 
-void
-gml_lake_end_segments(gml_lake *lake)
-{
+void gml_lake_end_segments(gml_lake *lake) {
     clear(&lake->looks.held);
     clear(&lake->looks.seen);
 }
 
-void
-gml_lake_begin_segments(gml_lake *lake)
-{
+void gml_lake_begin_segments(gml_lake *lake) {
     gml_lake_end_segments(lake);
     lake->driver->gone->lists[GML_LOOKER_LAKE].is_wanted = false;
     /* Spans missed here are seen, and accounted for, at the next change. */
@@ -273,18 +236,14 @@ gml_lake_begin_segments(gml_lake *lake)
     }
 }
 
-static void
-note(void *context, bool is_new, const gml_held *span)
-{
+static void note(void *context, bool is_new, const gml_held *span) {
     gml_request_kind kind = is_new ? GML_REQUEST_SEGMENT_ALLOC : GML_REQUEST_SEGMENT_FREE;
     if (span->size_bytes) {
         gml_history_append(context, kind, 0, span->address, span->size_bytes, span->stream);
     }
 }
 
-void
-gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes)
-{
+void gml_lake_note_segments(gml_lake *lake, uint64_t before_bytes, uint64_t reserved_bytes) {
     gml_history *history = &lake->history;
     uint64_t expected_bytes =
         before_bytes + tell_changes(lake, &lake->looks, GML_LOOKER_LAKE, note, history);

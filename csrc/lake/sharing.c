@@ -10,9 +10,7 @@ typedef struct pair_list {
 } pair_list;
 
 /* Puts a pair at the end; NULL without host memory. */
-static gml_stream_pair *
-add_pair(pair_list *list, const gml_stream_pair *pair)
-{
+static gml_stream_pair *add_pair(pair_list *list, const gml_stream_pair *pair) {
     if (list->count == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 16;
         gml_stream_pair *pairs = realloc(list->pairs, capacity * sizeof *pairs);
@@ -27,15 +25,11 @@ add_pair(pair_list *list, const gml_stream_pair *pair)
     return &list->pairs[list->count++];
 }
 
-static void
-see_pair(void *context, const gml_stream_pair *pair)
-{
+static void see_pair(void *context, const gml_stream_pair *pair) {
     (void)add_pair(context, pair);
 }
 
-static gml_stream_pair *
-find_pair(const pair_list *list, gml_stream owner, gml_stream borrower)
-{
+static gml_stream_pair *find_pair(const pair_list *list, gml_stream owner, gml_stream borrower) {
     for (size_t i = 0; i < list->count; i++) {
         gml_stream_pair *pair = &list->pairs[i];
         if (pair->owner == owner && pair->borrower == borrower) {
@@ -45,9 +39,7 @@ find_pair(const pair_list *list, gml_stream owner, gml_stream borrower)
     return NULL;
 }
 
-static void
-see_use(void *context, const gml_block *block, gml_stream stream)
-{
+static void see_use(void *context, const gml_block *block, gml_stream stream) {
     gml_stream_pair *pair = find_pair(context, block->stream, stream);
     if (!pair) {
         pair = add_pair(context, &(gml_stream_pair){.owner = block->stream, .borrower = stream});
@@ -57,9 +49,8 @@ see_use(void *context, const gml_block *block, gml_stream stream)
     }
 }
 
-gml_status
-gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t capacity, size_t *count)
-{
+gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t capacity,
+                                 size_t *count) {
     pair_list list = {0};
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);

@@ -29,10 +29,8 @@ static const uint64_t LARGEST_PART_BYTES = UINT64_C(256) << 20;
 
 /* Waits for the copies so far, those of the blocks in [*saved, end), and releases the memory below
  * the next block. */
-static gml_status
-give_part(gml_lake *lake, gml_backup_store *store, size_t *saved, size_t end,
-          gml_sleep_report *report)
-{
+static gml_status give_part(gml_lake *lake, gml_backup_store *store, size_t *saved, size_t end,
+                            gml_sleep_report *report) {
     gml_status status = gml_driver_event_synchronize(lake->driver, store->event);
     if (status != GML_OK) {
         return status;
@@ -47,9 +45,7 @@ give_part(gml_lake *lake, gml_backup_store *store, size_t *saved, size_t end,
 }
 
 /* Queues the copies of one part from *end on; *end: the block after. */
-static gml_status
-queue_part(gml_lake *lake, const gml_backup_store *store, size_t *end)
-{
+static gml_status queue_part(gml_lake *lake, const gml_backup_store *store, size_t *end) {
     uint64_t bytes = 0;
     uint64_t part_bytes = store->room_bytes / PARTS;
     part_bytes = part_bytes < LARGEST_PART_BYTES ? part_bytes : LARGEST_PART_BYTES;
@@ -62,9 +58,7 @@ queue_part(gml_lake *lake, const gml_backup_store *store, size_t *end)
 }
 
 /* Copies all blocks out in address order. One part is copied while the one before it goes. */
-static gml_status
-save_and_give(gml_lake *lake, gml_backup_store *store, gml_sleep_report *report)
-{
+static gml_status save_and_give(gml_lake *lake, gml_backup_store *store, gml_sleep_report *report) {
     size_t saved = 0, end = 0;
     gml_status status = gml_backup_have_memory(lake, store, store->room_bytes);
     if (status == GML_OK && store->count && !store->event) {
@@ -92,9 +86,7 @@ typedef struct restoring {
     size_t next; /* the first block that was not looked at yet */
 } restoring;
 
-static gml_status
-restore_below(void *context, gml_address below)
-{
+static gml_status restore_below(void *context, gml_address below) {
     restoring *of = context;
     gml_backup_store *store = of->lake->backup;
     gml_status status = GML_OK;
@@ -118,9 +110,7 @@ restore_below(void *context, gml_address below)
 /* ---- sleeping and waking --------------------------------------------------------------------- */
 
 /* From wherever a sleep or a wake has got to. */
-static gml_status
-wake_locked(gml_lake *lake)
-{
+static gml_status wake_locked(gml_lake *lake) {
     gml_backup_drop_freed(lake, lake->backup);
     restoring of = {lake, 0};
     const gml_remapper_watch watch = {restore_below, &of};
@@ -128,9 +118,7 @@ wake_locked(gml_lake *lake)
 }
 
 /* Everything as before, after a failure; where even that is impossible, it is asleep. */
-static void
-undo_sleep(gml_lake *lake, gml_backup_store *store)
-{
+static void undo_sleep(gml_lake *lake, gml_backup_store *store) {
     gml_driver *driver = lake->driver;
     gml_driver_begin_undo(driver);
     gml_status status = wake_locked(lake);
@@ -147,9 +135,7 @@ undo_sleep(gml_lake *lake, gml_backup_store *store)
 
 /* Memory that other processes may map cannot sleep, until its block is freed: see
  * gmlake_share.h. */
-static gml_status
-check_shared(gml_lake *lake)
-{
+static gml_status check_shared(gml_lake *lake) {
     uint64_t count = 0, bytes = 0;
     for (size_t i = 0; i < lake->blocks.capacity; i++) {
         const gml_block *block = lake->blocks.slots[i].value;
@@ -165,9 +151,7 @@ check_shared(gml_lake *lake)
                  : GML_OK;
 }
 
-static gml_status
-have_store(gml_lake *lake)
-{
+static gml_status have_store(gml_lake *lake) {
     if (!lake->backup) {
         lake->backup = calloc(1, sizeof *lake->backup);
         if (!lake->backup) {
@@ -178,9 +162,8 @@ have_store(gml_lake *lake)
     return GML_OK;
 }
 
-static gml_status
-sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
-{
+static gml_status sleep_locked(gml_lake *lake, gml_backup backup, const char *folder,
+                               gml_sleep_report *out) {
     uint64_t idle_bytes = 0;
     gml_status status = have_store(lake);
     gml_backup_store *store = lake->backup;
@@ -222,9 +205,7 @@ sleep_locked(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_re
     return status;
 }
 
-static gml_status
-wake_whole(gml_lake *lake, gml_sleep_report *out)
-{
+static gml_status wake_whole(gml_lake *lake, gml_sleep_report *out) {
     gml_status status = wake_locked(lake);
     if (status == GML_OUT_OF_MEMORY) {
         gml_lake_explain_waking(lake);
@@ -240,9 +221,7 @@ wake_whole(gml_lake *lake, gml_sleep_report *out)
 }
 
 /* Whether the lake's state allows the operation. */
-static gml_status
-check_state(gml_lake *lake, bool wants_awake)
-{
+static gml_status check_state(gml_lake *lake, bool wants_awake) {
     if (!lake->remapper) {
         return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
                                "this lake cannot sleep: open it with can_sleep");
@@ -260,9 +239,7 @@ check_state(gml_lake *lake, bool wants_awake)
 /* ---- the interface --------------------------------------------------------------------------- */
 
 /* Sleeps in that way, or wakes where `how` is NULL. */
-static gml_status
-change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
-{
+static gml_status change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out) {
     gml_sleep_report report = {0};
     uint64_t began_ns = gml_clock_ns();
     gml_device_end_failed_captures(lake->driver->device);
@@ -286,30 +263,24 @@ change(gml_lake *lake, const gml_sleeping *how, gml_sleep_report *out)
     return status;
 }
 
-gml_status
-gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder, gml_sleep_report *out)
-{
+gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
+                          gml_sleep_report *out) {
     return change(lake, &(gml_sleeping){lake, backup, folder, NULL}, out);
 }
 
-gml_status
-gml_lake_wake(gml_lake *lake, gml_sleep_report *out)
-{
+gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out) {
     return change(lake, NULL, out);
 }
 
-bool
-gml_lake_is_asleep(gml_lake *lake)
-{
+bool gml_lake_is_asleep(gml_lake *lake) {
     pthread_mutex_lock(&lake->lock);
     bool is_asleep = gml_lake_sleeps(lake);
     pthread_mutex_unlock(&lake->lock);
     return is_asleep;
 }
 
-gml_status
-gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const void **out)
-{
+gml_status gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                          const void **out) {
     gml_status status = GML_UNKNOWN_ADDRESS;
     pthread_mutex_lock(&lake->lock);
     const gml_backup_store *store = lake->backup;
@@ -324,9 +295,7 @@ gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes, const v
     return status;
 }
 
-gml_status
-gml_lake_forget_saved(gml_lake *lake)
-{
+gml_status gml_lake_forget_saved(gml_lake *lake) {
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
     if (lake->backup && !gml_remapper_is_asleep(lake->remapper)) {
@@ -339,19 +308,15 @@ gml_lake_forget_saved(gml_lake *lake)
 /* ---- several lakes that sleep or wake together: all of them, or none ------------------------- */
 
 /* As it slept last, which its backup store knows. */
-static gml_status
-sleep_again(const gml_sleeping *one, gml_sleep_report *out)
-{
+static gml_status sleep_again(const gml_sleeping *one, gml_sleep_report *out) {
     pthread_mutex_lock(&one->lake->lock);
     gml_backup backup = one->lake->backup->kind;
     pthread_mutex_unlock(&one->lake->lock);
     return change(one->lake, &(gml_sleeping){one->lake, backup, one->folder, one->title}, out);
 }
 
-static gml_status
-all_or_none(const gml_sleeping *each, size_t count, bool sleeps, gml_sleep_report *out,
-            size_t *failed)
-{
+static gml_status all_or_none(const gml_sleeping *each, size_t count, bool sleeps,
+                              gml_sleep_report *out, size_t *failed) {
     gml_sleep_report sum = {0}, report = {0};
     for (size_t i = 0; i < count; i++) {
         const gml_sleeping *one = &each[i];
@@ -374,14 +339,12 @@ all_or_none(const gml_sleeping *each, size_t count, bool sleeps, gml_sleep_repor
     return GML_OK;
 }
 
-gml_status
-gml_lakes_sleep(const gml_sleeping *each, size_t count, gml_sleep_report *out, size_t *failed)
-{
+gml_status gml_lakes_sleep(const gml_sleeping *each, size_t count, gml_sleep_report *out,
+                           size_t *failed) {
     return all_or_none(each, count, true, out, failed);
 }
 
-gml_status
-gml_lakes_wake(const gml_sleeping *each, size_t count, gml_sleep_report *out, size_t *failed)
-{
+gml_status gml_lakes_wake(const gml_sleeping *each, size_t count, gml_sleep_report *out,
+                          size_t *failed) {
     return all_or_none(each, count, false, out, failed);
 }

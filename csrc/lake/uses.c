@@ -27,27 +27,19 @@ struct gml_use {
     size_t remaining; /* uses that are not done; 0 while the block lives */
 };
 
-static queue *
-queue_of_link(gml_link *link)
-{
+static queue *queue_of_link(gml_link *link) {
     return (queue *)(void *)((char *)link - offsetof(queue, link));
 }
 
-static gml_use *
-use_of_link(gml_link *link)
-{
+static gml_use *use_of_link(gml_link *link) {
     return (gml_use *)(void *)((char *)link - offsetof(gml_use, link));
 }
 
-static gml_use *
-use_of_pending(gml_link *link)
-{
+static gml_use *use_of_pending(gml_link *link) {
     return (gml_use *)(void *)((char *)link - offsetof(gml_use, pending));
 }
 
-void
-gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *context)
-{
+void gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *context) {
     *uses = (gml_uses){.driver = driver, .finish = finish, .context = context};
     gml_events_init(&uses->events, driver);
     uses->nodes.object_bytes = sizeof(gml_use);
@@ -61,17 +53,13 @@ gml_uses_init(gml_uses *uses, gml_driver *driver, gml_uses_finish finish, void *
 
 /* Handles are addresses, or small numbers that each device has: those of another device get its
  * number in a byte that no address reaches. */
-static uint64_t
-key_of(int device, gml_stream stream)
-{
+static uint64_t key_of(int device, gml_stream stream) {
     uint64_t elsewhere = (uint64_t)(device + 1) << 56;
     return stream | elsewhere ? stream ^ elsewhere : UINT64_MAX;
 }
 
 /* The queue of a stream, made on first use; NULL when the host has no memory. */
-static queue *
-find_queue(gml_uses *uses, int device, gml_stream stream)
-{
+static queue *find_queue(gml_uses *uses, int device, gml_stream stream) {
     queue *found = gml_map_find(&uses->queue_of, key_of(device, stream));
     if (found) {
         return found;
@@ -88,18 +76,14 @@ find_queue(gml_uses *uses, int device, gml_stream stream)
 }
 
 /* Handles of streams come and go; a queue lasts as long as a block names its stream. */
-static void
-drop_queue(gml_uses *uses, queue *dropped)
-{
+static void drop_queue(gml_uses *uses, queue *dropped) {
     if (dropped->use_count == 0) {
         (void)gml_map_take(&uses->queue_of, key_of(dropped->device, dropped->stream));
         gml_pool_give(&uses->queues, dropped);
     }
 }
 
-static gml_status
-record_here(gml_uses *uses, gml_stream stream, gml_event *out)
-{
+static gml_status record_here(gml_uses *uses, gml_stream stream, gml_event *out) {
     gml_status status = gml_events_take(&uses->events, out);
     if (status != GML_OK) {
         return status;
@@ -111,9 +95,7 @@ record_here(gml_uses *uses, gml_stream stream, gml_event *out)
     return status;
 }
 
-static gml_status
-record(gml_uses *uses, gml_use *use)
-{
+static gml_status record(gml_uses *uses, gml_use *use) {
     const queue *on = use->queue;
     gml_event event;
     gml_status status =
@@ -131,9 +113,7 @@ record(gml_uses *uses, gml_use *use)
 }
 
 /* Ends a use: removes it from its queue, and the queue from the list once it is empty. */
-static void
-leave_queue(gml_uses *uses, gml_use *use)
-{
+static void leave_queue(gml_uses *uses, gml_use *use) {
     use->is_done = true;
     if (!use->event) {
         return;
@@ -153,9 +133,7 @@ leave_queue(gml_uses *uses, gml_use *use)
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* Ends a freed block, regardless of its events. */
-static void
-finish_block(gml_uses *uses, gml_use *first)
-{
+static void finish_block(gml_uses *uses, gml_use *first) {
     gml_block *block = first->block;
     gml_list_remove(&first->pending);
     uses->pending_count--;
@@ -174,16 +152,12 @@ finish_block(gml_uses *uses, gml_use *first)
 }
 
 /* The stream has passed the use's event, or was waited for. */
-static void
-pass(gml_uses *uses, gml_use *use)
-{
+static void pass(gml_uses *uses, gml_use *use) {
     leave_queue(uses, use);
     use->block->uses->remaining--;
 }
 
-static void
-complete(gml_uses *uses, gml_use *use)
-{
+static void complete(gml_uses *uses, gml_use *use) {
     gml_use *first = use->block->uses;
     pass(uses, use);
     if (first->remaining == 0) {
@@ -193,9 +167,7 @@ complete(gml_uses *uses, gml_use *use)
 
 /* Records the use's event. Where the stream takes none it is waited for: it may be another
  * device's, which waiting for this device would miss. */
-static gml_status
-record_or_wait(gml_uses *uses, gml_use *use)
-{
+static gml_status record_or_wait(gml_uses *uses, gml_use *use) {
     gml_status status = record(uses, use);
     if (status == GML_OK || status == GML_MISUSE) {
         return status;
@@ -207,9 +179,7 @@ record_or_wait(gml_uses *uses, gml_use *use)
     return status;
 }
 
-static gml_status
-record_all(gml_uses *uses, gml_use *first)
-{
+static gml_status record_all(gml_uses *uses, gml_use *first) {
     gml_status status = GML_OK;
     for (gml_use *use = first; use && status == GML_OK; use = use->next) {
         if (!use->event && !use->is_done) {
@@ -221,18 +191,14 @@ record_all(gml_uses *uses, gml_use *first)
 
 /* Waits for the whole device where that may help: not where a stream captures (GML_MISUSE), whose
  * capture the wait would break. */
-static gml_status
-wait_instead(gml_uses *uses, gml_status status)
-{
+static gml_status wait_instead(gml_uses *uses, gml_status status) {
     bool may_help = status != GML_OK && status != GML_MISUSE;
     return may_help && gml_driver_device_synchronize(uses->driver) == GML_OK ? GML_OK : status;
 }
 
 /* Records the missing events of a block in `unrecorded`, or else waits for the device and ends it.
  * On failure it stays there. */
-static gml_status
-record_block(gml_uses *uses, gml_use *first)
-{
+static gml_status record_block(gml_uses *uses, gml_use *first) {
     gml_status status = record_all(uses, first);
     if (status == GML_OK && first->remaining == 0) {
         finish_block(uses, first);
@@ -252,9 +218,7 @@ record_block(gml_uses *uses, gml_use *first)
 
 /* Stops at the first failure: where neither an event nor waiting works, it will not for the next
  * block either. */
-static gml_status
-record_pending(gml_uses *uses)
-{
+static gml_status record_pending(gml_uses *uses) {
     gml_status status = GML_OK;
     while (status == GML_OK && !gml_list_is_empty(&uses->unrecorded)) {
         status = record_block(uses, use_of_pending(uses->unrecorded.next));
@@ -266,9 +230,7 @@ record_pending(gml_uses *uses)
 
 /* Whether a use of the block waits for what `stream` does anyway, as the block's own stream does.
  */
-static bool
-is_known(const gml_uses *uses, const gml_block *block, int device, gml_stream stream)
-{
+static bool is_known(const gml_uses *uses, const gml_block *block, int device, gml_stream stream) {
     if (device < 0 && stream == block->stream) {
         return true;
     }
@@ -280,16 +242,12 @@ is_known(const gml_uses *uses, const gml_block *block, int device, gml_stream st
     return use != NULL;
 }
 
-static gml_status
-no_host_memory(gml_uses *uses)
-{
+static gml_status no_host_memory(gml_uses *uses) {
     return gml_driver_fail(uses->driver, GML_NO_HOST_MEMORY,
                            "the host has no memory to note that a stream uses a block");
 }
 
-gml_status
-gml_uses_add(gml_uses *uses, gml_block *block, int device, gml_stream stream)
-{
+gml_status gml_uses_add(gml_uses *uses, gml_block *block, int device, gml_stream stream) {
     if (stream == UINT64_MAX) {
         return gml_driver_fail(uses->driver, GML_INVALID_ARGUMENT,
                                "2^64 - 1 is not a stream handle");
@@ -312,9 +270,7 @@ gml_uses_add(gml_uses *uses, gml_block *block, int device, gml_stream stream)
     return GML_OK;
 }
 
-void
-gml_uses_free(gml_uses *uses, gml_block *block)
-{
+void gml_uses_free(gml_uses *uses, gml_block *block) {
     gml_use *first = block->uses;
     first->remaining = 0;
     for (const gml_use *use = first; use; use = use->next) {
@@ -332,9 +288,7 @@ typedef gml_status (*event_call)(gml_driver *driver, gml_event event);
 
 /* Ends what `ask` finds completed, in order, until it answers otherwise. The queue is held, since
  * the last block that names it may end here. */
-static gml_status
-drain(gml_uses *uses, queue *drained, event_call ask)
-{
+static gml_status drain(gml_uses *uses, queue *drained, event_call ask) {
     gml_status status = GML_OK;
     drained->use_count++;
     while (status == GML_OK && !gml_list_is_empty(&drained->waiting)) {
@@ -349,9 +303,7 @@ drain(gml_uses *uses, queue *drained, event_call ask)
     return status;
 }
 
-static gml_status
-drain_all(gml_uses *uses, event_call ask)
-{
+static gml_status drain_all(gml_uses *uses, event_call ask) {
     gml_status first = GML_OK;
     for (gml_link *link = uses->streams.next, *next; link != &uses->streams; link = next) {
         next = link->next;
@@ -360,27 +312,21 @@ drain_all(gml_uses *uses, event_call ask)
     return first;
 }
 
-static void
-finish_all_anyway(gml_uses *uses, gml_link *blocks)
-{
+static void finish_all_anyway(gml_uses *uses, gml_link *blocks) {
     while (!gml_list_is_empty(blocks)) {
         finish_block(uses, use_of_pending(blocks->next));
     }
 }
 
 /* A failure loses nothing: its blocks stay pending until the next poll. */
-void
-gml_uses_poll(gml_uses *uses)
-{
+void gml_uses_poll(gml_uses *uses) {
     if (uses->pending_count && !gml_driver_is_frozen(uses->driver)) {
         (void)record_pending(uses);
         (void)drain_all(uses, gml_driver_event_query);
     }
 }
 
-gml_status
-gml_uses_wait(gml_uses *uses)
-{
+gml_status gml_uses_wait(gml_uses *uses) {
     gml_status status = record_pending(uses);
     status = gml_first_failure(status, drain_all(uses, gml_driver_event_synchronize));
     if (status != GML_OK && wait_instead(uses, status) == GML_OK) {
@@ -391,9 +337,8 @@ gml_uses_wait(gml_uses *uses)
     return status;
 }
 
-void
-gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block), void *context)
-{
+void gml_uses_each(const gml_uses *uses, void (*see)(void *context, gml_block *block),
+                   void *context) {
     const gml_link *lists[] = {&uses->recorded, &uses->unrecorded};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (gml_link *link = lists[i]->next; link != lists[i]; link = link->next) {
@@ -407,9 +352,7 @@ typedef struct use_visitor {
     void *context;
 } use_visitor;
 
-static void
-see_uses(void *context, gml_block *block)
-{
+static void see_uses(void *context, gml_block *block) {
     const use_visitor *visitor = context;
     for (const gml_use *use = block->uses; use; use = use->next) {
         if (!use->is_done) {
@@ -418,18 +361,14 @@ see_uses(void *context, gml_block *block)
     }
 }
 
-void
-gml_uses_each_use(const gml_uses *uses,
-                  void (*see)(void *context, const gml_block *block, gml_stream stream),
-                  void *context)
-{
+void gml_uses_each_use(const gml_uses *uses,
+                       void (*see)(void *context, const gml_block *block, gml_stream stream),
+                       void *context) {
     use_visitor visitor = {see, context};
     gml_uses_each(uses, see_uses, &visitor);
 }
 
-void
-gml_uses_close(gml_uses *uses)
-{
+void gml_uses_close(gml_uses *uses) {
     finish_all_anyway(uses, &uses->unrecorded);
     finish_all_anyway(uses, &uses->recorded);
     gml_events_close(&uses->events);

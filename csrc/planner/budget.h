@@ -21,9 +21,7 @@ typedef struct gml_budget {
 
 /* For an input of `count` lifetimes: where it is larger than the caches, each visit takes longer.
  */
-static inline gml_budget
-gml_budget_of(uint64_t milliseconds, size_t count)
-{
+static inline gml_budget gml_budget_of(uint64_t milliseconds, size_t count) {
     uint64_t most = UINT64_MAX / GML_WORK_PER_MS;
     uint64_t limit = milliseconds < most ? milliseconds * GML_WORK_PER_MS : UINT64_MAX;
     uint64_t slower = GML_WORK_CACHED_COUNT + count; /* limit * GML_WORK_CACHED_COUNT / slower: */
@@ -31,25 +29,19 @@ gml_budget_of(uint64_t milliseconds, size_t count)
                                  limit % slower * GML_WORK_CACHED_COUNT / slower};
 }
 
-static inline bool
-gml_budget_is_over(const gml_budget *budget)
-{
+static inline bool gml_budget_is_over(const gml_budget *budget) {
     return budget->work >= budget->limit;
 }
 
 /* Counts `work` visits; whether the budget is over. */
-static inline bool
-gml_budget_spend(gml_budget *budget, uint64_t work)
-{
+static inline bool gml_budget_spend(gml_budget *budget, uint64_t work) {
     budget->work += work;
     return gml_budget_is_over(budget);
 }
 
 /* `share` of `of` equal parts of the remaining budget. Work charged to it must also be charged to
  * the whole. */
-static inline gml_budget
-gml_budget_part(const gml_budget *whole, uint64_t share, uint64_t of)
-{
+static inline gml_budget gml_budget_part(const gml_budget *whole, uint64_t share, uint64_t of) {
     uint64_t left = gml_budget_is_over(whole) ? 0 : whole->limit - whole->work;
     return (gml_budget){.limit = left / of * share + left % of * share / of};
 }

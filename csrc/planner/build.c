@@ -9,9 +9,7 @@
 
 /* A lane's share of the time to search, and the capacity if there is only one lane: how several
  * lanes should share it is unknown. */
-static gml_planner_options
-lane_options(const gml_builder *builder, size_t lane_placed)
-{
+static gml_planner_options lane_options(const gml_builder *builder, size_t lane_placed) {
     gml_planner_options options = {.budget_ms = 0};
     if (builder->options) {
         options = *builder->options;
@@ -25,9 +23,8 @@ lane_options(const gml_builder *builder, size_t lane_placed)
     return options;
 }
 
-static gml_status
-place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index)
-{
+static gml_status place_lane(const gml_builder *builder, gml_lane_problems *problems,
+                             size_t index) {
     gml_plan *plan = builder->plan;
     gml_plan_lane *lane = &plan->lanes[index];
     gml_problem problem = gml_lane_problem(problems, plan, index);
@@ -44,9 +41,7 @@ place_lane(const gml_builder *builder, gml_lane_problems *problems, size_t index
     return status;
 }
 
-static gml_status
-place_lanes(const gml_builder *builder)
-{
+static gml_status place_lanes(const gml_builder *builder) {
     gml_plan *plan = builder->plan;
     gml_lane_problems problems = {.lifetimes = NULL};
     gml_status status = gml_lane_problems_open(&problems, plan);
@@ -64,22 +59,16 @@ place_lanes(const gml_builder *builder)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static gml_status
-fingerprint_and_check(gml_builder *builder)
-{
+static gml_status fingerprint_and_check(gml_builder *builder) {
     builder->plan->fingerprint = gml_plan_fingerprint(builder->plan);
     return gml_plan_check(builder->plan, builder->reason, builder->reason_bytes);
 }
 
-static gml_status
-choose_steps(gml_builder *builder)
-{
+static gml_status choose_steps(gml_builder *builder) {
     return gml_build_choose_steps(builder, &builder->plan->steps);
 }
 
-static gml_status
-build(gml_builder *builder)
-{
+static gml_status build(gml_builder *builder) {
     static gml_status (*const stages[])(gml_builder *) = {
         gml_build_find_lanes,
         gml_build_find_ends,
@@ -99,10 +88,8 @@ build(gml_builder *builder)
     return status == GML_OK ? fingerprint_and_check(builder) : status;
 }
 
-gml_status
-gml_plan_build(const gml_profile *profile, const gml_planner_options *options, gml_plan **out,
-               char *reason, size_t reason_bytes)
-{
+gml_status gml_plan_build(const gml_profile *profile, const gml_planner_options *options,
+                          gml_plan **out, char *reason, size_t reason_bytes) {
     uint64_t begin = gml_clock_ns();
     gml_builder builder = {
         .profile = profile, .options = options, .reason = reason, .reason_bytes = reason_bytes};

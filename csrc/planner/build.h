@@ -36,9 +36,7 @@ gml_status gml_build_find_lanes(gml_builder *builder);
 gml_status gml_build_lay_out(gml_builder *builder);
 
 /* Size as planned. */
-static inline uint64_t
-gml_build_size(const gml_step_request *request)
-{
+static inline uint64_t gml_build_size(const gml_step_request *request) {
     return (request->size_bytes + GML_PLAN_UNIT - 1) / GML_PLAN_UNIT * GML_PLAN_UNIT;
 }
 

@@ -3,9 +3,7 @@
 
 /* ---- lanes: numbered by their first request -------------------------------------------------- */
 
-static gml_status
-lane_of(gml_builder *builder, gml_stream stream, uint32_t *out)
-{
+static gml_status lane_of(gml_builder *builder, gml_stream stream, uint32_t *out) {
     gml_plan *plan = builder->plan;
     for (size_t i = 0; i < plan->lane_count; i++) {
         if (plan->lanes[i].stream == stream) {
@@ -22,9 +20,7 @@ lane_of(gml_builder *builder, gml_stream stream, uint32_t *out)
     return GML_OK;
 }
 
-gml_status
-gml_build_find_lanes(gml_builder *builder)
-{
+gml_status gml_build_find_lanes(gml_builder *builder) {
     const gml_step *last = &builder->profile->last;
     builder->plan->lanes = gml_plan_array(GML_PLAN_MOST_LANES, sizeof(gml_plan_lane));
     gml_status status = builder->plan->lanes ? GML_OK : GML_NO_HOST_MEMORY;
@@ -36,9 +32,7 @@ gml_build_find_lanes(gml_builder *builder)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static void
-lay_out_entry(gml_builder *builder, size_t request_index, uint64_t step_begin)
-{
+static void lay_out_entry(gml_builder *builder, size_t request_index, uint64_t step_begin) {
     gml_plan *plan = builder->plan;
     const gml_step_request *request = &builder->profile->last.requests[request_index];
     uint64_t end = builder->ends[request_index], latest = request->birth + plan->period;
@@ -53,9 +47,7 @@ lay_out_entry(gml_builder *builder, size_t request_index, uint64_t step_begin)
     plan->placed_count += is_placed;
 }
 
-static void
-lay_out_step(gml_builder *builder, unsigned step)
-{
+static void lay_out_step(gml_builder *builder, unsigned step) {
     gml_plan *plan = builder->plan;
     const gml_step *last = &builder->profile->last;
     for (size_t i = 0; i < last->request_count; i++) {
@@ -65,9 +57,7 @@ lay_out_step(gml_builder *builder, unsigned step)
     plan->step_entry[step + 1] = plan->entry_count;
 }
 
-gml_status
-gml_build_lay_out(gml_builder *builder)
-{
+gml_status gml_build_lay_out(gml_builder *builder) {
     gml_plan *plan = builder->plan;
     const gml_step *last = &builder->profile->last;
     plan->period = plan->steps * last->event_count;

@@ -12,9 +12,7 @@
 
 /* The end of a request made in `step`, or GML_LIFE_UNKNOWN. A step in which it was freed may be
  * longer than the one planned for. */
-static uint64_t
-end_in(const gml_step *step, const gml_step_request *request, uint64_t period)
-{
+static uint64_t end_in(const gml_step *step, const gml_step_request *request, uint64_t period) {
     if (request->death == GML_STILL_LIVE) {
         return GML_LIFE_UNKNOWN;
     }
@@ -27,9 +25,7 @@ end_in(const gml_step *step, const gml_step_request *request, uint64_t period)
 
 /* A twin freed within its own step says nothing about a request that outlived its step, except a
  * twin freed at the very end: the last step ended before the program reached its free. */
-static uint64_t
-end_of_twin(const gml_profile *profile, const gml_step_request *twin)
-{
+static uint64_t end_of_twin(const gml_profile *profile, const gml_step_request *twin) {
     uint64_t period = profile->last.event_count;
     if (twin->death_serial == profile->previous.serial) {
         return twin->death == profile->previous.event_count ? period : GML_LIFE_UNKNOWN;
@@ -37,24 +33,18 @@ end_of_twin(const gml_profile *profile, const gml_step_request *twin)
     return end_in(&profile->previous, twin, period);
 }
 
-static bool
-are_twins(const gml_step_request *one, const gml_step_request *other)
-{
+static bool are_twins(const gml_step_request *one, const gml_step_request *other) {
     return one->size_bytes == other->size_bytes && one->stream == other->stream;
 }
 
-static void
-ask_twin(gml_builder *builder, size_t index, const gml_step_request *twin)
-{
+static void ask_twin(gml_builder *builder, size_t index, const gml_step_request *twin) {
     if (builder->profile->last.requests[index].death == GML_STILL_LIVE &&
         twin->death != GML_STILL_LIVE) {
         builder->ends[index] = end_of_twin(builder->profile, twin);
     }
 }
 
-static void
-ask_twins(gml_builder *builder)
-{
+static void ask_twins(gml_builder *builder) {
     const gml_step *last = &builder->profile->last, *previous = &builder->profile->previous;
     size_t from = 0, to = last->request_count, twin = previous->request_count;
     while (from < to && from < twin &&
@@ -70,9 +60,7 @@ ask_twins(gml_builder *builder)
     }
 }
 
-gml_status
-gml_build_find_ends(gml_builder *builder)
-{
+gml_status gml_build_find_ends(gml_builder *builder) {
     const gml_step *last = &builder->profile->last;
     bool are_known = true;
     for (size_t i = 0; i < last->request_count; i++) {
@@ -88,17 +76,13 @@ gml_build_find_ends(gml_builder *builder)
 
 /* ---- how many steps -------------------------------------------------------------------------- */
 
-static bool
-is_counted(const gml_builder *builder, size_t index)
-{
+static bool is_counted(const gml_builder *builder, size_t index) {
     return builder->ends[index] != GML_LIFE_UNKNOWN;
 }
 
 /* The largest live sum of a repeating step. A request that lives through n whole repetitions counts
  * n times at every moment, and once more for the rest of its life. */
-static gml_status
-measure_peak(const gml_builder *builder, uint64_t *peak_bytes)
-{
+static gml_status measure_peak(const gml_builder *builder, uint64_t *peak_bytes) {
     const gml_step *last = &builder->profile->last;
     gml_lifetime *lifetimes = gml_plan_array(last->request_count, sizeof *lifetimes);
     uint32_t *members = gml_plan_array(last->request_count, sizeof *members);
@@ -128,9 +112,7 @@ measure_peak(const gml_builder *builder, uint64_t *peak_bytes)
     return status;
 }
 
-gml_status
-gml_build_choose_steps(const gml_builder *builder, unsigned *steps)
-{
+gml_status gml_build_choose_steps(const gml_builder *builder, unsigned *steps) {
     const gml_step *last = &builder->profile->last;
     uint64_t period = last->event_count, long_bytes = 0, peak = 0;
     *steps = 1;

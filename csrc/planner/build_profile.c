@@ -11,9 +11,7 @@ typedef struct watched_step {
 #define REFUSE(subject, ...)                                                                       \
     gml_refuse(GML_INVALID_ARGUMENT, (subject)->reason, (subject)->reason_bytes, __VA_ARGS__)
 
-static bool
-ends_in_time(const gml_step *step, const gml_step_request *request)
-{
+static bool ends_in_time(const gml_step *step, const gml_step_request *request) {
     if (request->death == GML_STILL_LIVE) {
         return true;
     }
@@ -23,9 +21,7 @@ ends_in_time(const gml_step *step, const gml_step_request *request)
     return request->death > request->birth && request->death <= step->event_count;
 }
 
-static gml_status
-check_requests(const watched_step *subject)
-{
+static gml_status check_requests(const watched_step *subject) {
     const gml_step *step = subject->step;
     uint64_t sum = 0;
     for (size_t i = 0; i < step->request_count; i++) {
@@ -52,9 +48,7 @@ check_requests(const watched_step *subject)
     return GML_OK;
 }
 
-static gml_status
-check_step(const watched_step *subject)
-{
+static gml_status check_step(const watched_step *subject) {
     const gml_step *step = subject->step;
     if (step->event_count > GML_PLAN_MOST_EVENTS || step->request_count > GML_PLAN_MOST_ENTRIES) {
         return REFUSE(subject, "the %s step has too many events or requests", subject->name);
@@ -62,9 +56,7 @@ check_step(const watched_step *subject)
     return check_requests(subject);
 }
 
-gml_status
-gml_profile_check(const gml_profile *profile, char *reason, size_t reason_bytes)
-{
+gml_status gml_profile_check(const gml_profile *profile, char *reason, size_t reason_bytes) {
     const watched_step last = {&profile->last, "last", reason, reason_bytes};
     const watched_step previous = {&profile->previous, "previous", reason, reason_bytes};
     if (profile->last.request_count == 0) {

@@ -12,9 +12,8 @@ _Static_assert(sizeof(gml_candidate_node) == LINE_BYTES, "a node is a cache line
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-gml_status
-gml_candidates_open(gml_candidates *candidates, size_t count, uint32_t slots, const uint32_t *begin)
-{
+gml_status gml_candidates_open(gml_candidates *candidates, size_t count, uint32_t slots,
+                               const uint32_t *begin) {
     size_t on_level[GML_CANDIDATE_LEVELS], below = count;
     *candidates = (gml_candidates){.count = count};
     do {
@@ -43,9 +42,7 @@ gml_candidates_open(gml_candidates *candidates, size_t count, uint32_t slots, co
     return GML_OK;
 }
 
-void
-gml_candidates_close(gml_candidates *candidates)
-{
+void gml_candidates_close(gml_candidates *candidates) {
     free(candidates->first);
     free(candidates->level[0]);
     *candidates = (gml_candidates){0};
@@ -57,9 +54,7 @@ typedef struct summary {
     uint32_t rank, end;
 } summary;
 
-static summary
-summarize(const gml_candidate_node *node)
-{
+static summary summarize(const gml_candidate_node *node) {
     summary sum = {UINT32_MAX, UINT32_MAX};
     for (unsigned i = 0; i < GML_CANDIDATE_CHILDREN; i++) {
         sum.rank = node->rank[i] < sum.rank ? node->rank[i] : sum.rank;
@@ -68,10 +63,8 @@ summarize(const gml_candidate_node *node)
     return sum;
 }
 
-void
-gml_candidates_fill(gml_candidates *candidates, const uint32_t *rank, const uint32_t *begin,
-                    const uint32_t *end)
-{
+void gml_candidates_fill(gml_candidates *candidates, const uint32_t *rank, const uint32_t *begin,
+                         const uint32_t *end) {
     memset(candidates->level[0], 0xff, candidates->node_count * LINE_BYTES);
     for (size_t item = 0; item < candidates->count; item++) {
         if (begin[item] < end[item]) {
@@ -92,9 +85,7 @@ gml_candidates_fill(gml_candidates *candidates, const uint32_t *rank, const uint
     }
 }
 
-void
-gml_candidates_remove(gml_candidates *candidates, uint32_t item, uint64_t *visits)
-{
+void gml_candidates_remove(gml_candidates *candidates, uint32_t item, uint64_t *visits) {
     size_t at = item;
     summary sum = {GML_NO_CANDIDATE, UINT32_MAX};
     for (unsigned level = 0; level < candidates->levels; level++) {
@@ -122,9 +113,7 @@ typedef struct query {
 
 /* Goes down from node `at` of `level`, each time to the best child that may hold something better
  * than was found. */
-static void
-search(query *wanted, unsigned level, size_t at)
-{
+static void search(query *wanted, unsigned level, size_t at) {
     const gml_candidate_node *node = &wanted->candidates->level[level][at];
     size_t first = wanted->first >> (BITS * level);
     unsigned from = at == first >> BITS ? (unsigned)(first % GML_CANDIDATE_CHILDREN) : 0;
@@ -151,10 +140,8 @@ search(query *wanted, unsigned level, size_t at)
     }
 }
 
-uint32_t
-gml_candidates_best(const gml_candidates *candidates, uint32_t begin, uint32_t end,
-                    uint64_t *visits)
-{
+uint32_t gml_candidates_best(const gml_candidates *candidates, uint32_t begin, uint32_t end,
+                             uint64_t *visits) {
     size_t first = candidates->first[begin], last = candidates->first[end];
     if (first == last) {
         return GML_NO_CANDIDATE;

@@ -17,10 +17,8 @@
 /* ---- each offset by itself ------------------------------------------------------------------- */
 
 /* The offset of one lifetime by itself; raises *top to its end. */
-static gml_status
-check_offset(const gml_problem *problem, size_t index, uint64_t offset, uint64_t *top, char *reason,
-             size_t reason_bytes)
-{
+static gml_status check_offset(const gml_problem *problem, size_t index, uint64_t offset,
+                               uint64_t *top, char *reason, size_t reason_bytes) {
     const gml_lifetime *lifetime = &problem->lifetimes[index];
     if (offset == GML_NO_OFFSET) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "lifetime %zu has no offset", index);
@@ -39,10 +37,8 @@ check_offset(const gml_problem *problem, size_t index, uint64_t offset, uint64_t
     return GML_OK;
 }
 
-static gml_status
-check_offsets(const gml_problem *problem, const uint64_t *offsets, uint64_t peak_bytes,
-              char *reason, size_t reason_bytes)
-{
+static gml_status check_offsets(const gml_problem *problem, const uint64_t *offsets,
+                                uint64_t peak_bytes, char *reason, size_t reason_bytes) {
     uint64_t top = 0;
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < problem->count; i++) {
@@ -74,9 +70,7 @@ typedef struct history {
     size_t reason_bytes;
 } history;
 
-static int
-compare_orderings(const void *a, const void *b)
-{
+static int compare_orderings(const void *a, const void *b) {
     const gml_ordering *left = a, *right = b;
     if (left->before != right->before) {
         return left->before < right->before ? -1 : 1;
@@ -89,9 +83,8 @@ compare_orderings(const void *a, const void *b)
 
 /* Whether `after` was made to wait for `before` at some time in [from, until]: whether the first
  * such ordering not before `from` comes in time. */
-static bool
-is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t from, uint64_t until)
-{
+static bool is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t from,
+                       uint64_t until) {
     const gml_ordering wanted = {.time = from, .before = before, .after = after};
     size_t low = 0, high = state->problem->ordering_count;
     while (low < high) {
@@ -110,18 +103,14 @@ is_ordered(const history *state, gml_stream before, gml_stream after, uint64_t f
 }
 
 /* The number of a piece's lifetime, for messages. */
-static gml_status
-refuse_pair(const history *state, const gml_piece *a, const gml_piece *b)
-{
+static gml_status refuse_pair(const history *state, const gml_piece *a, const gml_piece *b) {
     return gml_refuse(GML_CORRUPT, state->reason, state->reason_bytes,
                       "lifetimes %" PRIu32 " and %" PRIu32
                       " meet in time and address, at offsets %" PRIu64 " and %" PRIu64,
                       a->lifetime, b->lifetime, a->offset, b->offset);
 }
 
-static gml_status
-check_handover(const history *state, uint32_t former, uint32_t next)
-{
+static gml_status check_handover(const history *state, uint32_t former, uint32_t next) {
     const gml_piece *from = &state->sweep.pieces[former], *to = &state->sweep.pieces[next];
     if (from->end > to->start) {
         return refuse_pair(state, from, to);
@@ -138,9 +127,7 @@ check_handover(const history *state, uint32_t former, uint32_t next)
 }
 
 /* A range begins at `edge`, with what the range around it had. */
-static void
-split(history *state, size_t edge)
-{
+static void split(history *state, size_t edge) {
     if (edge < state->edge_count && !gml_number_set_has(&state->begins, edge)) {
         size_t around = gml_number_set_upto(&state->begins, edge);
         state->last[edge] = around == GML_NO_MEMBER ? NOBODY : state->last[around];
@@ -150,9 +137,7 @@ split(history *state, size_t edge)
 
 /* Gives `piece` its addresses. Removes each range that it covers, so that the total cost of all
  * calls is bounded by the ranges that they create. */
-static gml_status
-hand_over(history *state, uint32_t piece)
-{
+static gml_status hand_over(history *state, uint32_t piece) {
     size_t first = state->edges[2 * (size_t)piece], end = state->edges[2 * (size_t)piece + 1];
     split(state, first);
     split(state, end);
@@ -170,9 +155,7 @@ hand_over(history *state, uint32_t piece)
     return status;
 }
 
-static gml_status
-number_edges(history *state)
-{
+static gml_status number_edges(history *state) {
     size_t count = 2 * state->sweep.count;
     uint64_t *keys = calloc(count + 1, sizeof *keys);
     uint32_t *order = calloc(count + 1, sizeof *order);
@@ -193,9 +176,7 @@ number_edges(history *state)
     return status;
 }
 
-static gml_status
-sort_starts(history *state)
-{
+static gml_status sort_starts(history *state) {
     uint64_t *keys = malloc((state->sweep.count + 1) * sizeof *keys);
     gml_status status = keys ? GML_OK : GML_NO_HOST_MEMORY;
     for (size_t i = 0; keys && i < state->sweep.count; i++) {
@@ -208,9 +189,7 @@ sort_starts(history *state)
     return status;
 }
 
-static gml_status
-history_open(history *state, const uint64_t *offsets)
-{
+static gml_status history_open(history *state, const uint64_t *offsets) {
     size_t orderings = state->problem->ordering_count;
     gml_status status = gml_sweep_open(&state->sweep, state->problem, offsets);
     size_t pieces = state->sweep.count;
@@ -233,9 +212,7 @@ history_open(history *state, const uint64_t *offsets)
     return status == GML_OK ? gml_number_set_open(&state->begins, state->edge_count) : status;
 }
 
-static void
-history_close(history *state)
-{
+static void history_close(history *state) {
     gml_sweep_close(&state->sweep);
     free(state->orderings);
     free(state->by_start);
@@ -244,10 +221,8 @@ history_close(history *state)
     gml_number_set_close(&state->begins);
 }
 
-gml_status
-gml_planner_check(const gml_problem *problem, const uint64_t *offsets, uint64_t peak_bytes,
-                  char *reason, size_t reason_bytes)
-{
+gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
+                             uint64_t peak_bytes, char *reason, size_t reason_bytes) {
     if (gml_problem_check(problem, reason, reason_bytes) != GML_OK) {
         return GML_CORRUPT;
     }

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-gml_status
-gml_sweep_sort(const uint64_t *keys, size_t count, uint32_t *order)
-{
+gml_status gml_sweep_sort(const uint64_t *keys, size_t count, uint32_t *order) {
     gml_keyed *items = malloc((2 * count + 1) * sizeof *items);
     if (!items) {
         return GML_NO_HOST_MEMORY;
@@ -28,18 +26,15 @@ gml_sweep_sort(const uint64_t *keys, size_t count, uint32_t *order)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static void
-add_piece(gml_sweep *sweep, uint64_t start, uint64_t end, const gml_piece *place)
-{
+static void add_piece(gml_sweep *sweep, uint64_t start, uint64_t end, const gml_piece *place) {
     gml_piece *piece = &sweep->pieces[sweep->count++];
     *piece = *place;
     piece->start = start;
     piece->end = end;
 }
 
-static void
-add_lifetime(gml_sweep *sweep, const gml_problem *problem, size_t index, uint64_t offset)
-{
+static void add_lifetime(gml_sweep *sweep, const gml_problem *problem, size_t index,
+                         uint64_t offset) {
     const gml_lifetime *lifetime = &problem->lifetimes[index];
     uint64_t alignment = gml_problem_alignment(problem);
     gml_piece place = {.offset = offset,
@@ -54,9 +49,7 @@ add_lifetime(gml_sweep *sweep, const gml_problem *problem, size_t index, uint64_
     }
 }
 
-gml_status
-gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets)
-{
+gml_status gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *offsets) {
     size_t most = 2 * problem->count + 1;
     *sweep = (gml_sweep){.pieces = malloc(most * sizeof *sweep->pieces)};
     if (!sweep->pieces) {
@@ -68,9 +61,7 @@ gml_sweep_open(gml_sweep *sweep, const gml_problem *problem, const uint64_t *off
     return GML_OK;
 }
 
-void
-gml_sweep_close(gml_sweep *sweep)
-{
+void gml_sweep_close(gml_sweep *sweep) {
     free(sweep->pieces);
     *sweep = (gml_sweep){0};
 }

@@ -22,10 +22,8 @@ enum { FIRST_LIMIT_PER_ITEM = 2, BOUND_PARTS = 4, CAPPED_BOUND_PARTS = 16, FIRST
 
 /* ---- decision -------------------------------------------------------------------------------- */
 
-static gml_status
-search_component(gml_exact_space *space, const uint32_t *items, uint32_t count, gml_budget *budget,
-                 gml_exact_outcome *out)
-{
+static gml_status search_component(gml_exact_space *space, const uint32_t *items, uint32_t count,
+                                   gml_budget *budget, gml_exact_outcome *out) {
     const size_t strategy_count = sizeof strategies / sizeof *strategies;
     gml_status status = GML_OK;
     *out = GML_EXACT_UNDECIDED;
@@ -39,9 +37,8 @@ search_component(gml_exact_space *space, const uint32_t *items, uint32_t count, 
 }
 
 /* One after the other of the ranges of time that no item crosses the ends of. */
-static gml_status
-search_components(gml_exact_space *space, gml_budget *budget, gml_exact_outcome *out)
-{
+static gml_status search_components(gml_exact_space *space, gml_budget *budget,
+                                    gml_exact_outcome *out) {
     uint32_t *members = calloc(space->count + 1, sizeof *members);
     gml_status status = members ? GML_OK : GML_NO_HOST_MEMORY;
     *out = GML_EXACT_FOUND;
@@ -57,10 +54,8 @@ search_components(gml_exact_space *space, gml_budget *budget, gml_exact_outcome 
     return status;
 }
 
-gml_status
-gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes, gml_budget *budget,
-                 uint64_t *offsets, gml_exact_outcome *out)
-{
+gml_status gml_exact_search(const gml_instance *instance, uint64_t capacity_bytes,
+                            gml_budget *budget, uint64_t *offsets, gml_exact_outcome *out) {
     *out = GML_EXACT_UNDECIDED;
     if (gml_instance_most_live(instance) > capacity_bytes) {
         *out = GML_EXACT_IMPOSSIBLE;
@@ -90,9 +85,7 @@ typedef struct descent_state {
 } descent_state;
 
 /* Searches for a peak of at most `target` with a part of the remaining budget. */
-static gml_status
-attempt(descent_state *descent, uint64_t target, uint64_t parts)
-{
+static gml_status attempt(descent_state *descent, uint64_t target, uint64_t parts) {
     size_t count = descent->instance->count;
     gml_budget part = gml_budget_part(descent->budget, 1, parts);
     gml_exact_outcome outcome;
@@ -113,18 +106,14 @@ attempt(descent_state *descent, uint64_t target, uint64_t parts)
     return GML_OK;
 }
 
-static bool
-is_decided(const descent_state *descent)
-{
+static bool is_decided(const descent_state *descent) {
     return descent->peak <= descent->proven || descent->peak <= descent->capacity_bytes ||
            gml_budget_is_over(descent->budget);
 }
 
 /* Bisects between the highest target known to be too low, or not found, and the best, in rounds
  * with twice the effort each; a round ends when no target is left between. */
-static gml_status
-halve(descent_state *descent)
-{
+static gml_status halve(descent_state *descent) {
     gml_status status = GML_OK;
     uint64_t parts = FIRST_ROUND_PARTS;
     while (status == GML_OK && !is_decided(descent)) {
@@ -143,9 +132,7 @@ halve(descent_state *descent)
 
 /* The bound first, which many instances reach at once. Where a capacity is enough it comes next,
  * and most of the work is kept for it. */
-static gml_status
-descend(descent_state *descent)
-{
+static gml_status descend(descent_state *descent) {
     bool is_capped = descent->capacity_bytes > descent->proven;
     gml_status status = GML_OK;
     if (!is_decided(descent)) {
@@ -158,10 +145,9 @@ descend(descent_state *descent)
     return status == GML_OK ? halve(descent) : status;
 }
 
-gml_status
-gml_exact_improve(const gml_instance *instance, uint64_t capacity_bytes, gml_budget *budget,
-                  uint64_t *offsets, uint64_t *peak_bytes, bool *is_proven)
-{
+gml_status gml_exact_improve(const gml_instance *instance, uint64_t capacity_bytes,
+                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
+                             bool *is_proven) {
     descent_state descent = {
         .instance = instance,
         .budget = budget,

@@ -3,32 +3,25 @@
 
 #include <string.h>
 
-static uint32_t
-slack_of(const gml_exact_space *space, const gml_exact_slot *slot)
-{
+static uint32_t slack_of(const gml_exact_space *space, const gml_exact_slot *slot) {
     return space->capacity - slot->low - slot->remaining;
 }
 
 /* How many branches there would be: the last is that no item is at the lowest offset. */
-static uint64_t
-ways(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t least_size)
-{
+static uint64_t ways(const gml_exact_space *space, const gml_exact_slot *slot,
+                     uint32_t least_size) {
     uint32_t slack = slack_of(space, slot);
     bool can_be_none = slack >= least_size ||
                        (slot->next_low != GML_EXACT_NONE && slot->next_low - slot->low <= slack);
     return (uint64_t)slot->options + can_be_none;
 }
 
-static uint64_t
-pair(uint64_t first, uint64_t second)
-{
+static uint64_t pair(uint64_t first, uint64_t second) {
     return first << 32 | second;
 }
 
-static uint64_t
-badness(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t origin,
-        uint32_t least_size)
-{
+static uint64_t badness(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t origin,
+                        uint32_t least_size) {
     uint64_t failures = space->failures[origin], slack = slack_of(space, slot);
     uint64_t branches = ways(space, slot, least_size);
     switch (space->strategy.choice) {
@@ -46,9 +39,7 @@ badness(const gml_exact_space *space, const gml_exact_slot *slot, uint32_t origi
     }
 }
 
-static uint32_t
-least_size_of(const gml_exact_node *node)
-{
+static uint32_t least_size_of(const gml_exact_node *node) {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < node->unplaced; i++) {
         uint32_t size = node->part->size[node->order[i]];
@@ -57,10 +48,8 @@ least_size_of(const gml_exact_node *node)
     return least;
 }
 
-static uint32_t
-best_slot(gml_exact_space *space, const gml_exact_node *node, uint32_t least_size,
-          const uint32_t *is_refused)
-{
+static uint32_t best_slot(gml_exact_space *space, const gml_exact_node *node, uint32_t least_size,
+                          const uint32_t *is_refused) {
     const gml_exact_part *part = node->part;
     uint32_t best = 0;
     uint64_t least = UINT64_MAX;
@@ -80,9 +69,7 @@ best_slot(gml_exact_space *space, const gml_exact_node *node, uint32_t least_siz
 }
 
 /* Whether another item could come below this one. */
-static bool
-is_hollow(const gml_exact_node *node, uint32_t rank)
-{
+static bool is_hollow(const gml_exact_node *node, uint32_t rank) {
     for (uint32_t i = node->part->begin[rank]; i < node->part->end[rank]; i++) {
         if (node->slots[i].low < node->low[rank]) {
             return true;
@@ -91,18 +78,14 @@ is_hollow(const gml_exact_node *node, uint32_t rank)
     return false;
 }
 
-static void
-refuse(const gml_exact_node *node, uint32_t rank, uint32_t *is_refused)
-{
+static void refuse(const gml_exact_node *node, uint32_t rank, uint32_t *is_refused) {
     for (uint32_t i = node->part->begin[rank]; i < node->part->end[rank]; i++) {
         is_refused[i] |= node->slots[i].low == node->low[rank];
     }
 }
 
 /* Ascending by rank. */
-static void
-insert(uint16_t *ranks, uint32_t count, uint16_t rank)
-{
+static void insert(uint16_t *ranks, uint32_t count, uint16_t rank) {
     uint32_t at = count;
     for (; at > 0 && ranks[at - 1] > rank; at--) {
         ranks[at] = ranks[at - 1];
@@ -112,9 +95,7 @@ insert(uint16_t *ranks, uint32_t count, uint16_t rank)
 
 /* The options of a slot; 0 where one of them is hollow: the slots that it keeps from being next are
  * refused. */
-static uint32_t
-options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused)
-{
+static uint32_t options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused) {
     const gml_exact_part *part = node->part;
     uint32_t low = node->slots[slot].low, count = 0;
     for (uint32_t i = 0; i < node->unplaced && node->low[node->order[i]] <= low; i++) {
@@ -131,9 +112,7 @@ options_of(const gml_exact_node *node, uint32_t slot, uint32_t *is_refused)
     return count;
 }
 
-uint32_t
-gml_exact_branches(gml_exact_space *space, const gml_exact_node *node)
-{
+uint32_t gml_exact_branches(gml_exact_space *space, const gml_exact_node *node) {
     uint32_t *is_refused = space->slot_count;
     memset(is_refused, 0, node->part->slots * sizeof *is_refused);
     uint32_t least_size = least_size_of(node), count = 0;
@@ -144,9 +123,7 @@ gml_exact_branches(gml_exact_space *space, const gml_exact_node *node)
     return count;
 }
 
-bool
-gml_exact_is_repeated(const gml_exact_node *node, uint32_t at)
-{
+bool gml_exact_is_repeated(const gml_exact_node *node, uint32_t at) {
     const gml_exact_part *part = node->part;
     uint32_t b = node->options[at];
     for (uint32_t i = 0; i < at; i++) {

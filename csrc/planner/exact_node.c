@@ -10,33 +10,24 @@ typedef struct slot_range {
     uint32_t from, to;
 } slot_range;
 
-static slot_range
-slots_of(const gml_exact_part *part, uint32_t rank)
-{
+static slot_range slots_of(const gml_exact_part *part, uint32_t rank) {
     return (slot_range){part->begin[rank], part->end[rank]};
 }
 
-static bool
-do_meet(const gml_exact_part *part, uint32_t rank, slot_range range)
-{
+static bool do_meet(const gml_exact_part *part, uint32_t rank, slot_range range) {
     return part->begin[rank] < range.to && part->end[rank] > range.from;
 }
 
-static slot_range
-hull(slot_range a, slot_range b)
-{
+static slot_range hull(slot_range a, slot_range b) {
     return (slot_range){a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to};
 }
 
-static slot_range
-overlap(slot_range a, slot_range b)
-{
+static slot_range overlap(slot_range a, slot_range b) {
     return (slot_range){a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to};
 }
 
-static void
-count_failures(gml_exact_space *space, const gml_exact_node *node, slot_range range, uint32_t low)
-{
+static void count_failures(gml_exact_space *space, const gml_exact_node *node, slot_range range,
+                           uint32_t low) {
     for (uint32_t slot = range.from; slot < range.to; slot++) {
         if (node->slots[slot].remaining > space->capacity - low) {
             space->failures[node->part->origin[slot]]++;
@@ -45,9 +36,8 @@ count_failures(gml_exact_space *space, const gml_exact_node *node, slot_range ra
 }
 
 /* Adds an item that is not lower than those added before; the largest sum in its slots. */
-static inline uint32_t
-stack_on_slots(gml_exact_slot *slots, slot_range range, uint32_t low, uint32_t size)
-{
+static inline uint32_t stack_on_slots(gml_exact_slot *slots, slot_range range, uint32_t low,
+                                      uint32_t size) {
     uint32_t largest = 0;
     for (uint32_t i = range.from; i < range.to; i++) {
         gml_exact_slot *slot = &slots[i];
@@ -67,9 +57,8 @@ stack_on_slots(gml_exact_slot *slots, slot_range range, uint32_t low, uint32_t s
 /* Recomputes the bounds of the slots in `range`. For each offset, the items of a slot that cannot
  * lie below it have to fit between it and the capacity: this is the least makespan of jobs with
  * release times on one machine. */
-static gml_exact_verdict
-look_at_slots(gml_exact_space *space, gml_exact_node *node, slot_range range)
-{
+static gml_exact_verdict look_at_slots(gml_exact_space *space, gml_exact_node *node,
+                                       slot_range range) {
     const gml_exact_part *part = node->part;
     for (uint32_t i = range.from; i < range.to; i++) {
         node->slots[i] = (gml_exact_slot){GML_EXACT_NONE, GML_EXACT_NONE, 0, 0};
@@ -96,9 +85,7 @@ typedef struct lowest_item {
     uint32_t low, rank;
 } lowest_item;
 
-static int
-compare_low(const void *left, const void *right)
-{
+static int compare_low(const void *left, const void *right) {
     const lowest_item *a = left, *b = right;
     if (a->low != b->low) {
         return a->low > b->low ? 1 : -1;
@@ -106,9 +93,7 @@ compare_low(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static void
-sort_order(gml_exact_space *space, gml_exact_node *node)
-{
+static void sort_order(gml_exact_space *space, gml_exact_node *node) {
     lowest_item *sorted = space->sorting;
     for (uint32_t i = 0; i < node->unplaced; i++) {
         sorted[i] = (lowest_item){node->low[node->order[i]], node->order[i]};
@@ -119,9 +104,7 @@ sort_order(gml_exact_space *space, gml_exact_node *node)
     }
 }
 
-static bool
-reserve_node(const gml_exact_part *part, uint32_t unplaced, gml_exact_node *node)
-{
+static bool reserve_node(const gml_exact_part *part, uint32_t unplaced, gml_exact_node *node) {
     size_t bytes = part->slots * sizeof *node->slots + part->count * sizeof *node->low +
                    (part->slots + 1) * sizeof *node->cuts +
                    2 * (size_t)unplaced * sizeof *node->order;
@@ -142,9 +125,8 @@ reserve_node(const gml_exact_part *part, uint32_t unplaced, gml_exact_node *node
     return true;
 }
 
-gml_exact_verdict
-gml_exact_first_node(gml_exact_space *space, const gml_exact_part *part, gml_exact_node *out)
-{
+gml_exact_verdict gml_exact_first_node(gml_exact_space *space, const gml_exact_part *part,
+                                       gml_exact_node *out) {
     if (!reserve_node(part, part->count, out)) {
         return GML_EXACT_NO_MEMORY;
     }
@@ -158,10 +140,8 @@ gml_exact_first_node(gml_exact_space *space, const gml_exact_part *part, gml_exa
 }
 
 /* The order stays sorted: all raised items move to `top`. Returns the slots that change. */
-static slot_range
-raise_neighbours(gml_exact_space *space, const gml_exact_node *parent, uint32_t rank,
-                 gml_exact_node *child, bool *is_felt)
-{
+static slot_range raise_neighbours(gml_exact_space *space, const gml_exact_node *parent,
+                                   uint32_t rank, gml_exact_node *child, bool *is_felt) {
     uint32_t top = parent->low[rank] + parent->part->size[rank];
     const gml_exact_part *part = parent->part;
     slot_range placed = slots_of(part, rank), changed = placed;
@@ -186,10 +166,8 @@ raise_neighbours(gml_exact_space *space, const gml_exact_node *parent, uint32_t 
     return changed;
 }
 
-gml_exact_verdict
-gml_exact_place(gml_exact_space *space, const gml_exact_node *parent, uint32_t rank,
-                gml_exact_node *out, bool *is_felt)
-{
+gml_exact_verdict gml_exact_place(gml_exact_space *space, const gml_exact_node *parent,
+                                  uint32_t rank, gml_exact_node *out, bool *is_felt) {
     const gml_exact_part *part = parent->part;
     if (!reserve_node(part, parent->unplaced, out)) {
         return GML_EXACT_NO_MEMORY;
@@ -204,9 +182,7 @@ gml_exact_place(gml_exact_space *space, const gml_exact_node *parent, uint32_t r
 }
 
 /* The least top of an item that is not placed and can be below `rank`. */
-static uint32_t
-least_support(const gml_exact_node *node, uint32_t rank)
-{
+static uint32_t least_support(const gml_exact_node *node, uint32_t rank) {
     const gml_exact_part *part = node->part;
     slot_range range = slots_of(part, rank);
     uint32_t least = GML_EXACT_NONE;
@@ -220,9 +196,8 @@ least_support(const gml_exact_node *node, uint32_t rank)
     return least;
 }
 
-gml_exact_verdict
-gml_exact_raise(gml_exact_space *space, gml_exact_node *node, const uint16_t *ranks, uint32_t count)
-{
+gml_exact_verdict gml_exact_raise(gml_exact_space *space, gml_exact_node *node,
+                                  const uint16_t *ranks, uint32_t count) {
     const gml_exact_part *part = node->part;
     slot_range changed = slots_of(part, ranks[0]);
     uint32_t *support = space->sorting;

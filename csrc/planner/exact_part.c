@@ -8,9 +8,7 @@
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-static uint64_t
-greatest_common_divisor(uint64_t a, uint64_t b)
-{
+static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
     while (b) {
         uint64_t rest = a % b;
         a = b;
@@ -19,9 +17,7 @@ greatest_common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-uint64_t
-gml_exact_unit(const gml_instance *instance)
-{
+uint64_t gml_exact_unit(const gml_instance *instance) {
     uint64_t unit = 0;
     for (size_t i = 0; i < instance->count; i++) {
         unit = greatest_common_divisor(instance->sizes[i], unit);
@@ -30,9 +26,7 @@ gml_exact_unit(const gml_instance *instance)
 }
 
 /* More than all sizes together is never needed. */
-static uint64_t
-useful_capacity(const gml_instance *instance, uint64_t capacity_bytes)
-{
+static uint64_t useful_capacity(const gml_instance *instance, uint64_t capacity_bytes) {
     uint64_t sum = 0;
     for (size_t i = 0; i < instance->count && sum < capacity_bytes; i++) {
         sum += instance->sizes[i];
@@ -40,9 +34,7 @@ useful_capacity(const gml_instance *instance, uint64_t capacity_bytes)
     return sum < capacity_bytes ? sum : capacity_bytes;
 }
 
-static int
-compare_items(const void *left, const void *right)
-{
+static int compare_items(const void *left, const void *right) {
     const gml_exact_item *a = left, *b = right;
     int order = gml_compare(a->begin, b->begin);
     order = order ? order : gml_compare(a->end, b->end);
@@ -51,9 +43,8 @@ compare_items(const void *left, const void *right)
     return order ? order : gml_compare(a->original, b->original);
 }
 
-gml_status
-gml_exact_space_open(gml_exact_space *space, const gml_instance *instance, uint64_t capacity_bytes)
-{
+gml_status gml_exact_space_open(gml_exact_space *space, const gml_instance *instance,
+                                uint64_t capacity_bytes) {
     size_t count = instance->count, slots = instance->slots;
     uint64_t unit = gml_exact_unit(instance);
     uint64_t capacity = useful_capacity(instance, capacity_bytes) / unit;
@@ -88,9 +79,7 @@ gml_exact_space_open(gml_exact_space *space, const gml_instance *instance, uint6
     return GML_OK;
 }
 
-void
-gml_exact_space_close(gml_exact_space *space)
-{
+void gml_exact_space_close(gml_exact_space *space) {
     free(space->items);
     free(space->failures);
     free(space->slot_count);
@@ -111,9 +100,7 @@ typedef struct slot_map {
 enum { BEGINS = 1, ENDS = 2 };
 
 /* A slot that is worth keeping begins where an item begins after another has ended. */
-static slot_map
-map_slots(gml_exact_space *space, const uint32_t *members, uint32_t count)
-{
+static slot_map map_slots(gml_exact_space *space, const uint32_t *members, uint32_t count) {
     uint32_t first = UINT32_MAX, end = 0;
     for (uint32_t i = 0; i < count; i++) {
         const gml_exact_item *item = &space->items[members[i]];
@@ -148,15 +135,11 @@ typedef struct ranked_item {
     uint32_t item, begin, end; /* slots of the part */
 } ranked_item;
 
-void *
-gml_exact_sorting_room(size_t count)
-{
+void *gml_exact_sorting_room(size_t count) {
     return malloc((count + 1) * sizeof(ranked_item));
 }
 
-static int
-compare_ranked(const void *left, const void *right)
-{
+static int compare_ranked(const void *left, const void *right) {
     const ranked_item *a = left, *b = right;
     for (unsigned key = 0; key < GML_EXACT_RANKING_KEYS; key++) {
         if (a->keys[key] != b->keys[key]) {
@@ -166,9 +149,7 @@ compare_ranked(const void *left, const void *right)
     return (a->item > b->item) - (a->item < b->item);
 }
 
-static double
-key_of(const gml_exact_space *space, gml_exact_key key, const ranked_item *ranked)
-{
+static double key_of(const gml_exact_space *space, gml_exact_key key, const ranked_item *ranked) {
     const gml_exact_item *item = &space->items[ranked->item];
     uint32_t largest = 0;
     switch (key) {
@@ -188,9 +169,8 @@ key_of(const gml_exact_space *space, gml_exact_key key, const ranked_item *ranke
 }
 
 /* The members as the strategy ranks them, in space->sorting. */
-static const ranked_item *
-rank(gml_exact_space *space, const slot_map *map, const uint32_t *members, uint32_t count)
-{
+static const ranked_item *rank(gml_exact_space *space, const slot_map *map, const uint32_t *members,
+                               uint32_t count) {
     ranked_item *ranked = space->sorting;
     memset(space->slot_sum, 0, map->slots * sizeof *space->slot_sum);
     for (uint32_t i = 0; i < count; i++) {
@@ -213,10 +193,8 @@ rank(gml_exact_space *space, const slot_map *map, const uint32_t *members, uint3
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-bool
-gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32_t count,
-                    gml_exact_part *part)
-{
+bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32_t count,
+                         gml_exact_part *part) {
     slot_map map = map_slots(space, members, count);
     free(part->item);
     uint32_t *numbers = malloc((4 * (size_t)count + map.slots) * sizeof *numbers);

@@ -31,9 +31,7 @@ typedef struct search_state {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static bool
-is_over(search_state *search)
-{
+static bool is_over(search_state *search) {
     uint64_t work = 1 + search->space->visits / VISITS_PER_WORK;
     search->space->visits %= VISITS_PER_WORK;
     if (gml_budget_spend(search->budget, work) || !search->nodes_left) {
@@ -44,9 +42,7 @@ is_over(search_state *search)
 }
 
 /* The step whose part or node was made above all others begins. */
-static frame *
-push(search_state *search)
-{
+static frame *push(search_state *search) {
     frame *pushed = &search->frames[search->depth++];
     pushed->is_split = pushed->has_options = false;
     return pushed;
@@ -55,10 +51,8 @@ push(search_state *search)
 /* ---- splitting ------------------------------------------------------------------------------- */
 
 /* Writes the slots in (from, to) whose beginning no item of the node crosses. */
-static uint32_t
-find_cuts(gml_exact_space *space, const gml_exact_node *node, uint32_t from, uint32_t to,
-          uint32_t *cuts)
-{
+static uint32_t find_cuts(gml_exact_space *space, const gml_exact_node *node, uint32_t from,
+                          uint32_t to, uint32_t *cuts) {
     const gml_exact_part *part = node->part;
     uint32_t *change = space->slot_count;
     memset(change + from, 0, (to - from + 1) * sizeof *change);
@@ -83,9 +77,7 @@ find_cuts(gml_exact_space *space, const gml_exact_node *node, uint32_t from, uin
 }
 
 /* Continues with the remaining items after an item in [from, to) was placed. */
-static answer
-descend(search_state *search, uint32_t from, uint32_t to)
-{
+static answer descend(search_state *search, uint32_t from, uint32_t to) {
     const gml_exact_node *node = &search->frames[search->depth].node;
     if (!node->unplaced) {
         return PLACED;
@@ -101,9 +93,8 @@ descend(search_state *search, uint32_t from, uint32_t to)
     return GO_ON;
 }
 
-static uint32_t
-take_members(search_state *search, const gml_exact_node *node, uint32_t from, uint32_t to)
-{
+static uint32_t take_members(search_state *search, const gml_exact_node *node, uint32_t from,
+                             uint32_t to) {
     const gml_exact_part *part = node->part;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->unplaced; i++) {
@@ -119,15 +110,11 @@ take_members(search_state *search, const gml_exact_node *node, uint32_t from, ui
 }
 
 /* The verdict on a new top node, if it ends the step before. */
-static answer
-answer_of(gml_exact_verdict verdict)
-{
+static answer answer_of(gml_exact_verdict verdict) {
     return verdict == GML_EXACT_OPEN ? GO_ON : verdict == GML_EXACT_CLOSED ? FAILED : NO_MEMORY;
 }
 
-static answer
-open_part(search_state *search, const uint32_t *members, uint32_t count)
-{
+static answer open_part(search_state *search, const uint32_t *members, uint32_t count) {
     frame *above = &search->frames[search->depth];
     if (!gml_exact_part_make(search->space, members, count, &above->part)) {
         return NO_MEMORY;
@@ -139,9 +126,7 @@ open_part(search_state *search, const uint32_t *members, uint32_t count)
     return given;
 }
 
-static answer
-next_part(search_state *search, frame *top)
-{
+static answer next_part(search_state *search, frame *top) {
     while (top->next_cut < top->cut_count) {
         uint32_t from = top->next_cut ? top->node.cuts[top->next_cut - 1] : 0;
         uint32_t to = top->node.cuts[top->next_cut++];
@@ -155,18 +140,14 @@ next_part(search_state *search, frame *top)
 
 /* ---- branching ------------------------------------------------------------------------------- */
 
-static void
-look_for_options(search_state *search, frame *top)
-{
+static void look_for_options(search_state *search, frame *top) {
     top->option_count = gml_exact_branches(search->space, &top->node);
     top->next_option = 0;
     top->has_options = true;
     top->was_felt = true;
 }
 
-static answer
-place_next(search_state *search, frame *top)
-{
+static answer place_next(search_state *search, frame *top) {
     gml_exact_space *space = search->space;
     const gml_exact_part *part = top->node.part;
     uint32_t at = top->next_option++, rank = top->node.options[at];
@@ -185,9 +166,7 @@ place_next(search_state *search, frame *top)
 
 /* No option is at the lowest offset; there is no choice to return to, so the step itself continues
  * from there. */
-static answer
-raise_options(search_state *search, frame *top)
-{
+static answer raise_options(search_state *search, frame *top) {
     answer given =
         answer_of(gml_exact_raise(search->space, &top->node, top->node.options, top->option_count));
     if (given == GO_ON) {
@@ -196,9 +175,7 @@ raise_options(search_state *search, frame *top)
     return given;
 }
 
-static answer
-step(search_state *search)
-{
+static answer step(search_state *search) {
     frame *top = &search->frames[search->depth - 1];
     if (top->is_split) {
         return next_part(search, top);
@@ -219,9 +196,7 @@ step(search_state *search)
 /* ---- the search ------------------------------------------------------------------------------ */
 
 /* The result of the last step is a result for the step below it. */
-static answer
-pop(search_state *search, answer given)
-{
+static answer pop(search_state *search, answer given) {
     search->depth--;
     bool has_more =
         search->depth && (given == PLACED ? search->frames[search->depth - 1].is_split
@@ -229,9 +204,7 @@ pop(search_state *search, answer given)
     return has_more ? GO_ON : given;
 }
 
-static answer
-search_all(search_state *search, const uint32_t *items, uint32_t count)
-{
+static answer search_all(search_state *search, const uint32_t *items, uint32_t count) {
     answer given = open_part(search, items, count);
     while (given != STOPPED && given != NO_MEMORY) {
         if (given == GO_ON) {
@@ -245,10 +218,9 @@ search_all(search_state *search, const uint32_t *items, uint32_t count)
     return given;
 }
 
-gml_status
-gml_exact_run(gml_exact_space *space, const gml_exact_strategy *strategy, const uint32_t *items,
-              uint32_t count, uint64_t node_limit, gml_budget *budget, gml_exact_outcome *out)
-{
+gml_status gml_exact_run(gml_exact_space *space, const gml_exact_strategy *strategy,
+                         const uint32_t *items, uint32_t count, uint64_t node_limit,
+                         gml_budget *budget, gml_exact_outcome *out) {
     /* Each step except the first has placed an item or follows a split; one is added above. */
     size_t most_frames = 2 * (size_t)count + 3;
     search_state search = {

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gml_status
-place_all(gml_run_tree *tree, const gml_instance *instance, const uint32_t *order,
-          uint64_t limit_bytes, gml_budget *budget, uint64_t *found, size_t *failed)
-{
+static gml_status place_all(gml_run_tree *tree, const gml_instance *instance, const uint32_t *order,
+                            uint64_t limit_bytes, gml_budget *budget, uint64_t *found,
+                            size_t *failed) {
     gml_run_cut cut;
     gml_run_reader readers[GML_RUN_MOST_READERS];
     for (size_t i = 0; i < instance->count; i++) {
@@ -31,10 +30,8 @@ place_all(gml_run_tree *tree, const gml_instance *instance, const uint32_t *orde
     return GML_OK;
 }
 
-static gml_status
-place(void *context, const uint32_t *order, uint64_t limit_bytes, gml_budget *budget,
-      uint64_t *found, size_t *failed)
-{
+static gml_status place(void *context, const uint32_t *order, uint64_t limit_bytes,
+                        gml_budget *budget, uint64_t *found, size_t *failed) {
     const gml_instance *instance = context;
     gml_run_tree tree;
     gml_status status = gml_run_tree_open(&tree, instance->slots);
@@ -45,10 +42,8 @@ place(void *context, const uint32_t *order, uint64_t limit_bytes, gml_budget *bu
     return status;
 }
 
-gml_status
-gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,
-              gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes)
-{
+gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limit_bytes,
+                         gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes) {
     size_t failed;
     uint64_t *found = calloc(instance->count + 1, sizeof *found);
     gml_status status =
@@ -62,10 +57,9 @@ gml_first_fit(const gml_instance *instance, const uint32_t *order, uint64_t limi
     return status;
 }
 
-gml_status
-gml_first_fit_improve(const gml_instance *instance, uint64_t enough_bytes, gml_budget *budget,
-                      uint64_t *offsets, uint64_t *peak_bytes, bool *is_better)
-{
+gml_status gml_first_fit_improve(const gml_instance *instance, uint64_t enough_bytes,
+                                 gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
+                                 bool *is_better) {
     gml_first_fitting fitting = {
         .count = instance->count,
         .sizes = instance->sizes,

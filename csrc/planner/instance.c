@@ -10,9 +10,7 @@
 
 enum { WIDE_ARRAYS = 5, NARROW_ARRAYS = 4 };
 
-static gml_status
-reserve(gml_instance *instance)
-{
+static gml_status reserve(gml_instance *instance) {
     size_t each = instance->count + 2; /* at most one slot per item */
     uint64_t *wide = calloc(each, WIDE_ARRAYS * sizeof *wide + NARROW_ARRAYS * sizeof(uint32_t));
     instance->memory = wide;
@@ -32,9 +30,7 @@ reserve(gml_instance *instance)
     return GML_OK;
 }
 
-void
-gml_instance_close(gml_instance *instance)
-{
+void gml_instance_close(gml_instance *instance) {
     free(instance->memory);
     *instance = (gml_instance){0};
 }
@@ -43,9 +39,8 @@ gml_instance_close(gml_instance *instance)
 
 /* Events of the members on the circle, at the raw time of the key: member i ends (index i) or
  * starts (index count + i). Ends come first. */
-static size_t
-list_turns(const gml_problem *problem, const uint32_t *members, size_t count, gml_keyed *turns)
-{
+static size_t list_turns(const gml_problem *problem, const uint32_t *members, size_t count,
+                         gml_keyed *turns) {
     for (size_t i = 0; i < count; i++) {
         const gml_lifetime *lifetime = &problem->lifetimes[members[i]];
         turns[i] = (gml_keyed){lifetime->end % problem->period, i};
@@ -55,10 +50,8 @@ list_turns(const gml_problem *problem, const uint32_t *members, size_t count, gm
 }
 
 /* The moment behind an end at which the least is live. */
-static uint64_t
-least_live_time(const gml_problem *problem, const uint32_t *members, size_t count,
-                const gml_keyed *turns)
-{
+static uint64_t least_live_time(const gml_problem *problem, const uint32_t *members, size_t count,
+                                const gml_keyed *turns) {
     uint64_t live = 0, least = UINT64_MAX, time = 0;
     for (size_t i = 0; i < count; i++) {
         const gml_lifetime *lifetime = &problem->lifetimes[members[i]];
@@ -77,9 +70,8 @@ least_live_time(const gml_problem *problem, const uint32_t *members, size_t coun
     return time;
 }
 
-static gml_status
-find_origin(const gml_problem *problem, const uint32_t *members, size_t count, uint64_t *origin)
-{
+static gml_status find_origin(const gml_problem *problem, const uint32_t *members, size_t count,
+                              uint64_t *origin) {
     *origin = 0;
     if (!problem->period) {
         return GML_OK;
@@ -97,18 +89,14 @@ find_origin(const gml_problem *problem, const uint32_t *members, size_t count, u
 
 /* ---- items in the order of their starts ------------------------------------------------------ */
 
-static uint64_t
-start_time(const gml_problem *problem, uint32_t index, uint64_t origin)
-{
+static uint64_t start_time(const gml_problem *problem, uint32_t index, uint64_t origin) {
     uint64_t start = problem->lifetimes[index].start;
     return start >= origin ? start - origin : start + (problem->period - origin);
 }
 
 /* `events` and `scratch` have room for every item. */
-static void
-take_items(gml_instance *instance, const gml_problem *problem, const uint32_t *members,
-           const uint64_t *ends, gml_keyed *events, gml_keyed *scratch)
-{
+static void take_items(gml_instance *instance, const gml_problem *problem, const uint32_t *members,
+                       const uint64_t *ends, gml_keyed *events, gml_keyed *scratch) {
     for (size_t i = 0; i < instance->count; i++) {
         events[i] = (gml_keyed){start_time(problem, members[i], instance->origin), i};
     }
@@ -125,25 +113,19 @@ take_items(gml_instance *instance, const gml_problem *problem, const uint32_t *m
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static bool
-wraps(const gml_instance *instance, size_t item, uint64_t period)
-{
+static bool wraps(const gml_instance *instance, size_t item, uint64_t period) {
     return period && instance->life[item] > period - instance->start[item];
 }
 
 /* When the item ends, on the circle where there is a period. */
-static uint64_t
-end_time(const gml_instance *instance, size_t item, uint64_t period)
-{
+static uint64_t end_time(const gml_instance *instance, size_t item, uint64_t period) {
     uint64_t end = instance->start[item] + instance->life[item];
     return wraps(instance, item, period) ? end - period : end;
 }
 
 /* Gives every item its slots, and every slot its live sum. `ends` holds items by the time of their
  * end, ascending; ends come before starts at the same time. */
-static void
-assign_slots(gml_instance *instance, const gml_keyed *ends, uint64_t live_at_first)
-{
+static void assign_slots(gml_instance *instance, const gml_keyed *ends, uint64_t live_at_first) {
     uint32_t slot = 0;
     uint64_t live = live_at_first;
     bool has_ended = false;
@@ -169,9 +151,7 @@ assign_slots(gml_instance *instance, const gml_keyed *ends, uint64_t live_at_fir
     instance->slots = instance->count ? slot + 1 : 0;
 }
 
-static uint64_t
-wrapped_bytes(gml_instance *instance, uint64_t period)
-{
+static uint64_t wrapped_bytes(gml_instance *instance, uint64_t period) {
     uint64_t bytes = 0;
     for (size_t item = 0; item < instance->count; item++) {
         if (wraps(instance, item, period)) {
@@ -185,9 +165,7 @@ wrapped_bytes(gml_instance *instance, uint64_t period)
 /* ---- contention ------------------------------------------------------------------------------ */
 
 /* The largest live sum in slots [begin, end), by a tree of largest sums. */
-static uint64_t
-most_within(const uint64_t *tree, size_t slots, size_t begin, size_t end)
-{
+static uint64_t most_within(const uint64_t *tree, size_t slots, size_t begin, size_t end) {
     uint64_t most = 0;
     for (begin += slots, end += slots; begin < end; begin /= 2, end /= 2) {
         if (begin & 1) {
@@ -202,9 +180,7 @@ most_within(const uint64_t *tree, size_t slots, size_t begin, size_t end)
     return most;
 }
 
-static gml_status
-measure_contention(gml_instance *instance)
-{
+static gml_status measure_contention(gml_instance *instance) {
     size_t slots = instance->slots;
     uint64_t *tree = malloc((2 * slots + 1) * sizeof *tree);
     if (!tree) {
@@ -225,9 +201,7 @@ measure_contention(gml_instance *instance)
     return GML_OK;
 }
 
-uint64_t
-gml_instance_most_live(const gml_instance *instance)
-{
+uint64_t gml_instance_most_live(const gml_instance *instance) {
     uint64_t largest = 0;
     for (uint32_t slot = 0; slot < instance->slots; slot++) {
         largest = instance->live[slot] > largest ? instance->live[slot] : largest;
@@ -235,9 +209,7 @@ gml_instance_most_live(const gml_instance *instance)
     return largest;
 }
 
-uint64_t
-gml_instance_peak(const gml_instance *instance, const uint64_t *offsets)
-{
+uint64_t gml_instance_peak(const gml_instance *instance, const uint64_t *offsets) {
     uint64_t peak = 0;
     for (size_t i = 0; i < instance->count; i++) {
         uint64_t end = offsets[i] + instance->sizes[i];
@@ -249,10 +221,8 @@ gml_instance_peak(const gml_instance *instance, const uint64_t *offsets)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* `events` has room for twice the items. */
-static gml_status
-fill(gml_instance *instance, const gml_problem *problem, const uint32_t *members,
-     const uint64_t *ends, gml_keyed *events)
-{
+static gml_status fill(gml_instance *instance, const gml_problem *problem, const uint32_t *members,
+                       const uint64_t *ends, gml_keyed *events) {
     gml_keyed *scratch = events + instance->count;
     gml_status status = find_origin(problem, members, instance->count, &instance->origin);
     if (status != GML_OK) {
@@ -271,10 +241,8 @@ fill(gml_instance *instance, const gml_problem *problem, const uint32_t *members
     return measure_contention(instance);
 }
 
-gml_status
-gml_instance_open(gml_instance *instance, const gml_problem *problem, const uint32_t *members,
-                  size_t member_count, const uint64_t *ends)
-{
+gml_status gml_instance_open(gml_instance *instance, const gml_problem *problem,
+                             const uint32_t *members, size_t member_count, const uint64_t *ends) {
     *instance = (gml_instance){.count = member_count};
     gml_keyed *events = calloc(2 * member_count + 1, sizeof *events);
     gml_status status = events ? reserve(instance) : GML_NO_HOST_MEMORY;

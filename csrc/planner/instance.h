@@ -41,9 +41,7 @@ uint64_t gml_instance_most_live(const gml_instance *instance); /* the largest li
 uint64_t gml_instance_peak(const gml_instance *instance, const uint64_t *offsets);
 
 /* Whether two items meet in time. */
-static inline bool
-gml_items_meet(const gml_instance *instance, size_t a, size_t b)
-{
+static inline bool gml_items_meet(const gml_instance *instance, size_t a, size_t b) {
     uint32_t a0 = instance->begin[a], a1 = instance->end[a];
     uint32_t b0 = instance->begin[b], b1 = instance->end[b];
     if (a0 < a1 && b0 < b1) {
@@ -59,9 +57,7 @@ gml_items_meet(const gml_instance *instance, size_t a, size_t b)
 gml_status gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes);
 
 /* The alignment that holds. */
-static inline uint64_t
-gml_problem_alignment(const gml_problem *problem)
-{
+static inline uint64_t gml_problem_alignment(const gml_problem *problem) {
     return problem->alignment_bytes ? problem->alignment_bytes : 512;
 }
 

@@ -41,9 +41,7 @@ typedef struct stacked {
     uint32_t item;
 } stacked;
 
-static int
-compare(const void *left, const void *right)
-{
+static int compare(const void *left, const void *right) {
     const stacked *a = left, *b = right;
     if (a->above != b->above) {
         return a->above > b->above ? -1 : 1;
@@ -54,16 +52,12 @@ compare(const void *left, const void *right)
     return a->item < b->item ? -1 : a->item > b->item;
 }
 
-static bool
-is_wrapped(const gml_instance *instance, size_t item)
-{
+static bool is_wrapped(const gml_instance *instance, size_t item) {
     return instance->begin[item] >= instance->end[item];
 }
 
 /* `up_to` and `from` become the most of `live` up to each slot and from it on. */
-static void
-sweep_most(const uint64_t *live, uint32_t slots, uint64_t *up_to, uint64_t *from)
-{
+static void sweep_most(const uint64_t *live, uint32_t slots, uint64_t *up_to, uint64_t *from) {
     uint64_t most = 0;
     for (uint32_t slot = 0; slot < slots; slot++) {
         most = live[slot] > most ? live[slot] : most;
@@ -77,9 +71,7 @@ sweep_most(const uint64_t *live, uint32_t slots, uint64_t *up_to, uint64_t *from
 }
 
 /* pre: lowest->tops holds the live sums beside the stack. */
-static gml_status
-sort_stack(gml_lowest *lowest)
-{
+static gml_status sort_stack(gml_lowest *lowest) {
     const gml_instance *instance = lowest->instance;
     uint64_t *up_to = lowest->floor;
     uint64_t *from = malloc(((size_t)instance->slots + 1) * sizeof *from);
@@ -108,9 +100,7 @@ sort_stack(gml_lowest *lowest)
 }
 
 /* From the highest of the stack down: slots below `left` and from `right` on have their height. */
-static void
-find_floor(gml_lowest *lowest)
-{
+static void find_floor(gml_lowest *lowest) {
     const gml_instance *instance = lowest->instance;
     uint64_t top = 0;
     for (size_t i = 0; i < instance->wrapped_count; i++) {
@@ -132,9 +122,7 @@ find_floor(gml_lowest *lowest)
 
 /* ---- what does not depend on the order ------------------------------------------------------- */
 
-static gml_status
-measure_slots(gml_lowest *lowest)
-{
+static gml_status measure_slots(gml_lowest *lowest) {
     const gml_instance *instance = lowest->instance;
     uint64_t *tops = lowest->tops;
     for (size_t i = 0; i < instance->count; i++) {
@@ -156,9 +144,7 @@ measure_slots(gml_lowest *lowest)
     return status;
 }
 
-static gml_status
-open(gml_lowest *lowest)
-{
+static gml_status open(gml_lowest *lowest) {
     const gml_instance *instance = lowest->instance;
     size_t count = instance->count, slots = instance->slots;
     lowest->rank = malloc((count + 1) * sizeof *lowest->rank);
@@ -180,9 +166,7 @@ open(gml_lowest *lowest)
     return status == GML_OK ? measure_slots(lowest) : status;
 }
 
-gml_status
-gml_lowest_open(const gml_instance *instance, gml_lowest **out)
-{
+gml_status gml_lowest_open(const gml_instance *instance, gml_lowest **out) {
     *out = calloc(1, sizeof **out);
     if (!*out) {
         return GML_NO_HOST_MEMORY;
@@ -196,9 +180,7 @@ gml_lowest_open(const gml_instance *instance, gml_lowest **out)
     return status;
 }
 
-void
-gml_lowest_close(gml_lowest *lowest)
-{
+void gml_lowest_close(gml_lowest *lowest) {
     if (lowest) {
         gml_candidates_close(&lowest->candidates);
         gml_skyline_close(&lowest->skyline);
@@ -215,9 +197,7 @@ gml_lowest_close(gml_lowest *lowest)
 /* ---- a run ----------------------------------------------------------------------------------- */
 
 /* Places the wrapped items, and prepares all others to be placed above them. */
-static gml_status
-begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes)
-{
+static gml_status begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes) {
     const gml_instance *instance = lowest->instance;
     uint64_t top = 0;
     for (size_t i = 0; i < instance->wrapped_count; i++) {
@@ -239,9 +219,7 @@ begin_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes)
 
 /* Leaves the space between segment `at` and its lower neighbour empty. GML_NOT_READY if the items
  * of one of its slots no longer fit within the limit. */
-static gml_status
-lift(gml_lowest *lowest, uint32_t at)
-{
+static gml_status lift(gml_lowest *lowest, uint32_t at) {
     uint32_t end = lowest->skyline.segments[at].next;
     uint64_t depth = gml_skyline_depth(&lowest->skyline, at);
     if (lowest->limit != UINT64_MAX) {
@@ -254,9 +232,7 @@ lift(gml_lowest *lowest, uint32_t at)
 }
 
 /* Places all that goes on top of segment `at` at its height, best first. */
-static gml_status
-fill_segment(gml_lowest *lowest, uint32_t at, const uint32_t *order)
-{
+static gml_status fill_segment(gml_lowest *lowest, uint32_t at, const uint32_t *order) {
     const gml_instance *instance = lowest->instance;
     gml_skyline *skyline = &lowest->skyline;
     for (;;) {
@@ -280,10 +256,8 @@ fill_segment(gml_lowest *lowest, uint32_t at, const uint32_t *order)
     }
 }
 
-gml_status
-gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes, gml_budget *budget,
-               uint64_t *offsets, uint64_t *peak_bytes)
-{
+gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes,
+                          gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes) {
     size_t count = lowest->instance->count;
     gml_status status = begin_run(lowest, order, limit_bytes);
     while (status == GML_OK && lowest->placed < count) {

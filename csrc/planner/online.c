@@ -23,9 +23,7 @@ typedef struct arena {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static gml_status
-heap_open(arena *heap, size_t most_blocks)
-{
+static gml_status heap_open(arena *heap, size_t most_blocks) {
     *heap = (arena){.last = NO_BLOCK};
     /* NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): there are two at least */
     heap->blocks = calloc(most_blocks, sizeof *heap->blocks);
@@ -39,9 +37,7 @@ heap_open(arena *heap, size_t most_blocks)
 }
 
 /* Right above `below`. pre: one is unused. */
-static uint32_t
-add_block(arena *heap, uint32_t below, uint64_t address, uint64_t size)
-{
+static uint32_t add_block(arena *heap, uint32_t below, uint64_t address, uint64_t size) {
     uint32_t added = heap->unused;
     piece *block = &heap->blocks[added];
     heap->unused = block->above;
@@ -63,9 +59,7 @@ add_block(arena *heap, uint32_t below, uint64_t address, uint64_t size)
 }
 
 /* Makes the block below as large as both. pre: neither is in the tree. */
-static void
-join_below(arena *heap, uint32_t at)
-{
+static void join_below(arena *heap, uint32_t at) {
     piece *gone = &heap->blocks[at];
     piece *below = &heap->blocks[gone->below];
     below->node.size_bytes += gone->node.size_bytes;
@@ -79,9 +73,7 @@ join_below(arena *heap, uint32_t at)
     heap->unused = at;
 }
 
-static void
-set_free(arena *heap, uint32_t at, bool is_free)
-{
+static void set_free(arena *heap, uint32_t at, bool is_free) {
     piece *block = &heap->blocks[at];
     block->is_free = is_free;
     if (is_free) {
@@ -93,9 +85,7 @@ set_free(arena *heap, uint32_t at, bool is_free)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static uint32_t
-take_free(arena *heap, uint32_t at, uint64_t size)
-{
+static uint32_t take_free(arena *heap, uint32_t at, uint64_t size) {
     set_free(heap, at, false);
     gml_tree_node *node = &heap->blocks[at].node;
     if (node->size_bytes > size) {
@@ -106,9 +96,7 @@ take_free(arena *heap, uint32_t at, uint64_t size)
     return at;
 }
 
-static uint32_t
-allocate(arena *heap, uint64_t size)
-{
+static uint32_t allocate(arena *heap, uint64_t size) {
     gml_tree_node *fit = gml_tree_at_least(&heap->free, size, 0);
     if (fit) {
         return take_free(heap, (uint32_t)((piece *)fit - heap->blocks), size);
@@ -125,9 +113,7 @@ allocate(arena *heap, uint64_t size)
     return add_block(heap, heap->last, last->node.address + last->node.size_bytes, size);
 }
 
-static void
-release(arena *heap, uint32_t at)
-{
+static void release(arena *heap, uint32_t at) {
     uint32_t above = heap->blocks[at].above, below = heap->blocks[at].below;
     if (above != NO_BLOCK && heap->blocks[above].is_free) {
         set_free(heap, above, false);
@@ -144,9 +130,7 @@ release(arena *heap, uint32_t at)
 /* ---- the order of time ----------------------------------------------------------------------- */
 
 /* Two free blocks are never adjacent. */
-static size_t
-most_blocks(const gml_instance *instance)
-{
+static size_t most_blocks(const gml_instance *instance) {
     size_t live = 0, most = 0, ended = 0;
     for (size_t item = 0; item < instance->count; item++) {
         while (instance->end[instance->by_end[ended]] <= instance->begin[item]) {
@@ -158,9 +142,8 @@ most_blocks(const gml_instance *instance)
     return 2 * most + 2;
 }
 
-gml_status
-gml_online_best_fit(const gml_instance *instance, uint64_t *offsets, uint64_t *peak_bytes)
-{
+gml_status gml_online_best_fit(const gml_instance *instance, uint64_t *offsets,
+                               uint64_t *peak_bytes) {
     arena heap;
     uint32_t *block_of = malloc((instance->count + 1) * sizeof *block_of);
     gml_status status = heap_open(&heap, most_blocks(instance));

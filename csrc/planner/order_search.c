@@ -24,15 +24,11 @@ typedef struct search_state {
 
 /* ---- one order ------------------------------------------------------------------------------- */
 
-static uint64_t
-end_of(const search_state *search, const uint64_t *offsets, size_t item)
-{
+static uint64_t end_of(const search_state *search, const uint64_t *offsets, size_t item) {
     return offsets[item] + search->fitting->sizes[item];
 }
 
-static uint64_t
-highest_end(const search_state *search, const uint64_t *offsets)
-{
+static uint64_t highest_end(const search_state *search, const uint64_t *offsets) {
     uint64_t peak = 0;
     for (size_t i = 0; i < search->fitting->count; i++) {
         uint64_t end = end_of(search, offsets, i);
@@ -43,9 +39,7 @@ highest_end(const search_state *search, const uint64_t *offsets)
 
 /* Places in the order of search->trial, which becomes the best if it ends no higher: orders of the
  * same peak lead on to others. */
-static gml_status
-try_order(search_state *search, size_t *failed)
-{
+static gml_status try_order(search_state *search, size_t *failed) {
     const gml_first_fitting *fitting = search->fitting;
     gml_status status = fitting->place(fitting->context, search->trial, search->peak_bytes,
                                        search->budget, search->found, failed);
@@ -62,9 +56,7 @@ try_order(search_state *search, size_t *failed)
 }
 
 /* Ascending by `keys` into search->trial. */
-static gml_status
-order_by(search_state *search, const uint64_t *keys)
-{
+static gml_status order_by(search_state *search, const uint64_t *keys) {
     size_t count = search->fitting->count;
     gml_keyed *list = malloc((2 * count + 1) * sizeof *list);
     if (!list) {
@@ -83,24 +75,19 @@ order_by(search_state *search, const uint64_t *keys)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static size_t
-draw_below(search_state *search, size_t limit)
-{
+static size_t draw_below(search_state *search, size_t limit) {
     return (size_t)(gml_mix_next(&search->random) % limit);
 }
 
-static void
-move_earlier(uint32_t *order, size_t from, size_t to)
-{
+static void move_earlier(uint32_t *order, size_t from, size_t to) {
     uint32_t moved = order[from];
     memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
     order[to] = moved;
 }
 
 /* Appends the items at [from, to) of the trial that are of the stream, or that are not. */
-static size_t
-append(search_state *search, size_t filled, size_t from, size_t to, uint32_t stream, bool is_of)
-{
+static size_t append(search_state *search, size_t filled, size_t from, size_t to, uint32_t stream,
+                     bool is_of) {
     for (size_t i = from; i < to; i++) {
         if ((search->fitting->stream[search->trial[i]] == stream) == is_of) {
             search->room[filled++] = search->trial[i];
@@ -110,9 +97,7 @@ append(search_state *search, size_t filled, size_t from, size_t to, uint32_t str
 }
 
 /* All items of a stream come one after the other, first of all or at a place that is drawn. */
-static void
-move_stream(search_state *search)
-{
+static void move_stream(search_state *search) {
     size_t count = search->fitting->count;
     uint32_t stream = (uint32_t)draw_below(search, search->fitting->stream_count);
     size_t place = draw_below(search, 2) ? 0 : draw_below(search, count);
@@ -125,9 +110,7 @@ move_stream(search_state *search)
 }
 
 /* The place in the best order of the first item that ends at the peak. */
-static size_t
-place_of_peak(const search_state *search)
-{
+static size_t place_of_peak(const search_state *search) {
     size_t i = 0;
     while (end_of(search, search->best, search->best_order[i]) < search->peak_bytes) {
         i++;
@@ -136,9 +119,7 @@ place_of_peak(const search_state *search)
 }
 
 /* A change of the best order, and more of them on top while no order is found that serves. */
-static gml_status
-try_changes(search_state *search)
-{
+static gml_status try_changes(search_state *search) {
     size_t count = search->fitting->count, failed = place_of_peak(search);
     memcpy(search->trial, search->best_order, count * sizeof *search->trial);
     bool moves_stream = search->fitting->stream_count > 1 && draw_below(search, 2);
@@ -159,9 +140,7 @@ try_changes(search_state *search)
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
 /* The orders that a round begins with. */
-static gml_status
-begin_round(search_state *search, int round)
-{
+static gml_status begin_round(search_state *search, int round) {
     const gml_first_fitting *fitting = search->fitting;
     const uint64_t *keys = search->given;
     if (round == 1) {
@@ -178,9 +157,7 @@ begin_round(search_state *search, int round)
 }
 
 /* One round, from an order of its own; its best replaces `given` if it is lower. */
-static gml_status
-search_round(search_state *search, int round, uint64_t enough_bytes)
-{
+static gml_status search_round(search_state *search, int round, uint64_t enough_bytes) {
     size_t failed;
     search->peak_bytes = UINT64_MAX;
     gml_status status = begin_round(search, round);
@@ -199,9 +176,7 @@ search_round(search_state *search, int round, uint64_t enough_bytes)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static gml_status
-search_open(search_state *search)
-{
+static gml_status search_open(search_state *search) {
     size_t count = search->fitting->count;
     search->memory = malloc(count * (2 * sizeof *search->best + 3 * sizeof *search->trial));
     if (!search->memory) {
@@ -215,10 +190,9 @@ search_open(search_state *search)
     return GML_OK;
 }
 
-gml_status
-gml_search_orders(const gml_first_fitting *fitting, uint64_t enough_bytes, gml_budget *budget,
-                  uint64_t *offsets, uint64_t *peak_bytes, bool *is_better)
-{
+gml_status gml_search_orders(const gml_first_fitting *fitting, uint64_t enough_bytes,
+                             gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
+                             bool *is_better) {
     search_state search = {.fitting = fitting, .given = offsets};
     int rounds = fitting->stream_count > 1 ? ROUNDS : 1;
     *is_better = false;

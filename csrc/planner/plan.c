@@ -6,17 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void *
-gml_plan_array(size_t count, size_t item_bytes)
-{
+void *gml_plan_array(size_t count, size_t item_bytes) {
     return calloc(count > 0 ? count : 1, item_bytes);
 }
 
 /* ---- a plan's life --------------------------------------------------------------------------- */
 
-gml_plan *
-gml_plan_new(void)
-{
+gml_plan *gml_plan_new(void) {
     gml_plan *plan = calloc(1, sizeof *plan);
     if (plan) {
         atomic_init(&plan->references, 1);
@@ -24,16 +20,12 @@ gml_plan_new(void)
     return plan;
 }
 
-gml_plan *
-gml_plan_retain(gml_plan *plan)
-{
+gml_plan *gml_plan_retain(gml_plan *plan) {
     (void)atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
     return plan;
 }
 
-void
-gml_plan_release(gml_plan *plan)
-{
+void gml_plan_release(gml_plan *plan) {
     if (!plan || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) > 1) {
         return;
     }
@@ -42,9 +34,7 @@ gml_plan_release(gml_plan *plan)
     free(plan);
 }
 
-void
-gml_profile_free(gml_profile *profile)
-{
+void gml_profile_free(gml_profile *profile) {
     if (!profile) {
         return;
     }
@@ -55,9 +45,7 @@ gml_profile_free(gml_profile *profile)
 
 /* ---- what it says ---------------------------------------------------------------------------- */
 
-void
-gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
-{
+void gml_plan_describe(const gml_plan *plan, gml_plan_info *out) {
     *out = (gml_plan_info){
         .requests = plan->entry_count,
         .placed = plan->placed_count,
@@ -79,9 +67,7 @@ gml_plan_describe(const gml_plan *plan, gml_plan_info *out)
     }
 }
 
-void
-gml_plan_request_at(const gml_plan *plan, size_t index, gml_plan_request *out)
-{
+void gml_plan_request_at(const gml_plan *plan, size_t index, gml_plan_request *out) {
     const gml_plan_entry *entry = &plan->entries[index];
     *out = (gml_plan_request){
         .size_bytes = entry->size_bytes,
@@ -93,9 +79,7 @@ gml_plan_request_at(const gml_plan *plan, size_t index, gml_plan_request *out)
     };
 }
 
-uint64_t
-gml_plan_fingerprint(const gml_plan *plan)
-{
+uint64_t gml_plan_fingerprint(const gml_plan *plan) {
     uint64_t fingerprint = GML_FINGERPRINT_SEED;
     for (size_t i = 0; i < plan->step_entry[1]; i++) {
         const gml_plan_entry *entry = &plan->entries[i];
@@ -108,9 +92,7 @@ gml_plan_fingerprint(const gml_plan *plan)
 
 /* Lane i begins at first[i + 1], which moves to its end as entries are added: then it is where lane
  * i + 1 begins. */
-static void
-count_lanes(const gml_plan *plan, size_t *first)
-{
+static void count_lanes(const gml_plan *plan, size_t *first) {
     for (size_t i = 0; i < plan->entry_count; i++) {
         if (plan->entries[i].offset != GML_NO_OFFSET) {
             first[plan->entries[i].lane + 2]++;
@@ -121,9 +103,7 @@ count_lanes(const gml_plan *plan, size_t *first)
     }
 }
 
-static gml_lifetime
-lifetime_of(const gml_plan *plan, size_t index)
-{
+static gml_lifetime lifetime_of(const gml_plan *plan, size_t index) {
     const gml_plan_entry *entry = &plan->entries[index];
     return (gml_lifetime){
         .size_bytes = entry->size_bytes,
@@ -134,9 +114,7 @@ lifetime_of(const gml_plan *plan, size_t index)
     };
 }
 
-gml_status
-gml_lane_problems_open(gml_lane_problems *problems, const gml_plan *plan)
-{
+gml_status gml_lane_problems_open(gml_lane_problems *problems, const gml_plan *plan) {
     size_t count = plan->entry_count;
     *problems = (gml_lane_problems){
         .lifetimes = gml_plan_array(count, sizeof(gml_lifetime)),
@@ -161,9 +139,7 @@ gml_lane_problems_open(gml_lane_problems *problems, const gml_plan *plan)
     return GML_OK;
 }
 
-void
-gml_lane_problems_close(gml_lane_problems *problems)
-{
+void gml_lane_problems_close(gml_lane_problems *problems) {
     free(problems->lifetimes);
     free(problems->offsets);
     free(problems->entries);
@@ -172,9 +148,7 @@ gml_lane_problems_close(gml_lane_problems *problems)
 }
 
 /* More methods can place a problem without a period, so it has one only where something wraps. */
-gml_problem
-gml_lane_problem(const gml_lane_problems *problems, const gml_plan *plan, size_t lane)
-{
+gml_problem gml_lane_problem(const gml_lane_problems *problems, const gml_plan *plan, size_t lane) {
     size_t first = problems->first[lane], count = problems->first[lane + 1] - first;
     gml_problem problem = {
         .lifetimes = problems->lifetimes + first, .count = count, .alignment_bytes = GML_PLAN_UNIT};

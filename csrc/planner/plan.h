@@ -48,9 +48,8 @@ gml_status gml_plan_check(const gml_plan *plan, char *reason, size_t reason_byte
 /* A fingerprint grows by one request at a time. Lanes are numbered in the order of their first
  * request. */
 #define GML_FINGERPRINT_SEED UINT64_C(0x9e3779b97f4a7c15)
-static inline uint64_t
-gml_fingerprint_add(uint64_t fingerprint, uint64_t size_bytes, uint32_t lane)
-{
+static inline uint64_t gml_fingerprint_add(uint64_t fingerprint, uint64_t size_bytes,
+                                           uint32_t lane) {
     uint64_t mixed = (fingerprint ^ (size_bytes + lane)) * UINT64_C(0xff51afd7ed558ccd);
     return mixed ^ (mixed >> 32);
 }

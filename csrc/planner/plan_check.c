@@ -13,9 +13,7 @@ typedef struct verdict {
 #define CORRUPT(verdict, ...)                                                                      \
     gml_refuse(GML_CORRUPT, (verdict)->reason, (verdict)->reason_bytes, __VA_ARGS__)
 
-static gml_status
-check_shape(const gml_plan *plan, const verdict *to)
-{
+static gml_status check_shape(const gml_plan *plan, const verdict *to) {
     size_t steps = plan->steps;
     if (steps < 1 || steps > GML_PLAN_MOST_STEPS) {
         return CORRUPT(to, "a plan of %zu steps; 1 or 2 are possible", steps);
@@ -39,9 +37,7 @@ check_shape(const gml_plan *plan, const verdict *to)
     return GML_OK;
 }
 
-static gml_status
-check_lanes(const gml_plan *plan, const verdict *to)
-{
+static gml_status check_lanes(const gml_plan *plan, const verdict *to) {
     uint64_t sum = 0;
     for (size_t i = 0; i < plan->lane_count; i++) {
         const gml_plan_lane *lane = &plan->lanes[i];
@@ -60,9 +56,7 @@ check_lanes(const gml_plan *plan, const verdict *to)
     return GML_OK;
 }
 
-static bool
-is_repeated(const gml_plan *plan, size_t index)
-{
+static bool is_repeated(const gml_plan *plan, size_t index) {
     const gml_plan_entry *entry = &plan->entries[index];
     const gml_plan_entry *model = &plan->entries[index - plan->step_entry[1]];
     return entry->size_bytes == model->size_bytes && entry->lane == model->lane &&
@@ -70,9 +64,7 @@ is_repeated(const gml_plan *plan, size_t index)
            entry->end == model->end + plan->step_time[1];
 }
 
-static gml_status
-check_entries(const gml_plan *plan, const verdict *to)
-{
+static gml_status check_entries(const gml_plan *plan, const verdict *to) {
     uint32_t lanes_seen = 0;
     size_t placed = 0;
     uint64_t sum = 0;
@@ -103,9 +95,7 @@ check_entries(const gml_plan *plan, const verdict *to)
     return placed == plan->placed_count ? GML_OK : CORRUPT(to, "%zu entries are placed", placed);
 }
 
-static gml_status
-check_placement(const gml_plan *plan, const verdict *to)
-{
+static gml_status check_placement(const gml_plan *plan, const verdict *to) {
     gml_lane_problems problems;
     gml_status status = gml_lane_problems_open(&problems, plan);
     if (status != GML_OK) {
@@ -125,17 +115,13 @@ check_placement(const gml_plan *plan, const verdict *to)
     return status;
 }
 
-static gml_status
-check_fingerprint(const gml_plan *plan, const verdict *to)
-{
+static gml_status check_fingerprint(const gml_plan *plan, const verdict *to) {
     return plan->fingerprint == gml_plan_fingerprint(plan)
                ? GML_OK
                : CORRUPT(to, "the plan's fingerprint is not that of its entries");
 }
 
-gml_status
-gml_plan_check(const gml_plan *plan, char *reason, size_t reason_bytes)
-{
+gml_status gml_plan_check(const gml_plan *plan, char *reason, size_t reason_bytes) {
     /* In this order: each relies on those before it. */
     static gml_status (*const checks[])(const gml_plan *, const verdict *) = {
         check_shape, check_lanes, check_entries, check_fingerprint, check_placement,

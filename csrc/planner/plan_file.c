@@ -21,15 +21,11 @@ typedef struct plan_codec {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-static void
-fail(plan_codec *codec, const char *what)
-{
+static void fail(plan_codec *codec, const char *what) {
     codec->failure = codec->failure ? codec->failure : what;
 }
 
-static void
-put_byte(plan_codec *codec, uint8_t byte)
-{
+static void put_byte(plan_codec *codec, uint8_t byte) {
     if (codec->count == codec->room && !codec->failure) {
         size_t room = codec->room ? 2 * codec->room : 256;
         uint8_t *larger = realloc(codec->bytes, room);
@@ -45,18 +41,14 @@ put_byte(plan_codec *codec, uint8_t byte)
     }
 }
 
-static uint8_t
-get_byte(plan_codec *codec)
-{
+static uint8_t get_byte(plan_codec *codec) {
     if (codec->at == codec->count) {
         fail(codec, "it ends too early");
     }
     return codec->failure ? 0 : codec->given[codec->at++];
 }
 
-static void
-put_varint(plan_codec *codec, uint64_t value)
-{
+static void put_varint(plan_codec *codec, uint64_t value) {
     for (; value >= 0x80; value >>= 7) {
         put_byte(codec, (uint8_t)(value | 0x80));
     }
@@ -64,9 +56,7 @@ put_varint(plan_codec *codec, uint64_t value)
 }
 
 /* Each number has one way to be written: none ends with a needless 0. */
-static uint64_t
-get_varint(plan_codec *codec)
-{
+static uint64_t get_varint(plan_codec *codec) {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
         uint8_t byte = get_byte(codec);
@@ -84,9 +74,7 @@ get_varint(plan_codec *codec)
 }
 
 /* Writes `value`, or reads one that is at most `most`; returns the value. */
-static uint64_t
-code(plan_codec *codec, uint64_t value, uint64_t most)
-{
+static uint64_t code(plan_codec *codec, uint64_t value, uint64_t most) {
     if (!codec->given) {
         put_varint(codec, value);
         return value;
@@ -98,16 +86,12 @@ code(plan_codec *codec, uint64_t value, uint64_t most)
     return codec->failure ? 0 : value;
 }
 
-static uint64_t
-difference(uint64_t value, uint64_t base)
-{
+static uint64_t difference(uint64_t value, uint64_t base) {
     uint64_t change = value - base;
     return (change << 1) ^ (change >> 63 ? UINT64_MAX : 0);
 }
 
-static uint64_t
-add_difference(plan_codec *codec, uint64_t base, uint64_t coded, uint64_t most)
-{
+static uint64_t add_difference(plan_codec *codec, uint64_t base, uint64_t coded, uint64_t most) {
     uint64_t value = base + ((coded >> 1) ^ (coded & 1 ? UINT64_MAX : 0));
     if (value > most) {
         fail(codec, "a number is too large");
@@ -116,16 +100,12 @@ add_difference(plan_codec *codec, uint64_t base, uint64_t coded, uint64_t most)
 }
 
 /* The same as code(), as the difference to `base`. */
-static uint64_t
-code_from(plan_codec *codec, uint64_t base, uint64_t value, uint64_t most)
-{
+static uint64_t code_from(plan_codec *codec, uint64_t base, uint64_t value, uint64_t most) {
     return add_difference(codec, base, code(codec, difference(value, base), UINT64_MAX), most);
 }
 
 /* How many items follow, each at least `item_bytes` long: never more than there is room for. */
-static size_t
-code_count(plan_codec *codec, size_t count, size_t item_bytes)
-{
+static size_t code_count(plan_codec *codec, size_t count, size_t item_bytes) {
     return (size_t)code(codec, count, (codec->count - codec->at) / item_bytes);
 }
 
@@ -135,9 +115,7 @@ code_count(plan_codec *codec, size_t count, size_t item_bytes)
 
 enum { LANE_BYTES = 4, ENTRY_BYTES = 5 };
 
-static void
-code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
+static void code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out) {
     size_t steps = code(codec, plan->steps, GML_PLAN_MOST_STEPS);
     uint64_t events = code(codec, plan->step_time[1], GML_PLAN_MOST_EVENTS);
     size_t entries = code_count(codec, plan->step_entry[1], ENTRY_BYTES);
@@ -156,9 +134,7 @@ code_counts(plan_codec *codec, const gml_plan *plan, gml_plan *out)
     }
 }
 
-static void
-code_lanes(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
+static void code_lanes(plan_codec *codec, const gml_plan *plan, gml_plan *out) {
     for (size_t i = 0; i < plan->lane_count; i++) {
         gml_plan_lane lane = plan->lanes[i];
         lane.stream = code(codec, lane.stream, UINT64_MAX);
@@ -172,9 +148,7 @@ code_lanes(plan_codec *codec, const gml_plan *plan, gml_plan *out)
     }
 }
 
-static void
-code_entries(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
+static void code_entries(plan_codec *codec, const gml_plan *plan, gml_plan *out) {
     gml_plan_entry before = {.start = UINT64_MAX};
     for (size_t i = 0; i < plan->step_entry[1]; i++) {
         gml_plan_entry entry = plan->entries[i];
@@ -193,9 +167,7 @@ code_entries(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 }
 
 /* The second step has the entries of the first. */
-static void
-repeat_first_step(gml_plan *plan)
-{
+static void repeat_first_step(gml_plan *plan) {
     for (size_t i = plan->step_entry[1]; i < plan->entry_count; i++) {
         plan->entries[i] = plan->entries[i - plan->step_entry[1]];
         plan->entries[i].start += plan->step_time[1];
@@ -203,9 +175,7 @@ repeat_first_step(gml_plan *plan)
     }
 }
 
-static void
-code_offsets(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
+static void code_offsets(plan_codec *codec, const gml_plan *plan, gml_plan *out) {
     uint64_t last = 0;
     for (size_t i = 0; i < plan->entry_count; i++) {
         bool is_first = i < plan->step_entry[1];
@@ -222,9 +192,7 @@ code_offsets(plan_codec *codec, const gml_plan *plan, gml_plan *out)
     }
 }
 
-static void
-code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out)
-{
+static void code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out) {
     code_lanes(codec, plan, out);
     code_entries(codec, plan, out);
     if (out) {
@@ -235,9 +203,7 @@ code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static uint64_t
-checksum(const uint8_t *bytes, size_t count)
-{
+static uint64_t checksum(const uint8_t *bytes, size_t count) {
     uint64_t sum = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < count; i++) {
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
@@ -245,17 +211,13 @@ checksum(const uint8_t *bytes, size_t count)
     return sum;
 }
 
-static void
-write_fixed(uint8_t *bytes, uint64_t value, unsigned byte_count)
-{
+static void write_fixed(uint8_t *bytes, uint64_t value, unsigned byte_count) {
     for (unsigned i = 0; i < byte_count; i++) {
         bytes[i] = (uint8_t)(value >> (8 * i));
     }
 }
 
-static uint64_t
-read_fixed(const uint8_t *bytes, unsigned byte_count)
-{
+static uint64_t read_fixed(const uint8_t *bytes, unsigned byte_count) {
     uint64_t value = 0;
     for (unsigned i = 0; i < byte_count; i++) {
         value |= (uint64_t)bytes[i] << (8 * i);
@@ -263,16 +225,12 @@ read_fixed(const uint8_t *bytes, unsigned byte_count)
     return value;
 }
 
-void
-gml_plan_file_seal(uint8_t *bytes, size_t count)
-{
+void gml_plan_file_seal(uint8_t *bytes, size_t count) {
     write_fixed(bytes + GML_PLAN_FILE_CHECKSUM,
                 checksum(bytes + GML_PLAN_FILE_HEADER, count - GML_PLAN_FILE_HEADER), 8);
 }
 
-gml_status
-gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes)
-{
+gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes) {
     plan_codec codec = {0};
     for (unsigned i = 0; i < GML_PLAN_FILE_HEADER; i++) {
         put_byte(&codec, 0);
@@ -291,9 +249,8 @@ gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes)
     return GML_OK;
 }
 
-static gml_status
-check_header(const uint8_t *bytes, size_t count, char *reason, size_t reason_bytes)
-{
+static gml_status check_header(const uint8_t *bytes, size_t count, char *reason,
+                               size_t reason_bytes) {
     if (count > GML_PLAN_MOST_ENTRIES) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is too large for a plan");
     }
@@ -315,17 +272,13 @@ check_header(const uint8_t *bytes, size_t count, char *reason, size_t reason_byt
     return GML_OK;
 }
 
-static bool
-make_room(gml_plan *plan)
-{
+static bool make_room(gml_plan *plan) {
     plan->entries = gml_plan_array(plan->entry_count, sizeof *plan->entries);
     plan->lanes = gml_plan_array(plan->lane_count, sizeof *plan->lanes);
     return plan->entries && plan->lanes;
 }
 
-static gml_status
-decode(plan_codec *codec, gml_plan *plan, char *reason, size_t reason_bytes)
-{
+static gml_status decode(plan_codec *codec, gml_plan *plan, char *reason, size_t reason_bytes) {
     code_counts(codec, plan, plan);
     if (!codec->failure) {
         if (!make_room(plan)) {
@@ -342,10 +295,8 @@ decode(plan_codec *codec, gml_plan *plan, char *reason, size_t reason_bytes)
                : gml_plan_check(plan, reason, reason_bytes);
 }
 
-gml_status
-gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out, char *reason,
-                size_t reason_bytes)
-{
+gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out, char *reason,
+                           size_t reason_bytes) {
     plan_codec codec = {.given = bytes, .count = byte_count, .at = GML_PLAN_FILE_HEADER};
     gml_status status = check_header(bytes, byte_count, reason, reason_bytes);
     if (status != GML_OK) {

@@ -38,15 +38,11 @@ static const struct method_row {
     [GML_METHOD_ORDERS] = {"order-search", true, {KEY_NONE}},
 };
 
-const char *
-gml_method_name(gml_method method)
-{
+const char *gml_method_name(gml_method method) {
     return (unsigned)method < GML_METHOD_COUNT ? METHODS[method].name : "unknown";
 }
 
-gml_method
-gml_method_named(const char *name)
-{
+gml_method gml_method_named(const char *name) {
     gml_method method = 0;
     while (method < GML_METHOD_COUNT && strcmp(METHODS[method].name, name) != 0) {
         method++;
@@ -69,9 +65,8 @@ typedef struct contest_state {
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static uint64_t
-key_of(const gml_instance *instance, uint64_t most_live, key_kind kind, size_t item)
-{
+static uint64_t key_of(const gml_instance *instance, uint64_t most_live, key_kind kind,
+                       size_t item) {
     uint64_t life = instance->life[item], contention = instance->contention[item];
     switch (kind) {
     case KEY_SIZE:
@@ -90,9 +85,7 @@ key_of(const gml_instance *instance, uint64_t most_live, key_kind kind, size_t i
     return 0;
 }
 
-static void
-make_order(contest_state *contest, gml_method method)
-{
+static void make_order(contest_state *contest, gml_method method) {
     const gml_instance *instance = contest->instance;
     gml_keyed *room = contest->room;
     uint64_t most_live = gml_instance_most_live(instance);
@@ -113,17 +106,13 @@ make_order(contest_state *contest, gml_method method)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-static bool
-can_serve(const gml_instance *instance, gml_method method)
-{
+static bool can_serve(const gml_instance *instance, gml_method method) {
     return METHODS[method].serves_wrapped || !instance->wrapped_count;
 }
 
 /* At the bound, within the capacity, or so close to the bound that the other constructors, which
  * take seconds on so many items, are not worth it. */
-static bool
-is_done(const contest_state *contest)
-{
+static bool is_done(const contest_state *contest) {
     const gml_instance *instance = contest->instance;
     uint64_t bound = instance->lower_bound, peak = contest->best.peak_bytes;
     if (!contest->has_best) {
@@ -136,16 +125,13 @@ is_done(const contest_state *contest)
 /* ---- methods --------------------------------------------------------------------------------- */
 
 /* Only placements below the best so far are useful. */
-static uint64_t
-limit_of(const contest_state *contest)
-{
+static uint64_t limit_of(const contest_state *contest) {
     return contest->has_best ? contest->best.peak_bytes - 1 : UINT64_MAX;
 }
 
 /* Into contest->trial. GML_NOT_READY: nothing better. */
-static gml_status
-run(contest_state *contest, gml_method method, gml_budget *budget, uint64_t *peak_bytes)
-{
+static gml_status run(contest_state *contest, gml_method method, gml_budget *budget,
+                      uint64_t *peak_bytes) {
     const gml_instance *instance = contest->instance;
     uint64_t limit = limit_of(contest), *trial = contest->trial;
     if (method == GML_METHOD_ONLINE_BEST_FIT) {
@@ -161,9 +147,7 @@ run(contest_state *contest, gml_method method, gml_budget *budget, uint64_t *pea
                : status;
 }
 
-static gml_status
-try_method(contest_state *contest, gml_method method, gml_budget *budget)
-{
+static gml_status try_method(contest_state *contest, gml_method method, gml_budget *budget) {
     uint64_t peak_bytes = 0;
     gml_status status = run(contest, method, budget, &peak_bytes);
     if (status == GML_OK && peak_bytes <= limit_of(contest)) {
@@ -177,9 +161,7 @@ try_method(contest_state *contest, gml_method method, gml_budget *budget)
     return status == GML_NOT_READY ? GML_OK : status;
 }
 
-static gml_status
-construct(contest_state *contest)
-{
+static gml_status construct(contest_state *contest) {
     gml_status status = GML_OK;
     for (gml_method method = 0; method < GML_METHOD_EXACT && status == GML_OK; method++) {
         if (!is_done(contest) && can_serve(contest->instance, method)) {
@@ -199,9 +181,7 @@ construct(contest_state *contest)
 /* On three quarters of the remaining budget: with all of it, hard instances take longer and end no
  * lower.
  */
-static gml_status
-search_exactly(contest_state *contest)
-{
+static gml_status search_exactly(contest_state *contest) {
     const gml_instance *instance = contest->instance;
     if (is_done(contest) || !can_serve(instance, GML_METHOD_EXACT) ||
         instance->count > GML_EXACT_MOST_ITEMS) {
@@ -220,9 +200,7 @@ search_exactly(contest_state *contest)
 }
 
 /* On what is left of it, where more than a thousandth of the bound can be gained. */
-static gml_status
-search_orders(contest_state *contest)
-{
+static gml_status search_orders(contest_state *contest) {
     const gml_instance *instance = contest->instance;
     uint64_t bound = instance->lower_bound;
     uint64_t enough_bytes = contest->capacity_bytes > bound ? contest->capacity_bytes : bound;
@@ -239,10 +217,8 @@ search_orders(contest_state *contest)
     return status;
 }
 
-gml_status
-gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes, gml_budget *budget,
-                    uint64_t *offsets, gml_placing *out)
-{
+gml_status gml_portfolio_place(const gml_instance *instance, uint64_t capacity_bytes,
+                               gml_budget *budget, uint64_t *offsets, gml_placing *out) {
     size_t count = instance->count + 1;
     contest_state contest = {
         .instance = instance,

@@ -10,9 +10,7 @@ static const uint64_t MOST_BYTES = UINT64_C(1) << 48;
 static const uint64_t MOST_SUM = UINT64_C(1) << 62;
 
 /* The error in the lifetime; NULL: valid. */
-static const char *
-lifetime_fault(const gml_lifetime *lifetime, uint64_t period)
-{
+static const char *lifetime_fault(const gml_lifetime *lifetime, uint64_t period) {
     if (!lifetime->size_bytes || lifetime->size_bytes > MOST_BYTES) {
         return "a size outside 1 to 2^48";
     }
@@ -28,9 +26,7 @@ lifetime_fault(const gml_lifetime *lifetime, uint64_t period)
     return NULL;
 }
 
-static gml_status
-check_lifetimes(const gml_problem *problem, char *reason, size_t reason_bytes)
-{
+static gml_status check_lifetimes(const gml_problem *problem, char *reason, size_t reason_bytes) {
     uint64_t sum = 0;
     for (size_t i = 0; i < problem->count; i++) {
         const char *fault = lifetime_fault(&problem->lifetimes[i], problem->period);
@@ -47,9 +43,7 @@ check_lifetimes(const gml_problem *problem, char *reason, size_t reason_bytes)
     return GML_OK;
 }
 
-gml_status
-gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes)
-{
+gml_status gml_problem_check(const gml_problem *problem, char *reason, size_t reason_bytes) {
     uint64_t alignment = gml_problem_alignment(problem);
     if (alignment & (alignment - 1) || alignment > MOST_BYTES) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,

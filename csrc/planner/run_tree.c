@@ -15,9 +15,7 @@ typedef struct gml_run_block {
 /* ---- lists of runs --------------------------------------------------------------------------- */
 
 /* Twice the room. GML_NO_HOST_MEMORY. */
-static gml_status
-list_grow(gml_run_tree *tree, gml_run_list *list)
-{
+static gml_status list_grow(gml_run_tree *tree, gml_run_list *list) {
     size_t room = list->room ? 2 * (size_t)list->room : 1;
     run_block *block = tree->blocks;
     if (!block || block->room - block->used < room) {
@@ -42,9 +40,7 @@ list_grow(gml_run_tree *tree, gml_run_list *list)
 }
 
 /* The first run that ends at `low` or above. */
-static uint32_t
-first_reaching(const gml_occupied *runs, uint32_t count, uint64_t low)
-{
+static uint32_t first_reaching(const gml_occupied *runs, uint32_t count, uint64_t low) {
     uint32_t at = 0;
     while (count) {
         uint32_t half = count / 2;
@@ -58,9 +54,8 @@ first_reaching(const gml_occupied *runs, uint32_t count, uint64_t low)
     return at;
 }
 
-static gml_status
-insert_at(gml_run_tree *tree, gml_run_list *list, uint32_t at, uint64_t low, uint64_t high)
-{
+static gml_status insert_at(gml_run_tree *tree, gml_run_list *list, uint32_t at, uint64_t low,
+                            uint64_t high) {
     if (list->count == list->room) {
         gml_status status = list_grow(tree, list);
         if (status != GML_OK) {
@@ -75,9 +70,7 @@ insert_at(gml_run_tree *tree, gml_run_list *list, uint32_t at, uint64_t low, uin
 }
 
 /* Extends the run at `at` over [low, high) and over all others that it then touches. */
-static void
-merge_at(gml_run_list *list, uint32_t at, uint64_t low, uint64_t high)
-{
+static void merge_at(gml_run_list *list, uint32_t at, uint64_t low, uint64_t high) {
     gml_occupied *runs = list->runs, *grown = &runs[at];
     grown->low = low < grown->low ? low : grown->low;
     if (high <= grown->high) {
@@ -96,9 +89,7 @@ merge_at(gml_run_list *list, uint32_t at, uint64_t low, uint64_t high)
 }
 
 /* Adds [low, high) to the list. GML_NO_HOST_MEMORY: nothing changed. */
-static gml_status
-add_run(gml_run_tree *tree, gml_run_list *list, uint64_t low, uint64_t high)
-{
+static gml_status add_run(gml_run_tree *tree, gml_run_list *list, uint64_t low, uint64_t high) {
     uint32_t at = first_reaching(list->runs, list->count, low);
     if (at >= list->count || list->runs[at].low > high) {
         return insert_at(tree, list, at, low, high);
@@ -109,9 +100,7 @@ add_run(gml_run_tree *tree, gml_run_list *list, uint64_t low, uint64_t high)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-gml_status
-gml_run_tree_open(gml_run_tree *tree, uint32_t slots)
-{
+gml_status gml_run_tree_open(gml_run_tree *tree, uint32_t slots) {
     *tree = (gml_run_tree){.slots = slots, .leaves = 1};
     while (tree->leaves < slots) {
         tree->leaves *= 2;
@@ -121,9 +110,7 @@ gml_run_tree_open(gml_run_tree *tree, uint32_t slots)
     return tree->any && tree->cover ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-void
-gml_run_tree_close(gml_run_tree *tree)
-{
+void gml_run_tree_close(gml_run_tree *tree) {
     for (run_block *block = tree->blocks, *next; block; block = next) {
         next = block->next;
         free(block);
@@ -133,9 +120,7 @@ gml_run_tree_close(gml_run_tree *tree)
 }
 
 /* Adds the nodes of slots [begin, end). */
-static void
-cut_range(gml_run_cut *cut, uint32_t leaves, uint32_t begin, uint32_t end)
-{
+static void cut_range(gml_run_cut *cut, uint32_t leaves, uint32_t begin, uint32_t end) {
     const uint64_t first = (uint64_t)begin + leaves, behind = (uint64_t)end + leaves;
     for (uint64_t left = first, right = behind; left < right; left /= 2, right /= 2) {
         if (left & 1) {
@@ -156,9 +141,7 @@ cut_range(gml_run_cut *cut, uint32_t leaves, uint32_t begin, uint32_t end)
     }
 }
 
-void
-gml_run_tree_cut(const gml_run_tree *tree, uint32_t begin, uint32_t end, gml_run_cut *cut)
-{
+void gml_run_tree_cut(const gml_run_tree *tree, uint32_t begin, uint32_t end, gml_run_cut *cut) {
     cut->node_count = 0;
     cut->above_count = 0;
     if (begin == end) {
@@ -171,9 +154,8 @@ gml_run_tree_cut(const gml_run_tree *tree, uint32_t begin, uint32_t end, gml_run
     }
 }
 
-gml_status
-gml_run_tree_add(gml_run_tree *tree, const gml_run_cut *cut, uint64_t low, uint64_t high)
-{
+gml_status gml_run_tree_add(gml_run_tree *tree, const gml_run_cut *cut, uint64_t low,
+                            uint64_t high) {
     gml_status status = GML_OK;
     for (size_t i = 0; i < cut->node_count && status == GML_OK; i++) {
         uint32_t node = cut->nodes[i];
@@ -192,9 +174,7 @@ gml_run_tree_add(gml_run_tree *tree, const gml_run_cut *cut, uint64_t low, uint6
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-static size_t
-add_reader(gml_run_list list, gml_run_reader *readers, size_t count)
-{
+static size_t add_reader(gml_run_list list, gml_run_reader *readers, size_t count) {
     if (!list.count) {
         return count;
     }
@@ -202,9 +182,8 @@ add_reader(gml_run_list list, gml_run_reader *readers, size_t count)
     return count + 1;
 }
 
-size_t
-gml_run_tree_gather(const gml_run_tree *tree, const gml_run_cut *cut, gml_run_reader *readers)
-{
+size_t gml_run_tree_gather(const gml_run_tree *tree, const gml_run_cut *cut,
+                           gml_run_reader *readers) {
     size_t count = 0;
     for (size_t i = cut->above_count; i-- > 0;) { /* large lists first */
         /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): a node of this tree */
@@ -217,9 +196,7 @@ gml_run_tree_gather(const gml_run_tree *tree, const gml_run_cut *cut, gml_run_re
 }
 
 /* Skips the runs that end at `address` or below: in leaps that double, then by halves. */
-static void
-skip_below(gml_run_reader *reader, uint64_t address)
-{
+static void skip_below(gml_run_reader *reader, uint64_t address) {
     uint32_t low = reader->next, leap = 1;
     while (low + leap < reader->count && reader->runs[low + leap].high <= address) {
         low += leap;
@@ -238,9 +215,7 @@ skip_below(gml_run_reader *reader, uint64_t address)
 }
 
 /* The least address at or above `address` at which `size` bytes are free in this list. */
-static uint64_t
-next_free(gml_run_reader *reader, uint64_t address, uint64_t size)
-{
+static uint64_t next_free(gml_run_reader *reader, uint64_t address, uint64_t size) {
     if (reader->next < reader->count && reader->runs[reader->next].high <= address) {
         skip_below(reader, address);
     }
@@ -250,9 +225,8 @@ next_free(gml_run_reader *reader, uint64_t address, uint64_t size)
     return address;
 }
 
-uint64_t
-gml_run_lowest_free(gml_run_reader *readers, size_t count, uint64_t size, uint64_t *visits)
-{
+uint64_t gml_run_lowest_free(gml_run_reader *readers, size_t count, uint64_t size,
+                             uint64_t *visits) {
     uint64_t address = 0;
     for (size_t agreeing = 0, i = 0; agreeing < count; i = i + 1 < count ? i + 1 : 0) {
         uint32_t before = readers[i].next;

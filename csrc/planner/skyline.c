@@ -5,15 +5,11 @@
 
 /* ---- the heap -------------------------------------------------------------------------------- */
 
-static bool
-is_below(const gml_skyline_entry *a, const gml_skyline_entry *b)
-{
+static bool is_below(const gml_skyline_entry *a, const gml_skyline_entry *b) {
     return a->height != b->height ? a->height < b->height : a->slot < b->slot;
 }
 
-static gml_status
-push(gml_skyline *skyline, uint32_t slot)
-{
+static gml_status push(gml_skyline *skyline, uint32_t slot) {
     if (skyline->heap_count == skyline->heap_room) {
         size_t room = skyline->heap_room * 2;
         gml_skyline_entry *heap = realloc(skyline->heap, room * sizeof *heap);
@@ -33,9 +29,7 @@ push(gml_skyline *skyline, uint32_t slot)
     return GML_OK;
 }
 
-static gml_skyline_entry
-pop(gml_skyline *skyline)
-{
+static gml_skyline_entry pop(gml_skyline *skyline) {
     gml_skyline_entry *heap = skyline->heap;
     gml_skyline_entry top = heap[0];
     gml_skyline_entry entry = heap[--skyline->heap_count];
@@ -58,9 +52,7 @@ pop(gml_skyline *skyline)
 
 /* ---- the segments ---------------------------------------------------------------------------- */
 
-gml_status
-gml_skyline_open(gml_skyline *skyline, uint32_t slots)
-{
+gml_status gml_skyline_open(gml_skyline *skyline, uint32_t slots) {
     *skyline = (gml_skyline){.slots = slots, .heap_room = 64};
     skyline->segments = calloc((size_t)slots + 1, sizeof *skyline->segments);
     skyline->heap = malloc(skyline->heap_room * sizeof *skyline->heap);
@@ -71,25 +63,20 @@ gml_skyline_open(gml_skyline *skyline, uint32_t slots)
     return GML_OK;
 }
 
-void
-gml_skyline_close(gml_skyline *skyline)
-{
+void gml_skyline_close(gml_skyline *skyline) {
     free(skyline->segments);
     free(skyline->heap);
     *skyline = (gml_skyline){0};
 }
 
 /* A segment [begin, end) behind `previous`. */
-static void
-set(gml_skyline *skyline, uint32_t begin, uint32_t end, uint32_t previous, uint64_t height)
-{
+static void set(gml_skyline *skyline, uint32_t begin, uint32_t end, uint32_t previous,
+                uint64_t height) {
     skyline->segments[begin] = (gml_segment){height, end, previous};
     skyline->segments[end].previous = begin;
 }
 
-gml_status
-gml_skyline_reset(gml_skyline *skyline, const uint64_t *heights)
-{
+gml_status gml_skyline_reset(gml_skyline *skyline, const uint64_t *heights) {
     skyline->heap_count = 0;
     memset(skyline->segments, 0, skyline->slots * sizeof *skyline->segments);
     skyline->segments[skyline->slots].height = UINT64_MAX;
@@ -110,9 +97,7 @@ gml_skyline_reset(gml_skyline *skyline, const uint64_t *heights)
     return GML_OK;
 }
 
-uint32_t
-gml_skyline_take(gml_skyline *skyline)
-{
+uint32_t gml_skyline_take(gml_skyline *skyline) {
     for (;;) {
         gml_skyline_entry entry = pop(skyline);
         const gml_segment *segment = &skyline->segments[entry.slot];
@@ -123,18 +108,14 @@ gml_skyline_take(gml_skyline *skyline)
 }
 
 /* The height before `at`, infinite at the left end. */
-static uint64_t
-height_before(const gml_skyline *skyline, uint32_t at)
-{
+static uint64_t height_before(const gml_skyline *skyline, uint32_t at) {
     uint32_t previous = skyline->segments[at].previous;
     return previous == GML_NO_SEGMENT ? UINT64_MAX : skyline->segments[previous].height;
 }
 
 /* Merges segment `at` with neighbours of the same height; puts it into the heap unless it became
  * part of one already there. */
-static gml_status
-merge_level(gml_skyline *skyline, uint32_t at)
-{
+static gml_status merge_level(gml_skyline *skyline, uint32_t at) {
     gml_segment *segment = &skyline->segments[at];
     uint32_t next = segment->next;
     if (skyline->segments[next].height == segment->height) {
@@ -151,10 +132,8 @@ merge_level(gml_skyline *skyline, uint32_t at)
     return GML_OK;
 }
 
-gml_status
-gml_skyline_raise(gml_skyline *skyline, uint32_t at, uint32_t begin, uint32_t end,
-                  uint64_t size_bytes, uint32_t *taken)
-{
+gml_status gml_skyline_raise(gml_skyline *skyline, uint32_t at, uint32_t begin, uint32_t end,
+                             uint64_t size_bytes, uint32_t *taken) {
     gml_segment old = skyline->segments[at];
     *taken = GML_NO_SEGMENT;
     uint32_t previous = old.previous;
@@ -176,17 +155,13 @@ gml_skyline_raise(gml_skyline *skyline, uint32_t at, uint32_t begin, uint32_t en
     return status == GML_OK ? merge_level(skyline, begin) : status;
 }
 
-uint64_t
-gml_skyline_depth(const gml_skyline *skyline, uint32_t at)
-{
+uint64_t gml_skyline_depth(const gml_skyline *skyline, uint32_t at) {
     const gml_segment *segment = &skyline->segments[at];
     uint64_t before = height_before(skyline, at), behind = skyline->segments[segment->next].height;
     return (before < behind ? before : behind) - segment->height;
 }
 
-gml_status
-gml_skyline_lift(gml_skyline *skyline, uint32_t at)
-{
+gml_status gml_skyline_lift(gml_skyline *skyline, uint32_t at) {
     skyline->segments[at].height += gml_skyline_depth(skyline, at);
     return merge_level(skyline, at);
 }

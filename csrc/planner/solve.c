@@ -39,10 +39,9 @@ typedef struct placed_lanes {
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-static gml_status
-place_instance(const gml_instance *instance, uint64_t capacity_bytes, uint64_t base,
-               gml_budget *budget, uint64_t *offsets, gml_placing *out)
-{
+static gml_status place_instance(const gml_instance *instance, uint64_t capacity_bytes,
+                                 uint64_t base, gml_budget *budget, uint64_t *offsets,
+                                 gml_placing *out) {
     uint64_t *found = calloc(instance->count + 1, sizeof *found);
     if (!found) {
         return GML_NO_HOST_MEMORY;
@@ -58,10 +57,8 @@ place_instance(const gml_instance *instance, uint64_t capacity_bytes, uint64_t b
 /* Items that live through a whole period lie below all others, at no loss: such an item separates
  * the live items below it from those above. It also lies at the same place in every plan that has
  * it. Moves them to the front of `members`; returns their number, and where the rest begins. */
-static size_t
-place_constant(const gml_problem *problem, uint32_t *members, size_t count, uint64_t *base,
-               uint64_t *offsets)
-{
+static size_t place_constant(const gml_problem *problem, uint32_t *members, size_t count,
+                             uint64_t *base, uint64_t *offsets) {
     size_t constant = 0;
     for (size_t i = 0; i < count && problem->period; i++) {
         uint32_t index = members[i];
@@ -78,10 +75,8 @@ place_constant(const gml_problem *problem, uint32_t *members, size_t count, uint
 
 /* Places members [first, first + count) above what `out` has so far. Only the last lane may stop
  * short of its best, where a capacity is left for it. */
-static gml_status
-place_lane(const solve_state *solving, size_t first, size_t count, const uint64_t *ends,
-           gml_budget *budget, placed_lanes *out)
-{
+static gml_status place_lane(const solve_state *solving, size_t first, size_t count,
+                             const uint64_t *ends, gml_budget *budget, placed_lanes *out) {
     uint32_t *members = solving->members + first;
     uint64_t begin = out->placing.peak_bytes, base = begin;
     bool is_last = first + count == solving->problem->count;
@@ -112,9 +107,7 @@ place_lane(const solve_state *solving, size_t first, size_t count, const uint64_
 }
 
 /* A lane for every stream, one above the other. */
-static gml_status
-place_stacked(const solve_state *solving, gml_budget *budget, placed_lanes *out)
-{
+static gml_status place_stacked(const solve_state *solving, gml_budget *budget, placed_lanes *out) {
     size_t left = solving->problem->count;
     gml_status status = GML_OK;
     for (size_t g = 0; g < solving->group_count && status == GML_OK; g++) {
@@ -129,9 +122,7 @@ place_stacked(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 
 /* One lane for all streams, where each lifetime lasts until every other stream is ordered behind
  * its free. */
-static gml_status
-place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
-{
+static gml_status place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out) {
     gml_status status = place_lane(solving, 0, solving->problem->count, solving->all, budget, out);
     out->placing.is_proven = false; /* for the longer lives only */
     return status;
@@ -139,17 +130,13 @@ place_merged(const solve_state *solving, gml_budget *budget, placed_lanes *out)
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-static bool
-has_orderings(const solve_state *solving)
-{
+static bool has_orderings(const solve_state *solving) {
     return solving->group_count > 1 && solving->problem->ordering_count > 0;
 }
 
 /* Unordered streams share no address, so that their bounds add up. pre: `placed` by
  * place_stacked(). */
-static gml_status
-find_bound(solve_state *solving, const placed_lanes *placed)
-{
+static gml_status find_bound(solve_state *solving, const placed_lanes *placed) {
     if (!has_orderings(solving)) {
         solving->lower_bound = placed->most_live_bytes;
         return GML_OK;
@@ -165,9 +152,8 @@ find_bound(solve_state *solving, const placed_lanes *placed)
 /* ---- lanes of their own, or one for all ------------------------------------------------------ */
 
 /* The better of the two, in `out`; `other` is room. */
-static gml_status
-merge(const solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes *other)
-{
+static gml_status merge(const solve_state *solving, gml_budget *budget, placed_lanes *out,
+                        placed_lanes *other) {
     gml_budget part = gml_budget_part(budget, 1, 7);
     gml_status status = place_merged(solving, &part, other);
     (void)gml_budget_spend(budget, part.work);
@@ -180,9 +166,8 @@ merge(const solve_state *solving, gml_budget *budget, placed_lanes *out, placed_
 }
 
 /* From the better of the two on. */
-static gml_status
-place_together(const solve_state *solving, gml_budget *budget, placed_lanes *out)
-{
+static gml_status place_together(const solve_state *solving, gml_budget *budget,
+                                 placed_lanes *out) {
     uint64_t enough_bytes = solving->capacity_bytes > solving->lower_bound ? solving->capacity_bytes
                                                                            : solving->lower_bound;
     bool is_better = false;
@@ -198,9 +183,8 @@ place_together(const solve_state *solving, gml_budget *budget, placed_lanes *out
     return status;
 }
 
-static gml_status
-place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes *other)
-{
+static gml_status place(solve_state *solving, gml_budget *budget, placed_lanes *out,
+                        placed_lanes *other) {
     bool is_shared = has_orderings(solving) && solving->group_count <= MOST_MERGED_GROUPS;
     gml_budget first_part = gml_budget_part(budget, 1, is_shared ? 8 : 1);
     gml_status status = place_stacked(solving, &first_part, out);
@@ -221,9 +205,7 @@ place(solve_state *solving, gml_budget *budget, placed_lanes *out, placed_lanes 
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static uint64_t
-default_budget_ms(size_t count)
-{
+static uint64_t default_budget_ms(size_t count) {
     if (count <= SMALL_COUNT) {
         return SMALL_BUDGET_MS;
     }
@@ -231,9 +213,7 @@ default_budget_ms(size_t count)
     return budget > LARGE_BUDGET_MS ? budget : LARGE_BUDGET_MS;
 }
 
-static gml_status
-solving_open(solve_state *solving, const gml_problem *problem)
-{
+static gml_status solving_open(solve_state *solving, const gml_problem *problem) {
     size_t count = problem->count + 1;
     *solving = (struct solve_state){
         .problem = problem,
@@ -248,17 +228,13 @@ solving_open(solve_state *solving, const gml_problem *problem)
     return gml_group_by_stream(problem, solving->members, solving->groups, &solving->group_count);
 }
 
-static void
-solving_close(solve_state *solving)
-{
+static void solving_close(solve_state *solving) {
     free(solving->members);
     free(solving->groups);
     free(solving->all);
 }
 
-static bool
-open_offsets(size_t count, placed_lanes *out)
-{
+static bool open_offsets(size_t count, placed_lanes *out) {
     *out = (placed_lanes){.placing = {.method = GML_METHOD_FIRST_FIT_SIZE, .is_proven = true}};
     out->offsets = malloc((count + 1) * sizeof *out->offsets);
     for (size_t i = 0; out->offsets && i < count; i++) {
@@ -268,10 +244,8 @@ open_offsets(size_t count, placed_lanes *out)
 }
 
 /* An invalid placement is a bug in a method: no plan serves then. */
-static gml_status
-place_checked(solve_state *solving, uint64_t budget_ms, placed_lanes *out, placed_lanes *other,
-              char *reason, size_t reason_bytes)
-{
+static gml_status place_checked(solve_state *solving, uint64_t budget_ms, placed_lanes *out,
+                                placed_lanes *other, char *reason, size_t reason_bytes) {
     size_t count = solving->problem->count;
     gml_budget budget =
         gml_budget_of(budget_ms ? budget_ms : default_budget_ms(solving->problem->count),
@@ -287,10 +261,9 @@ place_checked(solve_state *solving, uint64_t budget_ms, placed_lanes *out, place
                             : status;
 }
 
-gml_status
-gml_planner_solve(const gml_problem *problem, const gml_planner_options *options, uint64_t *offsets,
-                  gml_solution *out, char *reason, size_t reason_bytes)
-{
+gml_status gml_planner_solve(const gml_problem *problem, const gml_planner_options *options,
+                             uint64_t *offsets, gml_solution *out, char *reason,
+                             size_t reason_bytes) {
     uint64_t begin_ns = gml_clock_ns();
     gml_status status = gml_problem_check(problem, reason, reason_bytes);
     if (status != GML_OK) {

@@ -10,10 +10,8 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-gml_status
-gml_group_by_stream(const gml_problem *problem, uint32_t *members, gml_stream_group *groups,
-                    size_t *group_count)
-{
+gml_status gml_group_by_stream(const gml_problem *problem, uint32_t *members,
+                               gml_stream_group *groups, size_t *group_count) {
     gml_keyed *list = calloc(2 * problem->count + 1, sizeof *list);
     if (!list) {
         return GML_NO_HOST_MEMORY;
@@ -37,9 +35,7 @@ gml_group_by_stream(const gml_problem *problem, uint32_t *members, gml_stream_gr
 
 /* ---- orderings ------------------------------------------------------------------------------- */
 
-static int
-compare(const void *left, const void *right)
-{
+static int compare(const void *left, const void *right) {
     const gml_ordering *a = left, *b = right;
     if (a->before != b->before) {
         return a->before < b->before ? -1 : 1;
@@ -51,9 +47,8 @@ compare(const void *left, const void *right)
 }
 
 /* The time of the first ordering from `time` on; `never` if none. */
-static uint64_t
-ordered_from(const gml_ordering *sorted, size_t count, gml_ordering wanted, uint64_t never)
-{
+static uint64_t ordered_from(const gml_ordering *sorted, size_t count, gml_ordering wanted,
+                             uint64_t never) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -68,9 +63,7 @@ ordered_from(const gml_ordering *sorted, size_t count, gml_ordering wanted, uint
     return is_found ? sorted[low].time : never;
 }
 
-static uint64_t
-last_end(const gml_problem *problem)
-{
+static uint64_t last_end(const gml_problem *problem) {
     uint64_t last = 0;
     for (size_t i = 0; i < problem->count; i++) {
         last = problem->lifetimes[i].end > last ? problem->lifetimes[i].end : last;
@@ -78,10 +71,9 @@ last_end(const gml_problem *problem)
     return last;
 }
 
-gml_status
-gml_lengthen_ends(const gml_problem *problem, const uint32_t *members,
-                  const gml_stream_group *groups, size_t group_count, uint64_t *all, uint64_t *any)
-{
+gml_status gml_lengthen_ends(const gml_problem *problem, const uint32_t *members,
+                             const gml_stream_group *groups, size_t group_count, uint64_t *all,
+                             uint64_t *any) {
     gml_ordering *sorted = malloc((problem->ordering_count + 1) * sizeof *sorted);
     if (!sorted) {
         return GML_NO_HOST_MEMORY;
@@ -119,24 +111,19 @@ typedef struct turn {
     bool is_start;
 } turn;
 
-static int
-compare_turns(const void *left, const void *right)
-{
+static int compare_turns(const void *left, const void *right) {
     const turn *a = left, *b = right;
     return a->time != b->time ? gml_compare(a->time, b->time) : (int)a->is_start - (int)b->is_start;
 }
 
-static int
-compare_times(const void *left, const void *right)
-{
+static int compare_times(const void *left, const void *right) {
     const uint64_t *a = left, *b = right;
     return gml_compare(*a, *b);
 }
 
 /* Adds to each part of time [cuts[i - 1], cuts[i]) the most that is live in it. */
-static void
-add_most_live(const turn *turns, size_t turn_count, const uint64_t *cuts, uint64_t *sums)
-{
+static void add_most_live(const turn *turns, size_t turn_count, const uint64_t *cuts,
+                          uint64_t *sums) {
     uint64_t live = 0, most = 0;
     size_t part = 0;
     for (size_t i = 0; i < turn_count; i++) {
@@ -150,11 +137,9 @@ add_most_live(const turn *turns, size_t turn_count, const uint64_t *cuts, uint64
     sums[part] += most;
 }
 
-gml_status
-gml_unordered_bound(const gml_problem *problem, const uint32_t *members,
-                    const gml_stream_group *groups, size_t group_count, const uint64_t *any,
-                    uint64_t *bound_bytes)
-{
+gml_status gml_unordered_bound(const gml_problem *problem, const uint32_t *members,
+                               const gml_stream_group *groups, size_t group_count,
+                               const uint64_t *any, uint64_t *bound_bytes) {
     size_t count = problem->count;
     turn *turns = malloc((2 * count + 1) * sizeof *turns);
     uint64_t *cuts = malloc((count + 1) * sizeof *cuts);

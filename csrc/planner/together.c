@@ -26,17 +26,13 @@ typedef struct together_state {
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static int
-compare_times(const void *left, const void *right)
-{
+static int compare_times(const void *left, const void *right) {
     const uint64_t *a = left, *b = right;
     return gml_compare(*a, *b);
 }
 
 /* How many of the ascending cuts are at or before `time`. */
-static uint32_t
-cuts_until(const uint64_t *cuts, size_t count, uint64_t time)
-{
+static uint32_t cuts_until(const uint64_t *cuts, size_t count, uint64_t time) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -51,9 +47,8 @@ cuts_until(const uint64_t *cuts, size_t count, uint64_t time)
 
 /* A lengthened life ends at a cut, so that it lasts from the slot of its start to the one before
  * that cut. `cuts` has room for all items. */
-static void
-share_slots(together_state *state, const gml_problem *problem, const uint64_t *all, uint64_t *cuts)
-{
+static void share_slots(together_state *state, const gml_problem *problem, const uint64_t *all,
+                        uint64_t *cuts) {
     memcpy(cuts, all, state->count * sizeof *cuts);
     qsort(cuts, state->count, sizeof *cuts, compare_times);
     size_t kept = 0;
@@ -71,9 +66,8 @@ share_slots(together_state *state, const gml_problem *problem, const uint64_t *a
 }
 
 /* `place_of`: room for the member of each lifetime. */
-static gml_status
-take_stream(together_state *state, const gml_problem *problem, size_t group, uint32_t *place_of)
-{
+static gml_status take_stream(together_state *state, const gml_problem *problem, size_t group,
+                              uint32_t *place_of) {
     size_t first = state->groups[group].first, count = state->groups[group].count;
     gml_instance instance;
     gml_status status = gml_instance_open(&instance, problem, state->members + first, count, NULL);
@@ -97,18 +91,14 @@ take_stream(together_state *state, const gml_problem *problem, size_t group, uin
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-static void
-close_trees(together_state *state)
-{
+static void close_trees(together_state *state) {
     for (size_t g = 0; g < state->group_count; g++) {
         gml_run_tree_close(&state->own[g]);
         gml_run_tree_close(&state->shared[g]);
     }
 }
 
-static gml_status
-open_trees(together_state *state, gml_budget *budget)
-{
+static gml_status open_trees(together_state *state, gml_budget *budget) {
     gml_status status = GML_OK;
     for (size_t g = 0; g < state->group_count; g++) {
         gml_status own = gml_run_tree_open(&state->own[g], state->slots[g]);
@@ -119,9 +109,7 @@ open_trees(together_state *state, gml_budget *budget)
     return status;
 }
 
-static gml_status
-place_item(together_state *state, size_t item, uint64_t *visits)
-{
+static gml_status place_item(together_state *state, size_t item, uint64_t *visits) {
     size_t group = state->group[item], lists;
     uint64_t size = state->sizes[item];
     gml_run_cut own, shared;
@@ -145,10 +133,8 @@ place_item(together_state *state, size_t item, uint64_t *visits)
 
 /* First fit in this order. GML_NOT_READY as soon as an item ends above `limit_bytes`, whose place
  * in the order is *failed then, or with the budget. */
-static gml_status
-run(void *context, const uint32_t *order, uint64_t limit_bytes, gml_budget *budget, uint64_t *found,
-    size_t *failed)
-{
+static gml_status run(void *context, const uint32_t *order, uint64_t limit_bytes,
+                      gml_budget *budget, uint64_t *found, size_t *failed) {
     together_state *state = context;
     state->found = found;
     gml_status status = open_trees(state, budget);
@@ -167,10 +153,8 @@ run(void *context, const uint32_t *order, uint64_t limit_bytes, gml_budget *budg
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static gml_status
-together_open(together_state *state, const gml_problem *problem, const uint64_t *all,
-              uint64_t *cuts)
-{
+static gml_status together_open(together_state *state, const gml_problem *problem,
+                                const uint64_t *all, uint64_t *cuts) {
     size_t count = state->count, groups = state->group_count;
     enum { NARROW = 6 };
     state->sizes = calloc(count, sizeof *state->sizes + NARROW * sizeof *state->group);
@@ -195,21 +179,17 @@ together_open(together_state *state, const gml_problem *problem, const uint64_t 
     return status;
 }
 
-static void
-together_close(together_state *state)
-{
+static void together_close(together_state *state) {
     free(state->sizes);
     free(state->slots);
     free(state->own);
     free(state->readers);
 }
 
-gml_status
-gml_place_together(const gml_problem *problem, const uint32_t *members,
-                   const gml_stream_group *groups, size_t group_count, const uint64_t *all,
-                   uint64_t enough_bytes, gml_budget *budget, uint64_t *offsets,
-                   uint64_t *peak_bytes, bool *is_better)
-{
+gml_status gml_place_together(const gml_problem *problem, const uint32_t *members,
+                              const gml_stream_group *groups, size_t group_count,
+                              const uint64_t *all, uint64_t enough_bytes, gml_budget *budget,
+                              uint64_t *offsets, uint64_t *peak_bytes, bool *is_better) {
     size_t count = problem->count;
     together_state state = {
         .members = members, .groups = groups, .count = count, .group_count = group_count};

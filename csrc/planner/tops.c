@@ -3,15 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t
-count_blocks(uint32_t slots)
-{
+static size_t count_blocks(uint32_t slots) {
     return (size_t)slots / GML_TOPS_BLOCK + 1;
 }
 
-gml_status
-gml_tops_open(gml_tops *tops, uint32_t slots)
-{
+gml_status gml_tops_open(gml_tops *tops, uint32_t slots) {
     *tops = (gml_tops){.slots = slots};
     tops->by_slot = calloc((size_t)slots + 1, sizeof *tops->by_slot);
     tops->blocks = calloc(count_blocks(slots), sizeof *tops->blocks);
@@ -22,17 +18,13 @@ gml_tops_open(gml_tops *tops, uint32_t slots)
     return GML_OK;
 }
 
-void
-gml_tops_close(gml_tops *tops)
-{
+void gml_tops_close(gml_tops *tops) {
     free(tops->by_slot);
     free(tops->blocks);
     *tops = (gml_tops){0};
 }
 
-void
-gml_tops_reset(gml_tops *tops, const uint64_t *by_slot)
-{
+void gml_tops_reset(gml_tops *tops, const uint64_t *by_slot) {
     memset(tops->blocks, 0, count_blocks(tops->slots) * sizeof *tops->blocks);
     for (uint32_t slot = 0; slot < tops->slots; slot++) {
         uint64_t top = by_slot ? by_slot[slot] : 0;
@@ -43,9 +35,7 @@ gml_tops_reset(gml_tops *tops, const uint64_t *by_slot)
 }
 
 /* pre: the range lies in one block. */
-static uint64_t
-raise_part(gml_tops *tops, uint32_t begin, uint32_t end, uint64_t by)
-{
+static uint64_t raise_part(gml_tops *tops, uint32_t begin, uint32_t end, uint64_t by) {
     gml_tops_block *block = &tops->blocks[begin / GML_TOPS_BLOCK];
     uint64_t most = 0;
     for (uint32_t slot = begin; slot < end; slot++) {
@@ -58,9 +48,7 @@ raise_part(gml_tops *tops, uint32_t begin, uint32_t end, uint64_t by)
     return block->most;
 }
 
-bool
-gml_tops_raise(gml_tops *tops, uint32_t begin, uint32_t end, uint64_t by, uint64_t limit)
-{
+bool gml_tops_raise(gml_tops *tops, uint32_t begin, uint32_t end, uint64_t by, uint64_t limit) {
     bool is_above = false;
     while (begin < end) {
         uint32_t block_end = (begin / GML_TOPS_BLOCK + 1) * GML_TOPS_BLOCK;

@@ -110,9 +110,7 @@ static const knob_entry knobs_table[] = {
 
 enum { KNOB_COUNT = sizeof knobs_table / sizeof *knobs_table };
 
-gml_status
-gml_knob_describe(size_t index, gml_knob_info *out)
-{
+gml_status gml_knob_describe(size_t index, gml_knob_info *out) {
     if (index >= KNOB_COUNT) {
         return GML_INVALID_ARGUMENT;
     }
@@ -120,23 +118,17 @@ gml_knob_describe(size_t index, gml_knob_info *out)
     return GML_OK;
 }
 
-static uint64_t *
-field_of(gml_knobs *knobs, const knob_entry *knob)
-{
+static uint64_t *field_of(gml_knobs *knobs, const knob_entry *knob) {
     return (uint64_t *)(void *)((char *)knobs + knob->offset);
 }
 
-static void
-set_all(gml_knobs *knobs, const knob_entry *knob, uint64_t value)
-{
+static void set_all(gml_knobs *knobs, const knob_entry *knob, uint64_t value) {
     for (size_t i = 0; i < knob->count; i++) {
         field_of(knobs, knob)[i] = value;
     }
 }
 
-void
-gml_knobs_init(gml_knobs *knobs)
-{
+void gml_knobs_init(gml_knobs *knobs) {
     *knobs = (gml_knobs){0};
     for (size_t i = 0; i < KNOB_COUNT; i++) {
         set_all(knobs, &knobs_table[i], knobs_table[i].info.default_value);
@@ -144,9 +136,7 @@ gml_knobs_init(gml_knobs *knobs)
 }
 
 /* The knob whose name ends where `name` does, or at its dot; NULL: none. */
-static const knob_entry *
-find_by_name(const char *name)
-{
+static const knob_entry *find_by_name(const char *name) {
     size_t length = strcspn(name, ".");
     for (size_t i = 0; i < KNOB_COUNT; i++) {
         const char *known = knobs_table[i].info.name;
@@ -159,9 +149,7 @@ find_by_name(const char *name)
 
 /* The knob a setting names, "base" or "base.power"; *interval is that power's place, or SIZE_MAX
  * for all. NULL: no such knob. */
-static const knob_entry *
-find_knob(const char *name, size_t *interval)
-{
+static const knob_entry *find_knob(const char *name, size_t *interval) {
     const char *dot = strchr(name, '.');
     const knob_entry *knob = find_by_name(name);
     *interval = SIZE_MAX;
@@ -179,9 +167,7 @@ find_knob(const char *name, size_t *interval)
     return NULL;
 }
 
-static gml_status
-refuse_name(const char *name, char *reason, size_t reason_bytes)
-{
+static gml_status refuse_name(const char *name, char *reason, size_t reason_bytes) {
     const knob_entry *knob = find_by_name(name);
     if (knob && knob->count > 1) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
@@ -197,9 +183,7 @@ refuse_name(const char *name, char *reason, size_t reason_bytes)
     return GML_INVALID_ARGUMENT;
 }
 
-static gml_size_text
-value_text(const gml_knob_info *knob, uint64_t value)
-{
+static gml_size_text value_text(const gml_knob_info *knob, uint64_t value) {
     gml_size_text result;
     if (!knob->is_size) {
         (void)snprintf(result.text, sizeof result.text, "%" PRIu64, value);
@@ -211,10 +195,8 @@ value_text(const gml_knob_info *knob, uint64_t value)
     return result;
 }
 
-static gml_status
-refuse_value(const gml_knob_info *knob, const gml_setting *setting, char *reason,
-             size_t reason_bytes)
-{
+static gml_status refuse_value(const gml_knob_info *knob, const gml_setting *setting, char *reason,
+                               size_t reason_bytes) {
     return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
                       "%s is %s, but must be between %s and %s%s%s", setting->name,
                       value_text(knob, setting->value).text, value_text(knob, knob->minimum).text,
@@ -222,9 +204,8 @@ refuse_value(const gml_knob_info *knob, const gml_setting *setting, char *reason
                       knob->words ? knob->words : "");
 }
 
-static gml_status
-apply(gml_knobs *knobs, const gml_setting *setting, char *reason, size_t reason_bytes)
-{
+static gml_status apply(gml_knobs *knobs, const gml_setting *setting, char *reason,
+                        size_t reason_bytes) {
     size_t interval;
     const knob_entry *knob = find_knob(setting->name, &interval);
     if (!knob) {
@@ -241,10 +222,8 @@ apply(gml_knobs *knobs, const gml_setting *setting, char *reason, size_t reason_
     return GML_OK;
 }
 
-gml_status
-gml_knobs_apply(gml_knobs *knobs, const gml_setting *settings, size_t count, char *reason,
-                size_t reason_bytes)
-{
+gml_status gml_knobs_apply(gml_knobs *knobs, const gml_setting *settings, size_t count,
+                           char *reason, size_t reason_bytes) {
     gml_status status = GML_OK;
     for (size_t i = 0; i < count && status == GML_OK; i++) {
         status = apply(knobs, &settings[i], reason, reason_bytes);
@@ -252,10 +231,8 @@ gml_knobs_apply(gml_knobs *knobs, const gml_setting *settings, size_t count, cha
     return status;
 }
 
-gml_status
-gml_knobs_check(const gml_setting *settings, size_t count, uint64_t granularity_bytes, char *reason,
-                size_t reason_bytes)
-{
+gml_status gml_knobs_check(const gml_setting *settings, size_t count, uint64_t granularity_bytes,
+                           char *reason, size_t reason_bytes) {
     gml_knobs knobs;
     gml_knobs_init(&knobs);
     gml_status status = gml_knobs_apply(&knobs, settings, count, reason, reason_bytes);

@@ -17,9 +17,7 @@ static const gml_policy_ops *policies[MOST_POLICIES] = {BUILT_IN_POLICIES};
 static _Atomic size_t policy_count = BUILT_IN;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
-gml_status
-gml_policy_register(const gml_policy_ops *ops)
-{
+gml_status gml_policy_register(const gml_policy_ops *ops) {
     gml_status status = GML_INVALID_ARGUMENT;
     pthread_mutex_lock(&registering);
     size_t count = policy_count;
@@ -32,30 +30,22 @@ gml_policy_register(const gml_policy_ops *ops)
     return status;
 }
 
-const char *
-gml_policy_name(size_t index)
-{
+const char *gml_policy_name(size_t index) {
     return index < policy_count ? policies[index]->name : NULL;
 }
 
-const char *
-gml_policy_help(size_t index)
-{
+const char *gml_policy_help(size_t index) {
     return index < policy_count ? policies[index]->help : NULL;
 }
 
-const char *
-gml_policy_settings(size_t index)
-{
+const char *gml_policy_settings(size_t index) {
     if (index >= policy_count) {
         return NULL;
     }
     return policies[index]->settings_of ? policies[index]->settings_of : "";
 }
 
-const gml_policy_ops *
-gml_policy_find(const char *name)
-{
+const gml_policy_ops *gml_policy_find(const char *name) {
     size_t count = policy_count;
     for (size_t i = 0; i < count; i++) {
         if (strcmp(policies[i]->name, name) == 0) {

@@ -180,9 +180,7 @@ struct gml_policy {
 
 /* For a policy whose model waits before it releases idle memory: in allocate() and trim() only,
  * with nothing taken from its structures. */
-static inline void
-gml_policy_finish_frees(const gml_policy *self)
-{
+static inline void gml_policy_finish_frees(const gml_policy *self) {
     if (self->finish_frees) {
         self->finish_frees(self->finish_context);
     }

@@ -4,19 +4,15 @@
 
 #include <stdio.h>
 
-static block_object *
-as_block(PyObject *self)
-{
+static block_object *as_block(PyObject *self) {
     return (block_object *)self;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Describes the block as the lake holds it. */
-static gml_status
-describe(block_object *self, gml_lake *lake, gml_address address, uint64_t size_bytes,
-         gml_stream stream)
-{
+static gml_status describe(block_object *self, gml_lake *lake, gml_address address,
+                           uint64_t size_bytes, gml_stream stream) {
     self->info =
         (gml_block_info){.address = address, .requested_bytes = size_bytes, .stream = stream};
     if (address == 0) {
@@ -29,9 +25,7 @@ describe(block_object *self, gml_lake *lake, gml_address address, uint64_t size_
     return status;
 }
 
-static gml_status
-enrol(block_object *self)
-{
+static gml_status enrol(block_object *self) {
     lake_object *owner = self->owner;
     gml_status status = GML_OK;
     pthread_mutex_lock(&owner->guard);
@@ -43,10 +37,8 @@ enrol(block_object *self)
     return status;
 }
 
-PyObject *
-block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size_bytes,
-          gml_stream stream)
-{
+PyObject *block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size_bytes,
+                    gml_stream stream) {
     PyTypeObject *type = owner->state->block_type;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     block_object *self = (block_object *)allocate(type, 0);
@@ -76,9 +68,7 @@ block_new(lake_object *owner, gml_lake *lake, gml_address address, uint64_t size
 }
 
 /* Takes the object out of the lake's table. pre: owner->guard is held. */
-static void
-forget_locked(block_object *self)
-{
+static void forget_locked(block_object *self) {
     gml_map *blocks = &self->owner->blocks;
     gml_address address = self->info.address;
     if (self->is_live && address != 0 && gml_map_find(blocks, address) == self) {
@@ -87,9 +77,7 @@ forget_locked(block_object *self)
     self->is_live = false;
 }
 
-retirement
-block_retire_locked(block_object *self)
-{
+retirement block_retire_locked(block_object *self) {
     if (!self->is_live) {
         return FREED_BEFORE;
     }
@@ -100,9 +88,7 @@ block_retire_locked(block_object *self)
     return RETIRED;
 }
 
-static void
-block_dealloc(PyObject *object)
-{
+static void block_dealloc(PyObject *object) {
     block_object *self = as_block(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
@@ -118,17 +104,13 @@ block_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static int
-block_traverse(PyObject *object, visitproc visit, void *arg)
-{
+static int block_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(as_block(object)->owner);
     Py_VISIT(Py_TYPE(object));
     return 0;
 }
 
-static bool
-is_live(block_object *self)
-{
+static bool is_live(block_object *self) {
     bool result = false;
     if (lake_lock(self->owner)) {
         result = self->is_live && self->owner->lake;
@@ -139,9 +121,7 @@ is_live(block_object *self)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static PyObject *
-block_index(PyObject *object)
-{
+static PyObject *block_index(PyObject *object) {
     if (!is_live(as_block(object))) {
         PyErr_SetString(PyExc_ValueError, "the block was freed, or its lake is closed");
         return NULL;
@@ -149,9 +129,7 @@ block_index(PyObject *object)
     return PyLong_FromUnsignedLongLong(as_block(object)->info.address);
 }
 
-static PyObject *
-block_repr(PyObject *object)
-{
+static PyObject *block_repr(PyObject *object) {
     block_object *self = as_block(object);
     char text[160];
     const char *state = self->info.address ? gml_state_name(self->info.state) : "empty";
@@ -161,54 +139,38 @@ block_repr(PyObject *object)
     return PyUnicode_FromString(text);
 }
 
-static PyObject *
-get_address(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_address(PyObject *object, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(as_block(object)->info.address);
 }
 
-static PyObject *
-get_size(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_size(PyObject *object, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(as_block(object)->info.block_bytes);
 }
 
-static PyObject *
-get_requested_size(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_requested_size(PyObject *object, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(as_block(object)->info.requested_bytes);
 }
 
-static PyObject *
-get_stream(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_stream(PyObject *object, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(as_block(object)->info.stream);
 }
 
-static PyObject *
-get_state(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_state(PyObject *object, void *Py_UNUSED(closure)) {
     return PyUnicode_FromString(gml_state_name(as_block(object)->info.state));
 }
 
-static PyObject *
-get_is_live(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_is_live(PyObject *object, void *Py_UNUSED(closure)) {
     return PyBool_FromLong(is_live(as_block(object)));
 }
 
-static PyObject *
-get_lake(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *get_lake(PyObject *object, void *Py_UNUSED(closure)) {
     return Py_NewRef((PyObject *)as_block(object)->owner);
 }
 
 /* ---- the buffer protocol --------------------------------------------------------------------- */
 
 /* Counts a buffer, which forbids freeing and closing; false with ValueError after the free. */
-static bool
-add_export(block_object *self)
-{
+static bool add_export(block_object *self) {
     bool may = false;
     if (lake_lock(self->owner)) {
         may = self->is_live && self->owner->lake;
@@ -222,9 +184,7 @@ add_export(block_object *self)
     return may;
 }
 
-static void
-drop_export(block_object *self)
-{
+static void drop_export(block_object *self) {
     if (lake_lock(self->owner)) {
         self->exports--;
         self->owner->exports--;
@@ -233,9 +193,7 @@ drop_export(block_object *self)
 }
 
 /* pre: an export is counted, which keeps the lake open. */
-static int
-fill_buffer(block_object *self, Py_buffer *view, int flags)
-{
+static int fill_buffer(block_object *self, Py_buffer *view, int flags) {
     static char nothing;
     void *bytes = &nothing;
     gml_lake *lake = self->owner->lake;
@@ -253,9 +211,7 @@ fill_buffer(block_object *self, Py_buffer *view, int flags)
                              0, flags);
 }
 
-static int
-block_getbuffer(PyObject *object, Py_buffer *view, int flags)
-{
+static int block_getbuffer(PyObject *object, Py_buffer *view, int flags) {
     view->obj = NULL;
     if (!add_export(as_block(object))) {
         return -1;
@@ -267,9 +223,7 @@ block_getbuffer(PyObject *object, Py_buffer *view, int flags)
     return result;
 }
 
-static void
-block_releasebuffer(PyObject *object, Py_buffer *Py_UNUSED(view))
-{
+static void block_releasebuffer(PyObject *object, Py_buffer *Py_UNUSED(view)) {
     drop_export(as_block(object));
 }
 

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyObject *
-describe_device(PyObject *module, PyObject *args, PyObject *keywords)
-{
+PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"driver", "device", NULL};
     const char *driver;
     int device = 0;
@@ -37,9 +35,7 @@ describe_device(PyObject *module, PyObject *args, PyObject *keywords)
 }
 
 /* The words for its values from 0 on, as a list. */
-static PyObject *
-knob_words(const gml_knob_info *knob)
-{
+static PyObject *knob_words(const gml_knob_info *knob) {
     PyObject *text = PyUnicode_FromString(knob->words ? knob->words : "");
     PyObject *words = text ? PyUnicode_Split(text, NULL, -1) : NULL;
     Py_XDECREF(text);
@@ -47,9 +43,7 @@ knob_words(const gml_knob_info *knob)
 }
 
 /* The policies that read it: those that it names, and those that read all of one of these. */
-static PyObject *
-knob_policies(const gml_knob_info *knob)
-{
+static PyObject *knob_policies(const gml_knob_info *knob) {
     PyObject *names = PyUnicode_FromString(knob->policies);
     for (size_t i = 0; names && gml_policy_settings(i); i++) {
         const char *of = gml_policy_settings(i);
@@ -62,9 +56,7 @@ knob_policies(const gml_knob_info *knob)
     return names;
 }
 
-static PyObject *
-knob_dict(const gml_knob_info *knob)
-{
+static PyObject *knob_dict(const gml_knob_info *knob) {
     PyObject *words = knob_words(knob), *policies = words ? knob_policies(knob) : NULL;
     if (!policies) {
         Py_XDECREF(words);
@@ -77,9 +69,7 @@ knob_dict(const gml_knob_info *knob)
         words, "is_size", PyBool_FromLong(knob->is_size));
 }
 
-PyObject *
-check_knobs(PyObject *module, PyObject *args)
-{
+PyObject *check_knobs(PyObject *module, PyObject *args) {
     PyObject *settings;
     number_argument granularity = {"granularity_bytes", 0};
     if (!PyArg_ParseTuple(args, "O!O&:check_knobs", &PyTuple_Type, &settings, convert_number,
@@ -101,9 +91,7 @@ check_knobs(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-PyObject *
-describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+PyObject *describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     gml_knob_info knob;
     for (size_t i = 0; list && gml_knob_describe(i, &knob) == GML_OK; i++) {
@@ -117,9 +105,7 @@ describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 /* The result of `text_of` for each policy. */
-static PyObject *
-of_policies(const char *(*text_of)(size_t index))
-{
+static PyObject *of_policies(const char *(*text_of)(size_t index)) {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && text_of(i); i++) {
         PyObject *text = PyUnicode_FromString(text_of(i));
@@ -133,14 +119,10 @@ of_policies(const char *(*text_of)(size_t index))
     return result;
 }
 
-PyObject *
-describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+PyObject *describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return of_policies(gml_policy_name);
 }
 
-PyObject *
-describe_policy_help(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+PyObject *describe_policy_help(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return of_policies(gml_policy_help);
 }

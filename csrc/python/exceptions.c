@@ -1,9 +1,7 @@
 /* From statuses to exceptions. */
 #include "core.h"
 
-static PyObject *
-exception_of(const core_state *state, gml_status status)
-{
+static PyObject *exception_of(const core_state *state, gml_status status) {
     switch (status) {
     case GML_OUT_OF_MEMORY:
         return state->out_of_memory_error;
@@ -27,17 +25,13 @@ exception_of(const core_state *state, gml_status status)
     }
 }
 
-PyObject *
-raise_status(const core_state *state, gml_status status, const char *reason)
-{
+PyObject *raise_status(const core_state *state, gml_status status, const char *reason) {
     bool has_reason = reason && reason[0];
     PyErr_SetString(exception_of(state, status), has_reason ? reason : gml_status_text(status));
     return NULL;
 }
 
-PyObject *
-raise_from_lake(const core_state *state, gml_status status, gml_lake *lake)
-{
+PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *lake) {
     char reason[REASON_BYTES] = "";
     gml_lake_reason(lake, reason, sizeof reason);
     return raise_status(state, status, reason);

@@ -5,21 +5,15 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int failure;
 static unsigned forks; /* written in a child that has one thread */
 
-static void
-count_fork(void)
-{
+static void count_fork(void) {
     forks++;
 }
 
-static void
-begin(void)
-{
+static void begin(void) {
     failure = pthread_atfork(NULL, NULL, count_fork);
 }
 
-int
-watch_forks(void)
-{
+int watch_forks(void) {
     (void)pthread_once(&once, begin);
     if (failure) {
         PyErr_SetString(PyExc_MemoryError, "the process cannot watch its forks");
@@ -28,8 +22,6 @@ watch_forks(void)
     return 0;
 }
 
-unsigned
-count_forks(void)
-{
+unsigned count_forks(void) {
     return forks;
 }

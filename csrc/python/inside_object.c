@@ -8,9 +8,7 @@
 #include "gmlake_torch.h"
 
 /* Reads (number, takes_graphs, is_exclusive); false, with an exception, for anything else. */
-static bool
-read_region(PyObject *parts, gml_region *out)
-{
+static bool read_region(PyObject *parts, gml_region *out) {
     long number = 0;
     int takes_graphs = 0;
     int is_exclusive = 0;
@@ -31,9 +29,7 @@ read_region(PyObject *parts, gml_region *out)
     return true;
 }
 
-static PyObject *
-inside_enter(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *inside_enter(PyObject *self, PyObject *Py_UNUSED(unused)) {
     core_state *state = state_of(Py_TYPE(self));
     PyObject *parts = state ? PyObject_CallMethod(self, "region", NULL) : NULL;
     PyObject *everywhere = parts ? PyObject_GetAttrString(self, "is_everywhere") : NULL;
@@ -49,9 +45,7 @@ inside_enter(PyObject *self, PyObject *Py_UNUSED(unused))
     return status == GML_OK ? Py_NewRef(self) : raise_status(state, status, NULL);
 }
 
-static PyObject *
-turn_enter(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *turn_enter(PyObject *self, PyObject *Py_UNUSED(unused)) {
     core_state *state = state_of(Py_TYPE(self));
     PyObject *number = state ? PyObject_CallMethod(self, "number", NULL) : NULL;
     unsigned long long turn = number ? PyLong_AsUnsignedLongLong(number) : 0;
@@ -67,16 +61,12 @@ turn_enter(PyObject *self, PyObject *Py_UNUSED(unused))
     return status == GML_OK ? Py_NewRef(self) : raise_status(state, status, NULL);
 }
 
-static PyObject *
-inside_exit(PyObject *self, PyObject *Py_UNUSED(args))
-{
+static PyObject *inside_exit(PyObject *self, PyObject *Py_UNUSED(args)) {
     (void)gml_torch_leave_region(self);
     Py_RETURN_NONE;
 }
 
-static void
-inside_dealloc(PyObject *self)
-{
+static void inside_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     while (gml_torch_leave_region(self)) {
     }

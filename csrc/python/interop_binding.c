@@ -2,10 +2,9 @@
 #include "core.h"
 #include "gmlake_interop.h"
 
-static PyObject *
-open_lake(PyObject *module, PyObject *args, const char *format,
-          gml_status (*open)(int device, gml_lake **out, char *reason, size_t reason_bytes))
-{
+static PyObject *open_lake(PyObject *module, PyObject *args, const char *format,
+                           gml_status (*open)(int device, gml_lake **out, char *reason,
+                                              size_t reason_bytes)) {
     core_state *state = PyModule_GetState(module);
     PyObject *kind = NULL;
     int device;
@@ -27,21 +26,15 @@ open_lake(PyObject *module, PyObject *args, const char *format,
     return lake_borrow(state, kind, lake);
 }
 
-static PyObject *
-interop_lake(PyObject *module, PyObject *args)
-{
+static PyObject *interop_lake(PyObject *module, PyObject *args) {
     return open_lake(module, args, "Oi:interop_lake", gml_interop_open);
 }
 
-static PyObject *
-interop_serving_lake(PyObject *module, PyObject *args)
-{
+static PyObject *interop_serving_lake(PyObject *module, PyObject *args) {
     return open_lake(module, args, "Oi:interop_serving_lake", gml_interop_open_serving);
 }
 
-static PyObject *
-interop_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *interop_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "alloc", (uint64_t)(uintptr_t)gml_interop_alloc) < 0 ||
                  put_number(dict, "free", (uint64_t)(uintptr_t)gml_interop_free) < 0)) {
@@ -51,9 +44,7 @@ interop_functions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 /* The Lake that `object` is; NULL with an exception. */
-static lake_object *
-as_lake(PyObject *module, PyObject *object)
-{
+static lake_object *as_lake(PyObject *module, PyObject *object) {
     const core_state *state = PyModule_GetState(module);
     if (!PyObject_TypeCheck(object, state->lake_type)) {
         PyErr_SetString(PyExc_TypeError, "lake must be a Lake");
@@ -63,9 +54,7 @@ as_lake(PyObject *module, PyObject *object)
 }
 
 /* True, or False where a graph is captured; NULL with an exception. */
-static PyObject *
-end_wait(lake_object *self, gml_lake *lake, gml_status status)
-{
+static PyObject *end_wait(lake_object *self, gml_lake *lake, gml_status status) {
     if (status != GML_OK && status != GML_NOT_READY) {
         return lake_end(self, lake, status);
     }
@@ -73,9 +62,7 @@ end_wait(lake_object *self, gml_lake *lake, gml_status status)
     return PyBool_FromLong(status == GML_OK);
 }
 
-static PyObject *
-interop_wait_device(PyObject *module, PyObject *object)
-{
+static PyObject *interop_wait_device(PyObject *module, PyObject *object) {
     lake_object *self = as_lake(module, object);
     if (!self) {
         return NULL;
@@ -84,9 +71,7 @@ interop_wait_device(PyObject *module, PyObject *object)
     return end_wait(self, lake, status);
 }
 
-static PyObject *
-interop_wait_stream(PyObject *module, PyObject *args)
-{
+static PyObject *interop_wait_stream(PyObject *module, PyObject *args) {
     PyObject *object = NULL;
     number_argument stream = {"stream", 0};
     if (!PyArg_ParseTuple(args, "OO&:interop_wait_stream", &object, convert_number, &stream)) {

@@ -7,9 +7,7 @@
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-PyObject *
-lake_open_elastic(PyObject *object, PyObject *args)
-{
+PyObject *lake_open_elastic(PyObject *object, PyObject *args) {
     lake_object *self = (lake_object *)object;
     number_argument size = {"size", 0}, stream = {"stream", 0};
     if (!PyArg_ParseTuple(args, "O&O&:open_elastic", convert_number, &size, convert_number,
@@ -21,9 +19,7 @@ lake_open_elastic(PyObject *object, PyObject *args)
     return lake_end_number(self, lake, status, address);
 }
 
-PyObject *
-lake_resize_elastic(PyObject *object, PyObject *args)
-{
+PyObject *lake_resize_elastic(PyObject *object, PyObject *args) {
     lake_object *self = (lake_object *)object;
     number_argument address = {"address", 0}, size = {"size", 0}, ahead = {"ahead", 0};
     int is_final = 1;
@@ -37,9 +33,7 @@ lake_resize_elastic(PyObject *object, PyObject *args)
     return lake_end_number(self, lake, status, memory);
 }
 
-PyObject *
-lake_close_elastic(PyObject *object, PyObject *address)
-{
+PyObject *lake_close_elastic(PyObject *object, PyObject *address) {
     return lake_call_number(object, address, "address", gml_lake_close_elastic);
 }
 
@@ -51,9 +45,7 @@ static const number_field elastic_fields[] = {
     {NULL, 0},
 };
 
-PyObject *
-lake_elastic(PyObject *object, PyObject *number)
-{
+PyObject *lake_elastic(PyObject *object, PyObject *number) {
     lake_object *self = (lake_object *)object;
     uint64_t address;
     if (!read_number(number, "address", &address)) {
@@ -68,9 +60,7 @@ lake_elastic(PyObject *object, PyObject *number)
     return fields_dict(&info, elastic_fields);
 }
 
-PyObject *
-lake_elastic_bytes(PyObject *object, PyObject *number)
-{
+PyObject *lake_elastic_bytes(PyObject *object, PyObject *number) {
     lake_object *self = (lake_object *)object;
     uint64_t address;
     if (!read_number(number, "address", &address)) {
@@ -135,9 +125,7 @@ typedef struct bytes_tensor {
 enum { TYPE_UNSIGNED = 1, BITS_OF_A_BYTE = 8 };
 
 /* Called on any thread when the last tensor over the memory is destroyed. */
-static void
-delete_tensor(dl_managed_tensor *managed)
-{
+static void delete_tensor(dl_managed_tensor *managed) {
     if (Py_IsInitialized()) {
         PyGILState_STATE gil = PyGILState_Ensure();
         Py_DECREF((PyObject *)managed->context);
@@ -147,17 +135,13 @@ delete_tensor(dl_managed_tensor *managed)
 }
 
 /* Frees a capsule that was never made into a tensor. */
-static void
-delete_capsule(PyObject *capsule)
-{
+static void delete_capsule(PyObject *capsule) {
     if (PyCapsule_IsValid(capsule, "dltensor")) {
         delete_tensor(PyCapsule_GetPointer(capsule, "dltensor"));
     }
 }
 
-PyObject *
-dlpack_bytes(PyObject *Py_UNUSED(module), PyObject *args)
-{
+PyObject *dlpack_bytes(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *owner;
     number_argument address = {"address", 0}, size = {"size", 0};
     int device_type, device_id;

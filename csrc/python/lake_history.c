@@ -3,9 +3,7 @@
 
 #include <errno.h>
 
-PyObject *
-lake_keep_history(PyObject *object, PyObject *max_events)
-{
+PyObject *lake_keep_history(PyObject *object, PyObject *max_events) {
     lake_object *self = (lake_object *)object;
     uint64_t count = 0;
     if (!read_number(max_events, "max_events", &count)) {
@@ -16,9 +14,7 @@ lake_keep_history(PyObject *object, PyObject *max_events)
     return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
 }
 
-PyObject *
-lake_note_mark(PyObject *object, PyObject *number)
-{
+PyObject *lake_note_mark(PyObject *object, PyObject *number) {
     return lake_call_number(object, number, "number", gml_lake_note_mark);
 }
 
@@ -30,17 +26,13 @@ typedef struct history_copy {
     uint64_t total;
 } history_copy;
 
-static void
-drop_copy(history_copy *copy)
-{
+static void drop_copy(history_copy *copy) {
     Py_CLEAR(copy->events);
     Py_CLEAR(copy->sites);
 }
 
 /* Room for `count` events; false with an exception. */
-static bool
-make_room(history_copy *copy, size_t count, bool has_sites)
-{
+static bool make_room(history_copy *copy, size_t count, bool has_sites) {
     copy->events = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(gml_request)));
     if (copy->events && has_sites) {
         copy->sites = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
@@ -49,9 +41,7 @@ make_room(history_copy *copy, size_t count, bool has_sites)
 }
 
 /* Leaves the first `bytes`; false with an exception. */
-static bool
-shrink(PyObject **of, size_t bytes)
-{
+static bool shrink(PyObject **of, size_t bytes) {
     PyObject *all = *of;
     *of = PyBytes_FromStringAndSize(PyBytes_AsString(all), (Py_ssize_t)bytes);
     Py_DECREF(all);
@@ -60,9 +50,7 @@ shrink(PyObject **of, size_t bytes)
 
 /* The events that are there at one moment: the youngest of them, where they have become more than
  * there was room made for. False with an exception. */
-static bool
-take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy *out)
-{
+static bool take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy *out) {
     size_t count = 0, copied = 0;
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -88,9 +76,7 @@ take_copy(const core_state *state, gml_lake *lake, bool has_sites, history_copy 
                                (!sites || shrink(&out->sites, copied * sizeof(uint64_t))));
 }
 
-static bool
-copy_history(PyObject *object, bool has_sites, history_copy *out)
-{
+static bool copy_history(PyObject *object, bool has_sites, history_copy *out) {
     lake_object *self = (lake_object *)object;
     gml_lake *lake = lake_enter(self);
     if (!lake) {
@@ -104,9 +90,7 @@ copy_history(PyObject *object, bool has_sites, history_copy *out)
     return is_done;
 }
 
-PyObject *
-lake_history(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+PyObject *lake_history(PyObject *object, PyObject *Py_UNUSED(unused)) {
     history_copy copy = {0};
     if (!copy_history(object, false, &copy)) {
         return NULL;
@@ -114,9 +98,7 @@ lake_history(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_BuildValue("(NK)", copy.events, (unsigned long long)copy.total);
 }
 
-PyObject *
-lake_history_sites(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+PyObject *lake_history_sites(PyObject *object, PyObject *Py_UNUSED(unused)) {
     history_copy copy = {0};
     if (!copy_history(object, true, &copy)) {
         return NULL;
@@ -127,9 +109,7 @@ lake_history_sites(PyObject *object, PyObject *Py_UNUSED(unused))
 /* ---- counters for others --------------------------------------------------------------------- */
 
 /* Publishes at `path`, NULL to stop, without the GIL. *error: errno after a failure. */
-static gml_status
-publish(lake_object *self, const char *path, int *error)
-{
+static gml_status publish(lake_object *self, const char *path, int *error) {
     gml_lake *lake = lake_enter(self);
     if (!lake) {
         return GML_MISUSE;
@@ -143,9 +123,7 @@ publish(lake_object *self, const char *path, int *error)
     return status;
 }
 
-PyObject *
-lake_publish(PyObject *object, PyObject *path)
-{
+PyObject *lake_publish(PyObject *object, PyObject *path) {
     lake_object *self = (lake_object *)object;
     PyObject *encoded = NULL;
     if (path != Py_None && !PyUnicode_FSConverter(path, &encoded)) {
@@ -169,9 +147,7 @@ lake_publish(PyObject *object, PyObject *path)
 
 /* ---- sites ----------------------------------------------------------------------------------- */
 
-static PyObject *
-set_site(PyObject *Py_UNUSED(module), PyObject *number)
-{
+static PyObject *set_site(PyObject *Py_UNUSED(module), PyObject *number) {
     uint64_t site = 0;
     if (!read_number(number, "site", &site)) {
         return NULL;
@@ -180,9 +156,7 @@ set_site(PyObject *Py_UNUSED(module), PyObject *number)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-get_site(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *get_site(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(gml_site());
 }
 

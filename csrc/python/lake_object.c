@@ -4,33 +4,23 @@
 
 #include <string.h>
 
-static lake_object *
-as_lake(PyObject *self)
-{
+static lake_object *as_lake(PyObject *self) {
     return (lake_object *)self;
 }
 
-bool
-lake_is_inherited(const lake_object *self)
-{
+bool lake_is_inherited(const lake_object *self) {
     return self->forks != count_forks();
 }
 
-bool
-lake_lock(lake_object *self)
-{
+bool lake_lock(lake_object *self) {
     return !lake_is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
 }
 
-void
-lake_unlock(lake_object *self)
-{
+void lake_unlock(lake_object *self) {
     pthread_mutex_unlock(&self->guard);
 }
 
-gml_lake *
-lake_enter(lake_object *self)
-{
+gml_lake *lake_enter(lake_object *self) {
     if (!lake_lock(self)) {
         PyErr_SetString(PyExc_RuntimeError, "the lake belongs to the process that this one was "
                                             "forked from; open one here");
@@ -45,9 +35,7 @@ lake_enter(lake_object *self)
     return lake;
 }
 
-void
-lake_leave(lake_object *self)
-{
+void lake_leave(lake_object *self) {
     pthread_mutex_lock(&self->guard);
     if (--self->users == 0) {
         pthread_cond_broadcast(&self->idle);
@@ -60,9 +48,7 @@ lake_leave(lake_object *self)
 /* Takes the lake out of the object once no other thread is inside a call. pre: no GIL is held.
  * NULL if it was closed already, or is not the object's to close; *exports tells how many buffers
  * forbid it. */
-static gml_lake *
-take_lake(lake_object *self, uint64_t *exports)
-{
+static gml_lake *take_lake(lake_object *self, uint64_t *exports) {
     gml_lake *lake = NULL;
     if (self->is_borrowed || !lake_lock(self)) {
         return NULL;
@@ -83,9 +69,7 @@ take_lake(lake_object *self, uint64_t *exports)
     return lake;
 }
 
-static PyObject *
-lake_close(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     lake_object *self = as_lake(object);
     uint64_t exports = 0;
     gml_status status = GML_OK;
@@ -105,9 +89,7 @@ lake_close(PyObject *object, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
-static void
-lake_dealloc(PyObject *object)
-{
+static void lake_dealloc(PyObject *object) {
     lake_object *self = as_lake(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
@@ -125,16 +107,12 @@ lake_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static int
-lake_traverse(PyObject *object, visitproc visit, void *arg)
-{
+static int lake_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     return 0;
 }
 
-static PyObject *
-lake_enter_context(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_enter_context(PyObject *object, PyObject *Py_UNUSED(unused)) {
     gml_lake *lake = lake_enter(as_lake(object));
     if (!lake) {
         return NULL;
@@ -143,15 +121,11 @@ lake_enter_context(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_NewRef(object);
 }
 
-static PyObject *
-lake_exit_context(PyObject *object, PyObject *Py_UNUSED(args))
-{
+static PyObject *lake_exit_context(PyObject *object, PyObject *Py_UNUSED(args)) {
     return lake_close(object, NULL);
 }
 
-static PyObject *
-lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *lake_get_closed(PyObject *object, void *Py_UNUSED(closure)) {
     lake_object *self = as_lake(object);
     bool is_closed = true;
     if (lake_lock(self)) {
@@ -163,32 +137,24 @@ lake_get_closed(PyObject *object, void *Py_UNUSED(closure))
 
 /* ---- allocating and freeing ------------------------------------------------------------------ */
 
-PyObject *
-lake_answer(lake_object *self, gml_lake *lake, gml_status status)
-{
+PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status) {
     return status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
 }
 
-PyObject *
-lake_end(lake_object *self, gml_lake *lake, gml_status status)
-{
+PyObject *lake_end(lake_object *self, gml_lake *lake, gml_status status) {
     PyObject *result = lake_answer(self, lake, status);
     lake_leave(self);
     return result;
 }
 
-PyObject *
-lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number)
-{
+PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number) {
     PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(number)
                                         : raise_from_lake(self->state, status, lake);
     lake_leave(self);
     return result;
 }
 
-static gml_status
-free_without_gil(gml_lake *lake, gml_address address)
-{
+static gml_status free_without_gil(gml_lake *lake, gml_address address) {
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
     status = gml_lake_free(lake, address);
@@ -196,9 +162,7 @@ free_without_gil(gml_lake *lake, gml_address address)
     return status;
 }
 
-static PyObject *
-lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
-{
+static PyObject *lake_allocate(PyObject *object, PyObject *args, PyObject *keywords) {
     static char *names[] = {"size", "stream", NULL};
     lake_object *self = as_lake(object);
     number_argument size = {"size", 0};
@@ -217,10 +181,8 @@ lake_allocate(PyObject *object, PyObject *args, PyObject *keywords)
     return block;
 }
 
-bool
-lake_read_block(const lake_object *self, PyObject *object, block_object **block,
-                gml_address *address)
-{
+bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
+                     gml_address *address) {
     if (!PyObject_TypeCheck(object, self->state->block_type)) {
         number_argument number = {"address", 0};
         *block = NULL;
@@ -238,9 +200,7 @@ lake_read_block(const lake_object *self, PyObject *object, block_object **block,
 }
 
 /* Retires the Block object, if there is one; false with an exception where it forbids the free. */
-static bool
-retire(lake_object *self, block_object *block, gml_address address)
-{
+static bool retire(lake_object *self, block_object *block, gml_address address) {
     pthread_mutex_lock(&self->guard);
     block_object *known = block ? block : gml_map_find(&self->blocks, address);
     retirement result = known ? block_retire_locked(known) : RETIRED;
@@ -254,9 +214,7 @@ retire(lake_object *self, block_object *block, gml_address address)
     return result == RETIRED;
 }
 
-static PyObject *
-lake_free(PyObject *object, PyObject *victim)
-{
+static PyObject *lake_free(PyObject *object, PyObject *victim) {
     lake_object *self = as_lake(object);
     block_object *block = NULL;
     gml_address address = 0;
@@ -274,26 +232,21 @@ lake_free(PyObject *object, PyObject *victim)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static PyObject *
-lake_trim(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_trim(PyObject *object, PyObject *Py_UNUSED(unused)) {
     lake_object *self = as_lake(object);
     uint64_t released = 0;
     LAKE_CALL(self, gml_lake_trim(lake, &released));
     return lake_end_number(self, lake, status, released);
 }
 
-PyObject *
-lake_call(PyObject *object, gml_status (*call)(gml_lake *))
-{
+PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *)) {
     lake_object *self = as_lake(object);
     LAKE_CALL(self, call(lake));
     return lake_end(self, lake, status);
 }
 
-PyObject *
-lake_call_number(PyObject *object, PyObject *value, const char *name, lake_number_call call)
-{
+PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
+                           lake_number_call call) {
     lake_object *self = as_lake(object);
     uint64_t number = 0;
     if (!read_number(value, name, &number)) {
@@ -303,27 +256,19 @@ lake_call_number(PyObject *object, PyObject *value, const char *name, lake_numbe
     return lake_end(self, lake, status);
 }
 
-static PyObject *
-lake_mark(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_mark(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return lake_call(object, gml_lake_mark);
 }
 
-static PyObject *
-lake_check(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_check(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return lake_call(object, gml_lake_check);
 }
 
-static PyObject *
-lake_reset_peaks(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_reset_peaks(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return lake_call(object, gml_lake_reset_peaks);
 }
 
-static PyObject *
-report(lake_object *self, PyObject *(*call)(const core_state *, gml_lake *))
-{
+static PyObject *report(lake_object *self, PyObject *(*call)(const core_state *, gml_lake *)) {
     gml_lake *lake = lake_enter(self);
     if (!lake) {
         return NULL;
@@ -333,21 +278,15 @@ report(lake_object *self, PyObject *(*call)(const core_state *, gml_lake *))
     return result;
 }
 
-static PyObject *
-lake_stats(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_stats(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return report(as_lake(object), report_stats);
 }
 
-static PyObject *
-lake_torch_stats(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_torch_stats(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return report(as_lake(object), report_torch_stats);
 }
 
-static PyObject *
-lake_spans(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *lake_spans(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return report(as_lake(object), report_spans);
 }
 
@@ -476,9 +415,7 @@ static PyMethodDef lake_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyObject *
-lake_get_arena(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *lake_get_arena(PyObject *object, void *Py_UNUSED(closure)) {
     lake_object *self = as_lake(object);
     gml_address address = 0;
     uint64_t size_bytes = 0;
@@ -490,9 +427,7 @@ lake_get_arena(PyObject *object, void *Py_UNUSED(closure))
     return Py_BuildValue("(KK)", (unsigned long long)address, (unsigned long long)size_bytes);
 }
 
-static PyObject *
-lake_get_device_name(PyObject *object, void *Py_UNUSED(closure))
-{
+static PyObject *lake_get_device_name(PyObject *object, void *Py_UNUSED(closure)) {
     lake_object *self = as_lake(object);
     gml_lake *lake = lake_enter(self);
     if (!lake) {

@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 
-static int
-read_setting(PyObject *pair, gml_setting *out)
-{
+static int read_setting(PyObject *pair, gml_setting *out) {
     number_argument value = {"the value of a setting", 0};
     if (!PyTuple_Check(pair)) {
         PyErr_SetString(PyExc_TypeError, "settings must be pairs of a name and a number");
@@ -19,9 +17,7 @@ read_setting(PyObject *pair, gml_setting *out)
     return 0;
 }
 
-gml_setting *
-read_settings(PyObject *pairs, size_t *count)
-{
+gml_setting *read_settings(PyObject *pairs, size_t *count) {
     Py_ssize_t length = PyTuple_Size(pairs);
     if (length < 0) {
         return NULL;
@@ -42,9 +38,7 @@ read_settings(PyObject *pairs, size_t *count)
 }
 
 /* An object of `type`, lake_type or a subtype of it, without a lake; NULL with an exception. */
-static lake_object *
-lake_make(PyTypeObject *type, core_state *state)
-{
+static lake_object *lake_make(PyTypeObject *type, core_state *state) {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     lake_object *self = (lake_object *)allocate(type, 0);
     if (self) {
@@ -56,9 +50,7 @@ lake_make(PyTypeObject *type, core_state *state)
     return self;
 }
 
-bool
-is_lake_kind(const core_state *state, PyObject *kind)
-{
+bool is_lake_kind(const core_state *state, PyObject *kind) {
     if (PyType_Check(kind) && PyType_IsSubtype((PyTypeObject *)kind, state->lake_type)) {
         return true;
     }
@@ -66,9 +58,7 @@ is_lake_kind(const core_state *state, PyObject *kind)
     return false;
 }
 
-PyObject *
-lake_borrow(core_state *state, PyObject *kind, gml_lake *lake)
-{
+PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake) {
     lake_object *self = lake_make((PyTypeObject *)kind, state);
     if (self) {
         self->is_borrowed = true;
@@ -77,9 +67,7 @@ lake_borrow(core_state *state, PyObject *kind, gml_lake *lake)
     return (PyObject *)self;
 }
 
-static PyObject *
-open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
-{
+static PyObject *open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config) {
     lake_object *self = lake_make(type, state);
     if (!self) {
         return NULL;
@@ -98,9 +86,7 @@ open_lake(PyTypeObject *type, core_state *state, const gml_lake_config *config)
     return (PyObject *)self;
 }
 
-PyObject *
-lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
+PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     static char *names[] = {"driver",   "policy",    "capacity", "device",
                             "settings", "can_sleep", NULL};
     gml_lake_config config = {.driver = "sim", .policy = "stitch"};

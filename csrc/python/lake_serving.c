@@ -2,9 +2,7 @@
 #include "core.h"
 #include "gmlake_share.h"
 
-PyObject *
-lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
-{
+PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords) {
     static char *names[] = {"block", "stream", NULL};
     lake_object *self = (lake_object *)object;
     PyObject *used = NULL;
@@ -20,9 +18,7 @@ lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords)
     return lake_end(self, lake, status);
 }
 
-PyObject *
-lake_set_limit(PyObject *object, PyObject *limit)
-{
+PyObject *lake_set_limit(PyObject *object, PyObject *limit) {
     return lake_call_number(object, limit, "size", gml_lake_set_limit);
 }
 
@@ -31,9 +27,8 @@ lake_set_limit(PyObject *object, PyObject *limit)
 typedef gml_status (*pool_call)(gml_lake *lake, gml_pool_id id);
 
 /* Calls for the pool of two numbers. A status has no reason of its own in the lake. */
-static PyObject *
-call_pool(PyObject *object, PyObject *args, pool_call call, const char *complaint)
-{
+static PyObject *call_pool(PyObject *object, PyObject *args, pool_call call,
+                           const char *complaint) {
     lake_object *self = (lake_object *)object;
     number_argument first = {"first", 0};
     number_argument second = {"second", 0};
@@ -49,29 +44,21 @@ call_pool(PyObject *object, PyObject *args, pool_call call, const char *complain
     Py_RETURN_NONE;
 }
 
-PyObject *
-lake_begin_pool(PyObject *object, PyObject *args)
-{
+PyObject *lake_begin_pool(PyObject *object, PyObject *args) {
     return call_pool(object, args, gml_lake_begin_pool, NULL);
 }
 
-PyObject *
-lake_end_pool(PyObject *object, PyObject *args)
-{
+PyObject *lake_end_pool(PyObject *object, PyObject *args) {
     return call_pool(object, args, gml_lake_end_pool, "the pool is not begun");
 }
 
-PyObject *
-lake_release_pool(PyObject *object, PyObject *args)
-{
+PyObject *lake_release_pool(PyObject *object, PyObject *args) {
     return call_pool(object, args, gml_lake_release_pool, "the pool is not in use");
 }
 
 /* ---- transports ------------------------------------------------------------------------------ */
 
-PyObject *
-lake_count_chunks(PyObject *object, PyObject *number)
-{
+PyObject *lake_count_chunks(PyObject *object, PyObject *number) {
     lake_object *self = (lake_object *)object;
     uint64_t address;
     if (!read_number(number, "address", &address)) {

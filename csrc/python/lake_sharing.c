@@ -4,9 +4,7 @@
 #include <stdlib.h>
 
 /* Every pair, in an array that the caller frees. More may come up between two looks. */
-static gml_status
-copy_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count)
-{
+static gml_status copy_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count) {
     gml_stream_pair *pairs = NULL;
     size_t capacity = 0, found = 0;
     gml_status status = gml_lake_stream_pairs(lake, NULL, 0, &found);
@@ -40,9 +38,7 @@ static const number_field pair_fields[] = {
     {NULL, 0},
 };
 
-static PyObject *
-pair_list(const gml_stream_pair *pairs, size_t count)
-{
+static PyObject *pair_list(const gml_stream_pair *pairs, size_t count) {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list && i < count; i++) {
         PyObject *dict = fields_dict(&pairs[i], pair_fields);
@@ -53,9 +49,7 @@ pair_list(const gml_stream_pair *pairs, size_t count)
     return list;
 }
 
-PyObject *
-lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+PyObject *lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused)) {
     lake_object *self = (lake_object *)object;
     gml_stream_pair *pairs = NULL;
     size_t count = 0;

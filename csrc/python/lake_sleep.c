@@ -13,9 +13,7 @@ static const number_field report_fields[] = {
     {NULL, 0},
 };
 
-static bool
-read_backup(const char *text, gml_backup *out)
-{
+static bool read_backup(const char *text, gml_backup *out) {
     if (text && strcmp(text, "cpu") != 0 && strcmp(text, "disk") != 0) {
         PyErr_Format(PyExc_ValueError, "backup is \"cpu\", \"disk\" or None, not \"%.40s\"", text);
         return false;
@@ -24,9 +22,7 @@ read_backup(const char *text, gml_backup *out)
     return true;
 }
 
-PyObject *
-lake_saved(PyObject *object, PyObject *args)
-{
+PyObject *lake_saved(PyObject *object, PyObject *args) {
     lake_object *self = (lake_object *)object;
     number_argument address = {"address", 0}, size = {"size", 0};
     if (!PyArg_ParseTuple(args, "O&O&:saved", convert_number, &address, convert_number, &size)) {
@@ -41,15 +37,11 @@ lake_saved(PyObject *object, PyObject *args)
     return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)found);
 }
 
-PyObject *
-lake_forget_saved(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+PyObject *lake_forget_saved(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return lake_call(object, gml_lake_forget_saved);
 }
 
-PyObject *
-lake_get_asleep(PyObject *object, void *Py_UNUSED(closure))
-{
+PyObject *lake_get_asleep(PyObject *object, void *Py_UNUSED(closure)) {
     lake_object *self = (lake_object *)object;
     gml_lake *lake = lake_enter(self);
     if (!lake) {
@@ -74,9 +66,7 @@ typedef struct several {
     size_t count; /* that were entered */
 } several;
 
-static void
-leave_all(const several *of)
-{
+static void leave_all(const several *of) {
     for (size_t i = 0; i < of->count; i++) {
         lake_leave((lake_object *)of->whose[i].lake);
     }
@@ -85,9 +75,7 @@ leave_all(const several *of)
 }
 
 /* One of (title, lake, backup, folder). */
-static bool
-enter_one(const core_state *state, PyObject *order, several *of)
-{
+static bool enter_one(const core_state *state, PyObject *order, several *of) {
     gml_sleeping *one = &of->each[of->count];
     PyObject **title = &of->whose[of->count].title, **lake = &of->whose[of->count].lake;
     const char *backup = NULL;
@@ -108,9 +96,7 @@ enter_one(const core_state *state, PyObject *order, several *of)
     return one->lake != NULL;
 }
 
-static bool
-enter_all(const core_state *state, PyObject *orders, several *of)
-{
+static bool enter_all(const core_state *state, PyObject *orders, several *of) {
     size_t count = (size_t)PyTuple_Size(orders);
     of->each = calloc(count + 1, sizeof *of->each);
     of->whose = calloc(count + 1, sizeof *of->whose);
@@ -127,9 +113,8 @@ enter_all(const core_state *state, PyObject *orders, several *of)
 }
 
 /* Sets the exception of the lake that failed, after its title. */
-static void
-raise_titled(const core_state *state, gml_status status, const several *of, size_t failed)
-{
+static void raise_titled(const core_state *state, gml_status status, const several *of,
+                         size_t failed) {
     char reason[REASON_BYTES] = "";
     gml_lake_reason(of->each[failed].lake, reason, sizeof reason);
     PyObject *text = PyUnicode_FromFormat("%U%s", of->whose[failed].title, reason);
@@ -143,9 +128,8 @@ raise_titled(const core_state *state, gml_status status, const several *of, size
 typedef gml_status (*several_call)(const gml_sleeping *each, size_t count, gml_sleep_report *out,
                                    size_t *failed);
 
-static PyObject *
-call_several(PyObject *module, PyObject *args, const char *format, several_call call)
-{
+static PyObject *call_several(PyObject *module, PyObject *args, const char *format,
+                              several_call call) {
     const core_state *state = PyModule_GetState(module);
     PyObject *orders = NULL, *result = NULL;
     several of = {0};
@@ -169,15 +153,11 @@ call_several(PyObject *module, PyObject *args, const char *format, several_call 
     return result;
 }
 
-static PyObject *
-sleep_lakes(PyObject *module, PyObject *args)
-{
+static PyObject *sleep_lakes(PyObject *module, PyObject *args) {
     return call_several(module, args, "O!:sleep_lakes", gml_lakes_sleep);
 }
 
-static PyObject *
-wake_lakes(PyObject *module, PyObject *args)
-{
+static PyObject *wake_lakes(PyObject *module, PyObject *args) {
     return call_several(module, args, "O!:wake_lakes", gml_lakes_wake);
 }
 

@@ -3,9 +3,7 @@
 
 static struct PyModuleDef core_module;
 
-core_state *
-state_of(PyTypeObject *type)
-{
+core_state *state_of(PyTypeObject *type) {
     for (; type; type = PyType_GetSlot(type, Py_tp_base)) {
         PyObject *module = PyType_GetModule(type);
         if (module && PyModule_GetDef(module) == &core_module) {
@@ -17,16 +15,12 @@ state_of(PyTypeObject *type)
     return NULL;
 }
 
-static int
-add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
-{
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out) {
     *out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     return *out ? PyModule_AddType(module, *out) : -1;
 }
 
-static int
-add_types(PyObject *module, core_state *state)
-{
+static int add_types(PyObject *module, core_state *state) {
     if (add_type(module, &lake_spec, &state->lake_type) < 0 ||
         add_type(module, &block_spec, &state->block_type) < 0) {
         return -1;
@@ -39,9 +33,7 @@ add_types(PyObject *module, core_state *state)
     return added < 0 ? -1 : add_type(module, &replay_spec, &state->replay_type);
 }
 
-static int
-add_exceptions(core_state *state)
-{
+static int add_exceptions(core_state *state) {
     PyObject *errors = PyImport_ImportModule("gmlake.errors");
     if (!errors) {
         return -1;
@@ -56,9 +48,7 @@ add_exceptions(core_state *state)
     return has_all ? 0 : -1;
 }
 
-static int
-add_constants(PyObject *module)
-{
+static int add_constants(PyObject *module) {
     if (PyModule_AddStringConstant(module, "__version__", gml_version()) < 0) {
         return -1;
     }
@@ -68,9 +58,7 @@ add_constants(PyObject *module)
     return PyModule_AddIntConstant(module, "REQUEST_BYTES", (long)sizeof(gml_request));
 }
 
-static int
-core_exec(PyObject *module)
-{
+static int core_exec(PyObject *module) {
     core_state *state = PyModule_GetState(module);
     if (watch_forks() < 0) {
         return -1;
@@ -94,9 +82,7 @@ core_exec(PyObject *module)
     return add_constants(module);
 }
 
-static int
-core_traverse(PyObject *module, visitproc visit, void *arg)
-{
+static int core_traverse(PyObject *module, visitproc visit, void *arg) {
     core_state *state = PyModule_GetState(module);
     Py_VISIT(state->lake_type);
     Py_VISIT(state->block_type);
@@ -108,9 +94,7 @@ core_traverse(PyObject *module, visitproc visit, void *arg)
     return 0;
 }
 
-static int
-core_clear(PyObject *module)
-{
+static int core_clear(PyObject *module) {
     core_state *state = PyModule_GetState(module);
     Py_CLEAR(state->lake_type);
     Py_CLEAR(state->block_type);
@@ -122,9 +106,7 @@ core_clear(PyObject *module)
     return 0;
 }
 
-static void
-core_free(void *module)
-{
+static void core_free(void *module) {
     (void)core_clear(module);
 }
 
@@ -200,8 +182,6 @@ static struct PyModuleDef core_module = {
 
 PyMODINIT_FUNC PyInit__core(void);
 
-PyMODINIT_FUNC
-PyInit__core(void)
-{
+PyMODINIT_FUNC PyInit__core(void) {
     return PyModuleDef_Init(&core_module);
 }

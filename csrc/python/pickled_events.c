@@ -40,9 +40,7 @@ struct event_tables {
     size_t word_count, empty_lists;
 };
 
-event_tables *
-event_tables_open(void)
-{
+event_tables *event_tables_open(void) {
     event_tables *self = PyMem_Calloc(1, sizeof *self);
     if (!self) {
         PyErr_NoMemory();
@@ -64,9 +62,7 @@ event_tables_open(void)
     return self;
 }
 
-void
-event_tables_close(event_tables *self)
-{
+void event_tables_close(event_tables *self) {
     if (!self) {
         return;
     }
@@ -88,9 +84,7 @@ event_tables_close(event_tables *self)
 /* ---- what an event says ---------------------------------------------------------------------- */
 
 /* Which of the numbers a key names, or OTHER. */
-static unsigned
-role_of(const event_tables *self, PyObject *key)
-{
+static unsigned role_of(const event_tables *self, PyObject *key) {
     unsigned role = 0;
     while (role < NUMBERS && self->names[role] != key) {
         role++;
@@ -100,9 +94,7 @@ role_of(const event_tables *self, PyObject *key)
 
 /* Adds the words that identify a value. Objects compared by address live as long as the shared
  * value, which refers to them. False if there are too many. */
-static bool
-add_words(event_tables *self, PyObject *key, PyObject *value)
-{
+static bool add_words(event_tables *self, PyObject *key, PyObject *value) {
     if (self->word_count + WORDS_OF_VALUE > MOST_WORDS) {
         return false;
     }
@@ -128,9 +120,7 @@ add_words(event_tables *self, PyObject *key, PyObject *value)
 
 /* Whether an event is a dict with all four numbers that nothing else refers to. Sets the numbers of
  * the row, and the words of the rest. */
-static bool
-take_apart(event_tables *self, PyObject *event, gml_request *row)
-{
+static bool take_apart(event_tables *self, PyObject *event, gml_request *row) {
     if (!PyDict_CheckExact(event) || Py_REFCNT(event) != 1) {
         return false;
     }
@@ -163,9 +153,7 @@ take_apart(event_tables *self, PyObject *event, gml_request *row)
     return found == NUMBERS;
 }
 
-PyObject *
-event_tables_same_text(event_tables *self, PyObject *text)
-{
+PyObject *event_tables_same_text(event_tables *self, PyObject *text) {
     PyObject *known = PyDict_GetItemWithError(self->texts, text);
     if (known || PyErr_Occurred() || PyDict_Size(self->texts) >= MOST_SHARED) {
         return known || PyErr_Occurred() ? known : text;
@@ -173,9 +161,7 @@ event_tables_same_text(event_tables *self, PyObject *text)
     return PyDict_SetItem(self->texts, text, text) ? NULL : text;
 }
 
-PyObject *
-event_tables_same_list(event_tables *self, PyObject *list)
-{
+PyObject *event_tables_same_list(event_tables *self, PyObject *list) {
     Py_ssize_t size = PyList_Size(list);
     if (!size || size > MOST_SAME_ITEMS || PyDict_Size(self->lists) >= MOST_SHARED) {
         return list;
@@ -200,9 +186,7 @@ event_tables_same_list(event_tables *self, PyObject *list)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static taken
-add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place)
-{
+static taken add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place) {
     *place = (uint64_t)PyList_Size(to->shared);
     if (self->shared_count >= MOST_SHARED || *place >= FEW_SHARED + to->count / 2) {
         return NOT_AS_ROWS;
@@ -212,9 +196,7 @@ add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place)
 }
 
 /* Finds what an event shares with others, or makes it of the event by taking its numbers out. */
-static taken
-share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
-{
+static taken share(event_tables *self, const table *to, PyObject *event, uint64_t *place) {
     PyObject *words = PyBytes_FromStringAndSize(
         (const char *)self->words, (Py_ssize_t)(self->word_count * sizeof *self->words));
     PyObject *known = words ? PyDict_GetItemWithError(to->places, words) : NULL;
@@ -237,9 +219,7 @@ share(event_tables *self, const table *to, PyObject *event, uint64_t *place)
 }
 
 /* Makes room for one more row; false with an exception. */
-static bool
-make_room(table *to)
-{
+static bool make_room(table *to) {
     if (to->count < to->room) {
         return true;
     }
@@ -252,9 +232,7 @@ make_room(table *to)
 }
 
 /* Adds a row. `pool` is 1 if its id names the whole item, not only the shared part. */
-static taken
-add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
-{
+static taken add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts) {
     if (!make_room(to)) {
         return RAISED;
     }
@@ -278,18 +256,14 @@ add_row(event_tables *self, table *to, PyObject *item, uint64_t *parts)
 }
 
 /* Whether a list stands for a table, and which. */
-static bool
-stands_for_table(PyObject *list, size_t *number)
-{
+static bool stands_for_table(PyObject *list, size_t *number) {
     bool is_mark = PyList_Size(list) == MARK_ITEMS && PyList_GetItem(list, 0) == Py_Ellipsis;
     *number = is_mark ? PyLong_AsSize_t(PyList_GetItem(list, 1)) : 0;
     return is_mark;
 }
 
 /* 1 where a list that begins with this item gets a table; -1 with an exception. */
-static int
-begins_table(const event_tables *self, PyObject *first)
-{
+static int begins_table(const event_tables *self, PyObject *first) {
     if (!PyDict_CheckExact(first) || self->table_count >= MOST_TABLES) {
         return 0;
     }
@@ -298,9 +272,7 @@ begins_table(const event_tables *self, PyObject *first)
 }
 
 /* NULL with an exception. */
-static table *
-new_table(event_tables *self, PyObject *list)
-{
+static table *new_table(event_tables *self, PyObject *list) {
     PyObject *number = PyLong_FromSize_t(self->table_count);
     table *made = &self->tables[self->table_count++];
     *made = (table){
@@ -315,10 +287,8 @@ new_table(event_tables *self, PyObject *list)
     return is_made ? made : NULL;
 }
 
-taken
-event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
-                 uint64_t *parts)
-{
+taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
+                       uint64_t *parts) {
     size_t number = 0;
     table *to = NULL;
     if (stands_for_table(list, &number)) {
@@ -347,9 +317,7 @@ event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, siz
 /* ---- the answer ------------------------------------------------------------------------------ */
 
 /* Appends (place, rows, shared) for each table of the traces. False with an exception. */
-static bool
-add_answers(event_tables *self, PyObject *traces, PyObject *answers)
-{
+static bool add_answers(event_tables *self, PyObject *traces, PyObject *answers) {
     Py_ssize_t count = PyList_Size(traces);
     for (Py_ssize_t place = 0; place < count; place++) {
         PyObject *list = PyList_GetItem(traces, place);
@@ -372,9 +340,7 @@ add_answers(event_tables *self, PyObject *traces, PyObject *answers)
     return true;
 }
 
-PyObject *
-event_tables_answer(event_tables *self, PyObject *document)
-{
+PyObject *event_tables_answer(event_tables *self, PyObject *document) {
     PyObject *traces = NULL, *answers = PyList_New(0), *answer = NULL;
     if (answers && PyDict_CheckExact(document) && Py_REFCNT(document) == 1) {
         traces = PyDict_GetItemString(document, "device_traces");

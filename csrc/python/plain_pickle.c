@@ -56,16 +56,12 @@ typedef struct reader {
 
 /* ---- what the file says ---------------------------------------------------------------------- */
 
-static bool
-has_bytes(const reader *in, uint64_t count)
-{
+static bool has_bytes(const reader *in, uint64_t count) {
     return count <= (uint64_t)(in->end - in->at);
 }
 
 /* A little-endian number of at most 8 bytes; false, with the reason, where the file ends. */
-static bool
-take_number(reader *in, size_t bytes, uint64_t *out)
-{
+static bool take_number(reader *in, size_t bytes, uint64_t *out) {
     if (!has_bytes(in, bytes)) {
         in->reason = CUT_OFF;
         return false;
@@ -79,25 +75,19 @@ take_number(reader *in, size_t bytes, uint64_t *out)
     return true;
 }
 
-static outcome
-refuse(reader *in, const char *reason)
-{
+static outcome refuse(reader *in, const char *reason) {
     in->reason = reason;
     return REFUSED;
 }
 
-static void
-pile_drop(pile *from, size_t count)
-{
+static void pile_drop(pile *from, size_t count) {
     while (from->count > count) {
         Py_DECREF(from->items[--from->count]);
     }
 }
 
 /* An array that has room for one more; NULL without memory. */
-static void *
-grown(void *items, size_t count, size_t *room, size_t item_bytes)
-{
+static void *grown(void *items, size_t count, size_t *room, size_t item_bytes) {
     if (count < *room) {
         return items;
     }
@@ -111,9 +101,7 @@ grown(void *items, size_t count, size_t *room, size_t item_bytes)
     return larger;
 }
 
-static outcome
-pile_add(pile *to, PyObject *item)
-{
+static outcome pile_add(pile *to, PyObject *item) {
     if (!item) {
         return FAILED;
     }
@@ -127,9 +115,7 @@ pile_add(pile *to, PyObject *item)
     return GO_ON;
 }
 
-static bool
-spend(reader *in, uint64_t parts)
-{
+static bool spend(reader *in, uint64_t parts) {
     if (in->parts_left < parts) {
         in->reason = "refused: more lists, tuples and dicts than a file of this size holds";
         return false;
@@ -141,28 +127,20 @@ spend(reader *in, uint64_t parts)
 /* ---- the stack ------------------------------------------------------------------------------- */
 
 /* Below this a mark hides everything. */
-static size_t
-floor_of(const reader *in)
-{
+static size_t floor_of(const reader *in) {
     return in->mark_count ? in->marks[in->mark_count - 1] : 0;
 }
 
-static bool
-has_values(const reader *in, size_t count)
-{
+static bool has_values(const reader *in, size_t count) {
     return in->stack.count >= floor_of(in) + count;
 }
 
-static PyObject *
-top_of(const reader *in)
-{
+static PyObject *top_of(const reader *in) {
     bool has_top = in->stack.items && has_values(in, 1);
     return has_top ? in->stack.items[in->stack.count - 1] : NULL;
 }
 
-static outcome
-add_mark(reader *in)
-{
+static outcome add_mark(reader *in) {
     if (in->mark_count >= MOST_MARKS) {
         return refuse(in, "refused: more open marks than any recording has");
     }
@@ -176,9 +154,7 @@ add_mark(reader *in)
 }
 
 /* Pops the last mark; false, with the reason, if there is none. */
-static bool
-take_mark(reader *in, size_t *first)
-{
+static bool take_mark(reader *in, size_t *first) {
     if (!in->mark_count) {
         in->reason = NO_MARK;
         return false;
@@ -193,9 +169,7 @@ enum { LONGEST_SHARED_TEXT = 256 };
 
 static const char LONG_NUMBER[] = "a whole number has more than 64 bits";
 
-static outcome
-push_unsigned(reader *in, size_t bytes)
-{
+static outcome push_unsigned(reader *in, size_t bytes) {
     uint64_t value = 0;
     if (!take_number(in, bytes, &value)) {
         return REFUSED;
@@ -204,9 +178,7 @@ push_unsigned(reader *in, size_t bytes)
 }
 
 /* A number in two's complement of at most 8 bytes. */
-static outcome
-push_signed(reader *in, size_t bytes)
-{
+static outcome push_signed(reader *in, size_t bytes) {
     uint64_t value = 0;
     if (!take_number(in, bytes, &value)) {
         return REFUSED;
@@ -222,9 +194,7 @@ push_signed(reader *in, size_t bytes)
 }
 
 /* A ninth byte is there for the sign of what fills eight. */
-static outcome
-push_long(reader *in)
-{
+static outcome push_long(reader *in) {
     uint64_t bytes = 0;
     if (!take_number(in, 1, &bytes)) {
         return REFUSED;
@@ -246,9 +216,7 @@ push_long(reader *in)
     return now;
 }
 
-static outcome
-push_float(reader *in)
-{
+static outcome push_float(reader *in) {
     if (!has_bytes(in, sizeof(double))) {
         return refuse(in, CUT_OFF);
     }
@@ -262,9 +230,7 @@ push_float(reader *in)
     return pile_add(&in->stack, PyFloat_FromDouble(value));
 }
 
-static outcome
-push_text(reader *in, size_t length_bytes)
-{
+static outcome push_text(reader *in, size_t length_bytes) {
     uint64_t length = 0;
     if (!take_number(in, length_bytes, &length) || !has_bytes(in, length)) {
         return refuse(in, CUT_OFF);
@@ -295,9 +261,7 @@ static const unsigned char ARGUMENT_BYTES[1 << 8] = {
 
 /* Records which memo numbers are recalled: other objects need not be kept. Unknown codes are
  * skipped here, and refused when run. False with an exception. */
-static bool
-find_recalled(reader *in)
-{
+static bool find_recalled(reader *in) {
     /* Each number takes at least one byte of the file, and one part. */
     uint64_t bytes = (uint64_t)(in->end - in->at);
     in->recallable_count = in->parts_left < bytes ? in->parts_left : bytes;
@@ -329,17 +293,13 @@ find_recalled(reader *in)
     return true;
 }
 
-static bool
-is_recalled(const reader *in, uint64_t number)
-{
+static bool is_recalled(const reader *in, uint64_t number) {
     return number < in->recallable_count &&
            in->recalled[number / CHAR_BIT] >> number % CHAR_BIT & 1;
 }
 
 /* Numbers without gaps: no pickler writes others, and they could demand any amount of memory. */
-static outcome
-remember(reader *in, uint64_t number)
-{
+static outcome remember(reader *in, uint64_t number) {
     PyObject *value = top_of(in);
     if (!value) {
         return refuse(in, NO_VALUE);
@@ -364,16 +324,12 @@ remember(reader *in, uint64_t number)
     return pile_add(&in->memo, value);
 }
 
-static outcome
-remember_as(reader *in, size_t bytes)
-{
+static outcome remember_as(reader *in, size_t bytes) {
     uint64_t number = 0;
     return take_number(in, bytes, &number) ? remember(in, number) : REFUSED;
 }
 
-static outcome
-recall(reader *in, size_t bytes)
-{
+static outcome recall(reader *in, size_t bytes) {
     uint64_t number = 0;
     if (!take_number(in, bytes, &number)) {
         return REFUSED;
@@ -386,9 +342,7 @@ recall(reader *in, size_t bytes)
 
 /* ---- containers ------------------------------------------------------------------------------ */
 
-static outcome
-push_container(reader *in, PyObject *container)
-{
+static outcome push_container(reader *in, PyObject *container) {
     if (container && !spend(in, 1)) {
         Py_DECREF(container);
         return REFUSED;
@@ -397,9 +351,7 @@ push_container(reader *in, PyObject *container)
 }
 
 /* Makes a tuple of everything from `first` on. */
-static outcome
-push_tuple(reader *in, size_t first)
-{
+static outcome push_tuple(reader *in, size_t first) {
     size_t count = in->stack.count - first;
     PyObject *tuple = PyTuple_New((Py_ssize_t)count);
     if (!tuple) {
@@ -412,23 +364,17 @@ push_tuple(reader *in, size_t first)
     return push_container(in, tuple);
 }
 
-static outcome
-push_short_tuple(reader *in, size_t count)
-{
+static outcome push_short_tuple(reader *in, size_t count) {
     return has_values(in, count) ? push_tuple(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
-static outcome
-push_marked_tuple(reader *in)
-{
+static outcome push_marked_tuple(reader *in) {
     size_t first = 0;
     return take_mark(in, &first) ? push_tuple(in, first) : REFUSED;
 }
 
 /* Puts one list in the place of all that have the same dicts: call paths, in a recording. */
-static outcome
-unite_list(reader *in)
-{
+static outcome unite_list(reader *in) {
     PyObject **top = &in->stack.items[in->stack.count - 1], *list = *top;
     PyObject **last = in->memo.count ? &in->memo.items[in->memo.count - 1] : NULL;
     bool is_in_memo = last && *last == list;
@@ -450,9 +396,7 @@ unite_list(reader *in)
 }
 
 /* Appends everything from `first` on to the list below it. */
-static outcome
-append_from(reader *in, size_t first)
-{
+static outcome append_from(reader *in, size_t first) {
     if (first <= floor_of(in) || !PyList_CheckExact(in->stack.items[first - 1])) {
         return refuse(in, "not a valid pickle: items are added to something not a list");
     }
@@ -474,9 +418,7 @@ append_from(reader *in, size_t first)
 }
 
 /* Other keys could be built to collide, or nest so deep that hashing overflows the stack. */
-static bool
-is_key(PyObject *key)
-{
+static bool is_key(PyObject *key) {
     if (PyUnicode_CheckExact(key)) {
         return true;
     }
@@ -492,9 +434,7 @@ is_key(PyObject *key)
 }
 
 /* Puts the pairs of key and value from `first` on into the dict below them. */
-static outcome
-insert_from(reader *in, size_t first)
-{
+static outcome insert_from(reader *in, size_t first) {
     size_t count = in->stack.count - first;
     if (first <= floor_of(in) || count % 2 || !PyDict_CheckExact(in->stack.items[first - 1])) {
         return refuse(in, "not a valid pickle: keys are added to something not a dict");
@@ -516,24 +456,18 @@ insert_from(reader *in, size_t first)
     return GO_ON;
 }
 
-static outcome
-fill_marked(reader *in, outcome (*fill)(reader *, size_t))
-{
+static outcome fill_marked(reader *in, outcome (*fill)(reader *, size_t)) {
     size_t first = 0;
     return take_mark(in, &first) ? fill(in, first) : REFUSED;
 }
 
-static outcome
-fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t))
-{
+static outcome fill_one(reader *in, size_t count, outcome (*fill)(reader *, size_t)) {
     return has_values(in, count) ? fill(in, in->stack.count - count) : refuse(in, NO_VALUE);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-static outcome
-check_protocol(reader *in)
-{
+static outcome check_protocol(reader *in) {
     uint64_t version = 0;
     if (!take_number(in, 1, &version)) {
         return REFUSED;
@@ -543,16 +477,12 @@ check_protocol(reader *in)
                : refuse(in, "the pickle's protocol is not known; write protocol 4");
 }
 
-static outcome
-check_frame(reader *in)
-{
+static outcome check_frame(reader *in) {
     uint64_t length = 0;
     return take_number(in, 8, &length) && has_bytes(in, length) ? GO_ON : refuse(in, CUT_OFF);
 }
 
-static outcome
-run_container(reader *in, unsigned char code)
-{
+static outcome run_container(reader *in, unsigned char code) {
     switch (code) {
     case '(':
         return add_mark(in);
@@ -591,9 +521,7 @@ run_container(reader *in, unsigned char code)
     }
 }
 
-static outcome
-run_instruction(reader *in, unsigned char code)
-{
+static outcome run_instruction(reader *in, unsigned char code) {
     switch (code) {
     case 'h':
         return recall(in, 1);
@@ -630,9 +558,7 @@ run_instruction(reader *in, unsigned char code)
     }
 }
 
-static outcome
-run_all(reader *in)
-{
+static outcome run_all(reader *in) {
     for (uint64_t count = 1; in->at < in->end; count++) {
         if (count % INSTRUCTIONS_PER_CHECK == 0 && PyErr_CheckSignals()) {
             return FAILED;
@@ -645,9 +571,7 @@ run_all(reader *in)
     return refuse(in, CUT_OFF);
 }
 
-static void
-reader_clear(reader *in)
-{
+static void reader_clear(reader *in) {
     pile_drop(&in->stack, 0);
     pile_drop(&in->memo, 0);
     PyMem_Free(in->stack.items);
@@ -657,9 +581,7 @@ reader_clear(reader *in)
 }
 
 /* Reads it all; NULL with an exception. Nothing refers to parts of the value but the value. */
-static PyObject *
-read_value(reader *in)
-{
+static PyObject *read_value(reader *in) {
     const unsigned char *first = in->at;
     outcome now = find_recalled(in) ? run_all(in) : FAILED;
     PyObject *value = now == DONE ? Py_NewRef(top_of(in)) : NULL;
@@ -674,9 +596,7 @@ read_value(reader *in)
     return value;
 }
 
-static bool
-parse(PyObject *args, const char *format, reader *in)
-{
+static bool parse(PyObject *args, const char *format, reader *in) {
     const char *data = NULL;
     Py_ssize_t size = 0;
     unsigned long long parts = 0;
@@ -688,17 +608,13 @@ parse(PyObject *args, const char *format, reader *in)
     return true;
 }
 
-PyObject *
-read_plain_pickle(PyObject *module, PyObject *args)
-{
+PyObject *read_plain_pickle(PyObject *module, PyObject *args) {
     (void)module;
     reader in = {0};
     return parse(args, "y#K:read_plain_pickle", &in) ? read_value(&in) : NULL;
 }
 
-PyObject *
-read_pickled_events(PyObject *module, PyObject *args)
-{
+PyObject *read_pickled_events(PyObject *module, PyObject *args) {
     (void)module;
     reader in = {0};
     if (!parse(args, "y#K:read_pickled_events", &in)) {

@@ -13,17 +13,13 @@ typedef struct replay_object {
     gml_replay_result totals; /* over all slices */
 } replay_object;
 
-static replay_object *
-as_replay(PyObject *self)
-{
+static replay_object *as_replay(PyObject *self) {
     return (replay_object *)self;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static PyObject *
-replay_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
+static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     static char *names[] = {"lake", "id_count", NULL};
     core_state *state = state_of(type);
     PyObject *owner = NULL;
@@ -54,9 +50,7 @@ replay_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return (PyObject *)self;
 }
 
-static void
-replay_dealloc(PyObject *object)
-{
+static void replay_dealloc(PyObject *object) {
     replay_object *self = as_replay(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
@@ -67,9 +61,7 @@ replay_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static int
-replay_traverse(PyObject *object, visitproc visit, void *arg)
-{
+static int replay_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(as_replay(object)->owner);
     Py_VISIT(Py_TYPE(object));
     return 0;
@@ -77,9 +69,7 @@ replay_traverse(PyObject *object, visitproc visit, void *arg)
 
 /* Begins a call: the open lake, with this replay closed to other threads; NULL with an exception.
  */
-static gml_lake *
-begin(replay_object *self)
-{
+static gml_lake *begin(replay_object *self) {
     gml_lake *lake = lake_enter(self->owner);
     if (!lake) {
         return NULL;
@@ -96,9 +86,7 @@ begin(replay_object *self)
     return lake;
 }
 
-static void
-end(replay_object *self)
-{
+static void end(replay_object *self) {
     pthread_mutex_lock(&self->owner->guard);
     self->is_busy = false;
     pthread_mutex_unlock(&self->owner->guard);
@@ -112,9 +100,7 @@ typedef struct segment_record {
     uint64_t address, size_bytes, stream, is_small;
 } segment_record;
 
-static gml_recorded_segment *
-copy_segments(PyObject *object, size_t *count)
-{
+static gml_recorded_segment *copy_segments(PyObject *object, size_t *count) {
     segment_record *records = copy_records(object, sizeof *records, count, "segments");
     if (!records) {
         return NULL;
@@ -137,9 +123,7 @@ copy_segments(PyObject *object, size_t *count)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static PyObject *
-totals_dict(const gml_replay_result *totals)
-{
+static PyObject *totals_dict(const gml_replay_result *totals) {
     PyObject *dict = PyDict_New();
     if (dict &&
         (put_number(dict, "events", totals->events) < 0 ||
@@ -154,9 +138,7 @@ totals_dict(const gml_replay_result *totals)
     return dict;
 }
 
-static void
-add_to_totals(gml_replay_result *totals, const gml_replay_result *slice)
-{
+static void add_to_totals(gml_replay_result *totals, const gml_replay_result *slice) {
     totals->events += slice->events;
     totals->allocations += slice->allocations;
     totals->first_refused = totals->refused ? totals->first_refused : slice->first_refused;
@@ -167,9 +149,8 @@ add_to_totals(gml_replay_result *totals, const gml_replay_result *slice)
 }
 
 /* Names the request that could not be replayed, counted from the first slice on. */
-static void
-raise_at_request(replay_object *self, gml_status status, gml_lake *lake, uint64_t request)
-{
+static void raise_at_request(replay_object *self, gml_status status, gml_lake *lake,
+                             uint64_t request) {
     char reason[REASON_BYTES] = "";
     gml_lake_reason(lake, reason, sizeof reason);
     char text[REASON_BYTES + 40];
@@ -178,10 +159,8 @@ raise_at_request(replay_object *self, gml_status status, gml_lake *lake, uint64_
     (void)raise_status(self->owner->state, status, text);
 }
 
-static PyObject *
-run_slice(replay_object *self, gml_lake *lake, const gml_request *requests, size_t count,
-          gml_address *addresses)
-{
+static PyObject *run_slice(replay_object *self, gml_lake *lake, const gml_request *requests,
+                           size_t count, gml_address *addresses) {
     gml_replay_result slice = {0};
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -195,9 +174,7 @@ run_slice(replay_object *self, gml_lake *lake, const gml_request *requests, size
     return totals_dict(&self->totals);
 }
 
-static PyObject *
-replay_run(PyObject *object, PyObject *args, PyObject *keywords)
-{
+static PyObject *replay_run(PyObject *object, PyObject *args, PyObject *keywords) {
     static char *names[] = {"requests", "addresses", NULL};
     replay_object *self = as_replay(object);
     PyObject *records = NULL;
@@ -226,9 +203,7 @@ replay_run(PyObject *object, PyObject *args, PyObject *keywords)
     return result;
 }
 
-static PyObject *
-replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
-{
+static PyObject *replay_restore(PyObject *object, PyObject *args, PyObject *keywords) {
     static char *names[] = {"segments", "blocks", "pool", NULL};
     replay_object *self = as_replay(object);
     PyObject *segment_records = NULL;
@@ -265,9 +240,7 @@ replay_restore(PyObject *object, PyObject *args, PyObject *keywords)
 }
 
 /* Runs a call that has no result, without the GIL. */
-static PyObject *
-run_plain(replay_object *self, gml_status (*call)(gml_replay *))
-{
+static PyObject *run_plain(replay_object *self, gml_status (*call)(gml_replay *)) {
     gml_lake *lake = begin(self);
     if (!lake) {
         return NULL;
@@ -282,15 +255,11 @@ run_plain(replay_object *self, gml_status (*call)(gml_replay *))
     return result;
 }
 
-static PyObject *
-replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return run_plain(as_replay(object), gml_replay_follow_segments);
 }
 
-static PyObject *
-replay_free_all(PyObject *object, PyObject *Py_UNUSED(unused))
-{
+static PyObject *replay_free_all(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return run_plain(as_replay(object), gml_replay_free_all);
 }
 

@@ -33,9 +33,7 @@ static const number_field stat_fields[] = {
     {NULL, 0},
 };
 
-static PyObject *
-states_dict(const gml_stats *stats)
-{
+static PyObject *states_dict(const gml_stats *stats) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < GML_STATE_COUNT; i++) {
         if (put_number(dict, gml_state_name((gml_state)i), stats->states[i]) < 0) {
@@ -46,9 +44,7 @@ states_dict(const gml_stats *stats)
 }
 
 /* A number for each kind of driver call. */
-static PyObject *
-calls_dict(const uint64_t *numbers)
-{
+static PyObject *calls_dict(const uint64_t *numbers) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < GML_CALL_COUNT; i++) {
         const char *name = gml_driver_call_name((gml_driver_call)i);
@@ -59,9 +55,7 @@ calls_dict(const uint64_t *numbers)
     return dict;
 }
 
-PyObject *
-report_stats(const core_state *state, gml_lake *lake)
-{
+PyObject *report_stats(const core_state *state, gml_lake *lake) {
     gml_stats stats;
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -89,9 +83,7 @@ static const number_field pooled_fields[] = {
 #undef FIELD
 };
 
-static int
-put_stat(PyObject *dict, const char *prefix, const char *pool, const gml_stat *stat)
-{
+static int put_stat(PyObject *dict, const char *prefix, const char *pool, const gml_stat *stat) {
     const char *const names[] = {"current", "peak", "allocated", "freed"};
     const uint64_t values[] = {stat->current, stat->peak, stat->allocated, stat->freed};
     int failed = 0;
@@ -103,9 +95,7 @@ put_stat(PyObject *dict, const char *prefix, const char *pool, const gml_stat *s
     return failed;
 }
 
-static int
-put_pooled(PyObject *dict, const gml_torch_stats *stats)
-{
+static int put_pooled(PyObject *dict, const gml_torch_stats *stats) {
     const char *const pools[GML_POOL_COUNT] = {"all", "small_pool", "large_pool"};
     int failed = 0;
     for (size_t i = 0; !failed && i < sizeof pooled_fields / sizeof *pooled_fields; i++) {
@@ -118,9 +108,7 @@ put_pooled(PyObject *dict, const gml_torch_stats *stats)
     return failed;
 }
 
-static int
-put_single(PyObject *dict, const gml_torch_stats *stats)
-{
+static int put_single(PyObject *dict, const gml_torch_stats *stats) {
     if (put_stat(dict, "oversize_allocations", NULL, &stats->oversize_allocations) < 0 ||
         put_stat(dict, "oversize_segments", NULL, &stats->oversize_segments) < 0 ||
         put_number(dict, "num_alloc_retries", stats->num_alloc_retries) < 0 ||
@@ -133,9 +121,7 @@ put_single(PyObject *dict, const gml_torch_stats *stats)
     return put(dict, "max_split_size", PyLong_FromLongLong(stats->max_split_size));
 }
 
-PyObject *
-report_torch_stats(const core_state *state, gml_lake *lake)
-{
+PyObject *report_torch_stats(const core_state *state, gml_lake *lake) {
     gml_torch_stats stats;
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -173,9 +159,7 @@ typedef struct span_copy {
     bool failed;
 } span_copy;
 
-static void
-add_row(span_copy *copy, const span_row *row)
-{
+static void add_row(span_copy *copy, const span_row *row) {
     if (copy->count == copy->capacity) {
         size_t capacity = copy->capacity ? 2 * copy->capacity : 256;
         span_row *rows = realloc(copy->rows, capacity * sizeof *rows);
@@ -189,34 +173,24 @@ add_row(span_copy *copy, const span_row *row)
     copy->rows[copy->count++] = *row;
 }
 
-static void
-copy_span(void *context, const gml_span_info *span)
-{
+static void copy_span(void *context, const gml_span_info *span) {
     span_copy *copy = context;
     add_row(copy, &(span_row){.kind = ROW_SPAN, .pool = copy->pool, .is.span = *span});
 }
 
-static void
-begin_pool(void *context, gml_pool_id id)
-{
+static void begin_pool(void *context, gml_pool_id id) {
     ((span_copy *)context)->pool = id;
 }
 
-static void
-copy_range(void *context, const gml_range_info *range)
-{
+static void copy_range(void *context, const gml_range_info *range) {
     add_row(context, &(span_row){.kind = ROW_RANGE, .is.range = *range});
 }
 
-static void
-copy_piece(void *context, const gml_piece_info *piece)
-{
+static void copy_piece(void *context, const gml_piece_info *piece) {
     add_row(context, &(span_row){.kind = ROW_PIECE, .is.piece = *piece});
 }
 
-static PyObject *
-span_dict(const span_row *row, PyObject *ranges, PyObject *pieces)
-{
+static PyObject *span_dict(const span_row *row, PyObject *ranges, PyObject *pieces) {
     const gml_span_info *span = &row->is.span;
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "address", span->address) < 0 ||
@@ -237,9 +211,7 @@ span_dict(const span_row *row, PyObject *ranges, PyObject *pieces)
 }
 
 /* list.append(item); steals `item`, which may be NULL after a failure. */
-static int
-append(PyObject *list, PyObject *item)
-{
+static int append(PyObject *list, PyObject *item) {
     if (!item) {
         return -1;
     }
@@ -248,17 +220,13 @@ append(PyObject *list, PyObject *item)
     return result;
 }
 
-static PyObject *
-range_tuple(const gml_range_info *range)
-{
+static PyObject *range_tuple(const gml_range_info *range) {
     return Py_BuildValue(
         "(KKKO)", (unsigned long long)range->address, (unsigned long long)range->size_bytes,
         (unsigned long long)range->requested_bytes, range->is_used ? Py_True : Py_False);
 }
 
-static PyObject *
-piece_tuple(const gml_piece_info *piece)
-{
+static PyObject *piece_tuple(const gml_piece_info *piece) {
     return Py_BuildValue("(KKK)", (unsigned long long)piece->address,
                          (unsigned long long)piece->base_address,
                          (unsigned long long)piece->size_bytes);
@@ -269,9 +237,7 @@ typedef struct span_lists {
     PyObject *ranges, *pieces;
 } span_lists;
 
-static int
-append_span(PyObject *list, const span_row *row, span_lists *lists)
-{
+static int append_span(PyObject *list, const span_row *row, span_lists *lists) {
     *lists = (span_lists){PyList_New(0), PyList_New(0)};
     int result = -1;
     if (lists->ranges && lists->pieces) {
@@ -283,9 +249,7 @@ append_span(PyObject *list, const span_row *row, span_lists *lists)
 }
 
 /* Adds one row to the list. pre: the first row is a span. */
-static int
-append_row(PyObject *list, const span_row *row, span_lists *lists)
-{
+static int append_row(PyObject *list, const span_row *row, span_lists *lists) {
     switch (row->kind) {
     case ROW_RANGE:
         return append(lists->ranges, range_tuple(&row->is.range));
@@ -296,9 +260,7 @@ append_row(PyObject *list, const span_row *row, span_lists *lists)
     }
 }
 
-static PyObject *
-span_list(const span_copy *copy)
-{
+static PyObject *span_list(const span_copy *copy) {
     PyObject *list = PyList_New(0);
     span_lists lists = {NULL, NULL};
     for (size_t i = 0; list && i < copy->count; i++) {
@@ -309,9 +271,7 @@ span_list(const span_copy *copy)
     return list;
 }
 
-PyObject *
-report_spans(const core_state *state, gml_lake *lake)
-{
+PyObject *report_spans(const core_state *state, gml_lake *lake) {
     span_copy copy = {0};
     gml_visitor visitor = {.context = &copy,
                            .span = copy_span,

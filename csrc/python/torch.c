@@ -5,9 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static PyObject *
-torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
-{
+static PyObject *torch_configure(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"driver", "policy", "capacity", "settings", "handle_type", NULL};
     core_state *state = PyModule_GetState(module);
     gml_lake_config config = {.hooks = state->hooks};
@@ -42,9 +40,7 @@ torch_configure(PyObject *module, PyObject *args, PyObject *keywords)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-torch_keep_history(PyObject *module, PyObject *max_events)
-{
+static PyObject *torch_keep_history(PyObject *module, PyObject *max_events) {
     number_argument count = {"max_events", 0};
     if (!convert_number(max_events, &count)) {
         return NULL;
@@ -59,9 +55,7 @@ torch_keep_history(PyObject *module, PyObject *max_events)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-torch_note_refusals(PyObject *module, PyObject *text)
-{
+static PyObject *torch_note_refusals(PyObject *module, PyObject *text) {
     (void)module;
     const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
     if (!utf8) {
@@ -78,9 +72,7 @@ static PyObject
     *reliever; /* what torch_set_relief() was told, NULL for None; guarded by the lock */
 
 /* Puts another one in its place and returns what was there, which belongs to the caller. */
-static PyObject *
-exchange_reliever(PyObject *chosen)
-{
+static PyObject *exchange_reliever(PyObject *chosen) {
     pthread_mutex_lock(&reliever_lock);
     PyObject *before = reliever;
     reliever = chosen;
@@ -88,9 +80,7 @@ exchange_reliever(PyObject *chosen)
     return before;
 }
 
-static PyObject *
-hold_reliever(void)
-{
+static PyObject *hold_reliever(void) {
     pthread_mutex_lock(&reliever_lock);
     PyObject *asked = reliever;
     Py_XINCREF(asked);
@@ -100,9 +90,7 @@ hold_reliever(void)
 
 /* A failure counts as no relief. Ctrl-C is passed on to the main thread: the allocator has no way
  * to raise it. */
-static bool
-hear_failure(PyObject *asked)
-{
+static bool hear_failure(PyObject *asked) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
         PyErr_Clear();
         PyErr_SetInterrupt();
@@ -112,9 +100,7 @@ hear_failure(PyObject *asked)
     return false;
 }
 
-static bool
-relieve(int device, uint64_t size_bytes)
-{
+static bool relieve(int device, uint64_t size_bytes) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *asked = hold_reliever();
     bool is_given = false;
@@ -130,9 +116,7 @@ relieve(int device, uint64_t size_bytes)
     return is_given;
 }
 
-static PyObject *
-torch_set_relief(PyObject *module, PyObject *asked)
-{
+static PyObject *torch_set_relief(PyObject *module, PyObject *asked) {
     (void)module;
     PyObject *chosen = asked == Py_None ? NULL : asked;
     gml_torch_set_relief(NULL);
@@ -144,9 +128,7 @@ torch_set_relief(PyObject *module, PyObject *asked)
 
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
-static PyObject *
-torch_fallback(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *torch_fallback(PyObject *Py_UNUSED(module), PyObject *args) {
     int device;
     if (!PyArg_ParseTuple(args, "i:torch_fallback", &device)) {
         return NULL;
@@ -158,9 +140,7 @@ torch_fallback(PyObject *Py_UNUSED(module), PyObject *args)
     return PyUnicode_FromString(reason);
 }
 
-static PyObject *
-torch_lake(PyObject *module, PyObject *args)
-{
+static PyObject *torch_lake(PyObject *module, PyObject *args) {
     core_state *state = PyModule_GetState(module);
     PyObject *kind = NULL;
     int device;
@@ -177,9 +157,7 @@ torch_lake(PyObject *module, PyObject *args)
     return lake_borrow(state, kind, lake);
 }
 
-static PyObject *
-torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int device = 0; list && device < GML_TORCH_DEVICES; device++) {
         PyObject *number = gml_torch_lake(device) ? PyLong_FromLong(device) : NULL;
@@ -194,27 +172,19 @@ torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return result;
 }
 
-static PyObject *
-torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return PyLong_FromLong(gml_torch_region().number);
 }
 
-static PyObject *
-torch_turn(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_turn(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(gml_torch_turn());
 }
 
-static PyObject *
-torch_last_graph(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_last_graph(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(gml_last_graph());
 }
 
-static PyObject *
-torch_spoil_graph(PyObject *module, PyObject *args)
-{
+static PyObject *torch_spoil_graph(PyObject *module, PyObject *args) {
     number_argument graph = {"graph", 0};
     number_argument stream = {"stream", 0};
     if (!PyArg_ParseTuple(args, "O&O&:torch_spoil_graph", convert_number, &graph, convert_number,
@@ -232,15 +202,11 @@ torch_spoil_graph(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return PyBool_FromLong(gml_torch_has_entered());
 }
 
-static PyObject *
-torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int number = GML_TORCH_DEVICES; list && gml_torch_lake(number); number++) {
         PyObject *pair = Py_BuildValue("(iii)", number, gml_torch_region_of(number).number,
@@ -254,9 +220,7 @@ torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return list;
 }
 
-static PyObject *
-torch_set_margin(PyObject *Py_UNUSED(module), PyObject *size)
-{
+static PyObject *torch_set_margin(PyObject *Py_UNUSED(module), PyObject *size) {
     number_argument margin = {"size", 0};
     if (!convert_number(size, &margin)) {
         return NULL;

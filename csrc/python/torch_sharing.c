@@ -2,9 +2,7 @@
 #include "core.h"
 #include "gmlake_torch.h"
 
-static PyObject *
-torch_share(PyObject *module, PyObject *args)
-{
+static PyObject *torch_share(PyObject *module, PyObject *args) {
     int device, priority;
     const char *path;
     number_argument weight = {"weight", 0};
@@ -27,9 +25,7 @@ torch_share(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     Py_BEGIN_ALLOW_THREADS
     gml_torch_unshare();
     Py_END_ALLOW_THREADS
@@ -37,9 +33,8 @@ torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 /* Has other processes asked for memory, as `ask` does; whether they gave any. */
-static PyObject *
-ask_others(PyObject *args, const char *format, bool (*ask)(int device, uint64_t size_bytes))
-{
+static PyObject *ask_others(PyObject *args, const char *format,
+                            bool (*ask)(int device, uint64_t size_bytes)) {
     int device;
     number_argument size = {"size", 0};
     bool is_given;
@@ -52,27 +47,19 @@ ask_others(PyObject *args, const char *format, bool (*ask)(int device, uint64_t 
     return PyBool_FromLong(is_given);
 }
 
-static bool
-ask_for_lake(int device, uint64_t size_bytes)
-{
+static bool ask_for_lake(int device, uint64_t size_bytes) {
     return gml_torch_ask_neighbours(device, size_bytes, true);
 }
 
-static PyObject *
-torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
     return ask_others(args, "iO&:torch_ask_neighbours", ask_for_lake);
 }
 
-static PyObject *
-torch_make_room(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *torch_make_room(PyObject *Py_UNUSED(module), PyObject *args) {
     return ask_others(args, "iO&:torch_make_room", gml_torch_make_room);
 }
 
-static PyObject *
-torch_sharing(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
     int device;
     gml_torch_shared shared;
     if (!PyArg_ParseTuple(args, "i:torch_sharing", &device)) {

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int
-convert_number(PyObject *object, void *argument)
-{
+int convert_number(PyObject *object, void *argument) {
     number_argument *number = argument;
     PyObject *index = PyNumber_Index(object);
     if (!index) {
@@ -22,9 +20,8 @@ convert_number(PyObject *object, void *argument)
     return 1;
 }
 
-static void *
-copy_whole_records(const Py_buffer *view, size_t record_bytes, size_t *count, const char *name)
-{
+static void *copy_whole_records(const Py_buffer *view, size_t record_bytes, size_t *count,
+                                const char *name) {
     size_t length = (size_t)view->len;
     if (length % record_bytes != 0) {
         PyErr_Format(PyExc_ValueError, "%s must be whole records of %zu bytes, not %zu bytes", name,
@@ -41,9 +38,7 @@ copy_whole_records(const Py_buffer *view, size_t record_bytes, size_t *count, co
     return copy;
 }
 
-bool
-read_number(PyObject *object, const char *name, uint64_t *out)
-{
+bool read_number(PyObject *object, const char *name, uint64_t *out) {
     number_argument number = {name, 0};
     if (!convert_number(object, &number)) {
         return false;
@@ -52,9 +47,7 @@ read_number(PyObject *object, const char *name, uint64_t *out)
     return true;
 }
 
-void *
-copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
-{
+void *copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *name) {
     Py_buffer view;
     if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
@@ -64,17 +57,14 @@ copy_records(PyObject *object, size_t record_bytes, size_t *count, const char *n
     return copy;
 }
 
-void *
-copy_optional_records(PyObject *object, size_t record_bytes, size_t *count, const char *name)
-{
+void *copy_optional_records(PyObject *object, size_t record_bytes, size_t *count,
+                            const char *name) {
     const Py_buffer nothing = {.buf = ""};
     return object == Py_None ? copy_whole_records(&nothing, record_bytes, count, name)
                              : copy_records(object, record_bytes, count, name);
 }
 
-bool
-get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name)
-{
+bool get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name) {
     if (PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
         return false;
     }
@@ -88,9 +78,7 @@ get_numbers(PyObject *object, size_t count, Py_buffer *view, const char *name)
     return false;
 }
 
-int
-put(PyObject *dict, const char *name, PyObject *value)
-{
+int put(PyObject *dict, const char *name, PyObject *value) {
     if (!value) {
         return -1;
     }
@@ -99,15 +87,11 @@ put(PyObject *dict, const char *name, PyObject *value)
     return result;
 }
 
-int
-put_number(PyObject *dict, const char *name, uint64_t value)
-{
+int put_number(PyObject *dict, const char *name, uint64_t value) {
     return put(dict, name, PyLong_FromUnsignedLongLong(value));
 }
 
-PyObject *
-fields_dict(const void *from, const number_field *fields)
-{
+PyObject *fields_dict(const void *from, const number_field *fields) {
     PyObject *dict = PyDict_New();
     for (const number_field *field = fields; dict && field->name; field++) {
         const char *at = (const char *)from + field->offset;

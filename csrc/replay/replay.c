@@ -23,9 +23,7 @@ struct gml_replay {
     void *lake_context;
 };
 
-gml_status
-gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out)
-{
+gml_status gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out) {
     if (id_count > SIZE_MAX / sizeof(gml_address)) {
         return GML_INVALID_ARGUMENT;
     }
@@ -43,9 +41,7 @@ gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay **out)
     return GML_OK;
 }
 
-void
-gml_replay_close(gml_replay *replay)
-{
+void gml_replay_close(gml_replay *replay) {
     if (replay) {
         gml_map_clear(&replay->pools);
         free(replay->late);
@@ -54,17 +50,13 @@ gml_replay_close(gml_replay *replay)
     }
 }
 
-static gml_status
-corrupt(gml_replay *replay, const gml_request *request, const char *what)
-{
+static gml_status corrupt(gml_replay *replay, const gml_request *request, const char *what) {
     return gml_lake_fail(replay->lake, GML_CORRUPT, "%s (id %" PRIu64 ")", what, request->id);
 }
 
 /* ---- frees that wait for other streams ------------------------------------------------------- */
 
-static gml_status
-free_late(gml_replay *replay, gml_address address)
-{
+static gml_status free_late(gml_replay *replay, gml_address address) {
     if (replay->late_count == replay->late_room) {
         size_t room = replay->late_room ? 2 * replay->late_room : 16;
         gml_address *grown = realloc(replay->late, room * sizeof *grown);
@@ -79,18 +71,14 @@ free_late(gml_replay *replay, gml_address address)
 }
 
 /* pre: the lake's lock is held. The addresses are of live blocks, so nothing can fail. */
-static void
-free_all_late(gml_replay *replay)
-{
+static void free_all_late(gml_replay *replay) {
     for (size_t i = 0; i < replay->late_count; i++) {
         (void)gml_lake_free_locked(replay->lake, replay->late[i]);
     }
     replay->late_count = 0;
 }
 
-static void
-finish_frees(void *context)
-{
+static void finish_frees(void *context) {
     gml_replay *replay = context;
     free_all_late(replay);
     if (replay->lake_finish) {
@@ -99,9 +87,7 @@ finish_frees(void *context)
 }
 
 /* From here on the policy waits for the late frees too, where it waits at all. */
-static gml_status
-begin_late(gml_policy *policy, void *context)
-{
+static gml_status begin_late(gml_policy *policy, void *context) {
     gml_replay *replay = context;
     replay->lake_finish = policy->finish_frees;
     replay->lake_context = policy->finish_context;
@@ -110,9 +96,7 @@ begin_late(gml_policy *policy, void *context)
     return GML_OK;
 }
 
-static gml_status
-end_late(gml_policy *policy, void *context)
-{
+static gml_status end_late(gml_policy *policy, void *context) {
     gml_replay *replay = context;
     free_all_late(replay);
     policy->finish_frees = replay->lake_finish;
@@ -122,17 +106,13 @@ end_late(gml_policy *policy, void *context)
 
 /* ---- private pools --------------------------------------------------------------------------- */
 
-static gml_pool_id
-pool_of(uint32_t number)
-{
+static gml_pool_id pool_of(uint32_t number) {
     return (gml_pool_id){.second = number};
 }
 
 /* PyTorch keeps the memory of a pool until its last use ends, and so does a lake where a graph was
  * captured in it. */
-static gml_status
-use_pool(gml_replay *replay, uint32_t number)
-{
+static gml_status use_pool(gml_replay *replay, uint32_t number) {
     if (gml_map_find(&replay->pools, number)) {
         return GML_OK;
     }
@@ -148,9 +128,7 @@ use_pool(gml_replay *replay, uint32_t number)
 }
 
 /* Memory that is live stays, and the next request of the pool uses it anew. */
-static gml_status
-end_pool(gml_replay *replay, uint32_t number)
-{
+static gml_status end_pool(gml_replay *replay, uint32_t number) {
     return gml_map_take(&replay->pools, number)
                ? gml_lake_release_pool(replay->lake, pool_of(number))
                : GML_OK;
@@ -158,9 +136,7 @@ end_pool(gml_replay *replay, uint32_t number)
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
-static gml_status
-ask(gml_replay *replay, const gml_request *request, gml_address *out)
-{
+static gml_status ask(gml_replay *replay, const gml_request *request, gml_address *out) {
     if (!request->pool) {
         return gml_lake_allocate(replay->lake, request->size_bytes, request->stream, out);
     }
@@ -170,9 +146,7 @@ ask(gml_replay *replay, const gml_request *request, gml_address *out)
                             : status;
 }
 
-static gml_status
-allocate(gml_replay *replay, const gml_request *request, gml_address *out)
-{
+static gml_status allocate(gml_replay *replay, const gml_request *request, gml_address *out) {
     bool has_late = replay->late_count > 0;
     if (has_late) {
         (void)gml_lake_with_policy(replay->lake, begin_late, replay);
@@ -184,9 +158,8 @@ allocate(gml_replay *replay, const gml_request *request, gml_address *out)
     return status;
 }
 
-static gml_status
-replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *result)
-{
+static gml_status replay_alloc(gml_replay *replay, const gml_request *request,
+                               gml_replay_result *result) {
     gml_address *slot = &replay->addresses[request->id];
     if (*slot != ADDRESS_NONE) {
         return corrupt(replay, request, "allocated while it is live");
@@ -205,9 +178,7 @@ replay_alloc(gml_replay *replay, const gml_request *request, gml_replay_result *
     return status;
 }
 
-static gml_status
-replay_free(gml_replay *replay, const gml_request *request)
-{
+static gml_status replay_free(gml_replay *replay, const gml_request *request) {
     gml_address *slot = &replay->addresses[request->id];
     gml_address address = *slot;
     if (address == ADDRESS_NONE) {
@@ -221,9 +192,7 @@ replay_free(gml_replay *replay, const gml_request *request)
                                              : gml_lake_free(replay->lake, address);
 }
 
-static gml_status
-replay_let_go(gml_replay *replay, const gml_request *request)
-{
+static gml_status replay_let_go(gml_replay *replay, const gml_request *request) {
     gml_address address = replay->addresses[request->id];
     if (address > ADDRESS_EMPTY) {
         gml_lake_let_go(replay->lake, address);
@@ -231,31 +200,24 @@ replay_let_go(gml_replay *replay, const gml_request *request)
     return GML_OK;
 }
 
-static bool
-has_id(const gml_request *request)
-{
+static bool has_id(const gml_request *request) {
     return request->kind == GML_REQUEST_ALLOC || request->kind == GML_REQUEST_FREE ||
            request->kind == GML_REQUEST_FREE_REQUESTED;
 }
 
-static gml_status
-expect_segment(gml_policy *policy, void *context)
-{
+static gml_status expect_segment(gml_policy *policy, void *context) {
     const gml_request *request = context;
     return gml_driver_expect_malloc(policy->driver, request->address, request->size_bytes);
 }
 
-static gml_status
-replay_segment(gml_replay *replay, const gml_request *request)
-{
+static gml_status replay_segment(gml_replay *replay, const gml_request *request) {
     gml_request segment = *request;
     return replay->follows_segments ? gml_lake_with_policy(replay->lake, expect_segment, &segment)
                                     : GML_OK;
 }
 
-static gml_status
-replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *result)
-{
+static gml_status replay_one(gml_replay *replay, const gml_request *request,
+                             gml_replay_result *result) {
     if (has_id(request) && request->id >= replay->id_count) {
         return corrupt(replay, request, "an id that was not announced");
     }
@@ -281,10 +243,8 @@ replay_one(gml_replay *replay, const gml_request *request, gml_replay_result *re
     }
 }
 
-gml_status
-gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
-               gml_address *addresses, gml_replay_result *result)
-{
+gml_status gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
+                          gml_address *addresses, gml_replay_result *result) {
     *result = (gml_replay_result){.first_refused = UINT64_MAX};
     gml_status status = GML_OK;
     uint64_t begin_ns = gml_clock_ns();
@@ -306,9 +266,7 @@ gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
 }
 
 /* Ids in range and each used once. */
-static gml_status
-check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
-{
+static gml_status check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count) {
     size_t i = 0;
     for (; i < count; i++) {
         uint64_t id = blocks[i].id;
@@ -329,10 +287,9 @@ check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count)
                          i, blocks[i].id);
 }
 
-gml_status
-gml_replay_restore(gml_replay *replay, uint32_t pool, const gml_recorded_segment *segments,
-                   size_t segment_count, const gml_recorded_block *blocks, size_t block_count)
-{
+gml_status gml_replay_restore(gml_replay *replay, uint32_t pool,
+                              const gml_recorded_segment *segments, size_t segment_count,
+                              const gml_recorded_block *blocks, size_t block_count) {
     gml_pool_id id = pool_of(pool);
     gml_status status = check_ids(replay, blocks, block_count);
     if (status == GML_OK && pool) {
@@ -344,9 +301,7 @@ gml_replay_restore(gml_replay *replay, uint32_t pool, const gml_recorded_segment
                : status;
 }
 
-static gml_status
-check_addresses(gml_policy *policy, void *context)
-{
+static gml_status check_addresses(gml_policy *policy, void *context) {
     (void)context;
     gml_driver *driver = policy->driver;
     return driver->ops->expect_malloc
@@ -355,17 +310,13 @@ check_addresses(gml_policy *policy, void *context)
                                  driver->ops->name);
 }
 
-gml_status
-gml_replay_follow_segments(gml_replay *replay)
-{
+gml_status gml_replay_follow_segments(gml_replay *replay) {
     gml_status status = gml_lake_with_policy(replay->lake, check_addresses, NULL);
     replay->follows_segments = status == GML_OK;
     return status;
 }
 
-gml_status
-gml_replay_free_all(gml_replay *replay)
-{
+gml_status gml_replay_free_all(gml_replay *replay) {
     gml_status status = GML_OK;
     for (uint64_t id = 0; id < replay->id_count && status == GML_OK; id++) {
         gml_address address = replay->addresses[id];

@@ -43,9 +43,7 @@ void standin_count(standin_call *call);
 /* The name of the call that this thread is in. */
 const char *standin_current_call(void);
 
-static inline gml_address
-standin_address(const void *pointer)
-{
+static inline gml_address standin_address(const void *pointer) {
     return (gml_address)(uintptr_t)pointer;
 }
 

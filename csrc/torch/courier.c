@@ -36,9 +36,7 @@ static uint8_t own_name[GML_COURIER_NAME_BYTES];
 
 /* ---- both sides ------------------------------------------------------------------------------ */
 
-static socklen_t
-address_of(const uint8_t *name, struct sockaddr_un *out)
-{
+static socklen_t address_of(const uint8_t *name, struct sockaddr_un *out) {
     memset(out, 0, sizeof *out);
     out->sun_family = AF_UNIX;
     memcpy(out->sun_path + 1, name, GML_COURIER_NAME_BYTES);
@@ -46,9 +44,7 @@ address_of(const uint8_t *name, struct sockaddr_un *out)
 }
 
 /* Whether the other end is a process of this user's; it is not waited for without end. */
-static bool
-is_trusted(int peer)
-{
+static bool is_trusted(int peer) {
     struct ucred who;
     socklen_t size = sizeof who;
     const struct timeval patience = {.tv_sec = PATIENCE_S};
@@ -71,9 +67,7 @@ typedef struct letter {
     struct msghdr message;
 } letter;
 
-static void
-prepare(letter *out)
-{
+static void prepare(letter *out) {
     memset(out, 0, sizeof *out);
     out->text = (struct iovec){&out->size_bytes, sizeof out->size_bytes};
     out->message = (struct msghdr){.msg_iov = &out->text,
@@ -84,9 +78,7 @@ prepare(letter *out)
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-static bool
-send_piece(int peer, const gml_shared_piece *piece)
-{
+static bool send_piece(int peer, const gml_shared_piece *piece) {
     letter sent;
     prepare(&sent);
     sent.size_bytes = piece->size_bytes;
@@ -98,9 +90,7 @@ send_piece(int peer, const gml_shared_piece *piece)
 }
 
 /* Borrows the files of the block; none if it is not what the ticket is for. */
-static gml_shared_piece *
-borrow(const gml_ticket *ticket, answer *out)
-{
+static gml_shared_piece *borrow(const gml_ticket *ticket, answer *out) {
     (void)snprintf(out->reason, sizeof out->reason, "what it shared is gone");
     for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
         gml_lake *lake = gml_torch_lake(number);
@@ -120,9 +110,7 @@ borrow(const gml_ticket *ticket, answer *out)
     return NULL;
 }
 
-static void
-serve(int peer)
-{
+static void serve(int peer) {
     gml_ticket ticket;
     answer found = {0};
     if (!is_trusted(peer) || recv(peer, &ticket, sizeof ticket, 0) != (ssize_t)sizeof ticket) {
@@ -137,9 +125,7 @@ serve(int peer)
     free(pieces);
 }
 
-static void *
-wait_for_peers(void *context)
-{
+static void *wait_for_peers(void *context) {
     int at = (int)(intptr_t)context;
     for (;;) {
         int peer = accept4(at, NULL, NULL, SOCK_CLOEXEC);
@@ -154,17 +140,13 @@ wait_for_peers(void *context)
 }
 
 /* Else its copy of the socket would let others connect to what never answers. */
-static void
-forget_in_child(void)
-{
+static void forget_in_child(void) {
     (void)pthread_mutex_init(&lock, NULL);
     (void)(listener < 0 || close(listener));
     listener = -1;
 }
 
-static int
-begin_locked(void)
-{
+static int begin_locked(void) {
     struct sockaddr_un at;
     sigset_t all, before;
     pthread_t thread;
@@ -193,9 +175,7 @@ begin_locked(void)
     return 0;
 }
 
-int
-gml_courier_name(uint8_t name[GML_COURIER_NAME_BYTES])
-{
+int gml_courier_name(uint8_t name[GML_COURIER_NAME_BYTES]) {
     pthread_mutex_lock(&lock);
     int error = listener < 0 ? begin_locked() : 0;
     memcpy(name, own_name, GML_COURIER_NAME_BYTES);
@@ -206,9 +186,7 @@ gml_courier_name(uint8_t name[GML_COURIER_NAME_BYTES])
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 /* False, and errno says why, where none came. */
-static bool
-receive_piece(int peer, gml_shared_piece *out)
-{
+static bool receive_piece(int peer, gml_shared_piece *out) {
     letter got;
     prepare(&got);
     ssize_t size = recvmsg(peer, &got.message, MSG_CMSG_CLOEXEC);
@@ -222,9 +200,7 @@ receive_piece(int peer, gml_shared_piece *out)
 }
 
 /* Returns the pieces, all of them or NULL, with the reason in `found` or in errno. */
-static gml_shared_piece *
-take(int peer, const gml_ticket *ticket, answer *found)
-{
+static gml_shared_piece *take(int peer, const gml_ticket *ticket, answer *found) {
     if (!is_trusted(peer) || send(peer, ticket, sizeof *ticket, MSG_NOSIGNAL) < 0 ||
         recv(peer, found, sizeof *found, 0) != (ssize_t)sizeof *found || !found->count ||
         found->count > MOST_PIECES) {
@@ -247,10 +223,8 @@ take(int peer, const gml_ticket *ticket, answer *found)
     return NULL;
 }
 
-gml_status
-gml_courier_fetch(const gml_ticket *ticket, gml_shared_piece **pieces, size_t *count, char *reason,
-                  size_t reason_bytes)
-{
+gml_status gml_courier_fetch(const gml_ticket *ticket, gml_shared_piece **pieces, size_t *count,
+                             char *reason, size_t reason_bytes) {
     struct sockaddr_un at;
     answer found = {0};
     int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -30,9 +30,7 @@ typedef struct ending {
     int64_t process;
 } ending;
 
-static gml_status
-fail(gml_status status, char *reason, size_t reason_bytes, const char *text)
-{
+static gml_status fail(gml_status status, char *reason, size_t reason_bytes, const char *text) {
     (void)snprintf(reason, reason_bytes, "%s", text);
     return status;
 }
@@ -41,9 +39,7 @@ fail(gml_status status, char *reason, size_t reason_bytes, const char *text)
 
 /* Whether this process can safely keep that many more files open. New ones have the lowest free
  * number. */
-static bool
-has_files_for(size_t count)
-{
+static bool has_files_for(size_t count) {
     struct rlimit most;
     int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (next < 0 || getrlimit(RLIMIT_NOFILE, &most) != 0) {
@@ -53,9 +49,8 @@ has_files_for(size_t count)
     return count == 1 || (uint64_t)next + count <= most.rlim_cur / 2;
 }
 
-static void
-write_torch(const gml_shared_piece *pieces, size_t count, int minor, gml_ipc_write write, void *to)
-{
+static void write_torch(const gml_shared_piece *pieces, size_t count, int minor,
+                        gml_ipc_write write, void *to) {
     const char begin[2] = {minor < FIRST_WITH_KIND ? 2 : 3, TORCH_EXPANDABLE};
     torch_header header;
     memset(&header, 0, sizeof header); /* a text is also a key: no byte of it may be by chance */
@@ -75,10 +70,8 @@ write_torch(const gml_shared_piece *pieces, size_t count, int minor, gml_ipc_wri
 
 /* PyTorch's part, for which the files stay open as long as their chunks live: a process without
  * gmlake gets them by the kernel, if that lets it. */
-static gml_status
-share_files(gml_lake *lake, gml_address address, size_t count, int minor, gml_ipc_write write,
-            void *to)
-{
+static gml_status share_files(gml_lake *lake, gml_address address, size_t count, int minor,
+                              gml_ipc_write write, void *to) {
     uint64_t offset_bytes = 0;
     gml_shared_piece *pieces = malloc(count * sizeof *pieces);
     if (!pieces) {
@@ -93,10 +86,8 @@ share_files(gml_lake *lake, gml_address address, size_t count, int minor, gml_ip
     return status;
 }
 
-gml_status
-gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write, void *to,
-              uint64_t *offset_bytes, char *reason, size_t reason_bytes)
-{
+gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write write,
+                         void *to, uint64_t *offset_bytes, char *reason, size_t reason_bytes) {
     ending end;
     gml_lent about = {0};
     memset(&end, 0, sizeof end); /* a text is also a key: no byte of it may be by chance */
@@ -124,22 +115,16 @@ gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc_write writ
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool
-is_whole(const char *text, size_t size)
-{
+static bool is_whole(const char *text, size_t size) {
     return size >= sizeof(ending) && memcmp(text + size - sizeof(ending), magic, sizeof magic) == 0;
 }
 
-bool
-gml_ipc_is_ours(const char *text, size_t size)
-{
+bool gml_ipc_is_ours(const char *text, size_t size) {
     return is_whole(text, size) || (size >= sizeof magic && !memcmp(text, magic, sizeof magic));
 }
 
-gml_status
-gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_address *out, char *reason,
-             size_t reason_bytes)
-{
+gml_status gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_address *out,
+                        char *reason, size_t reason_bytes) {
     ending end;
     size_t count = 0;
     char why[GML_REASON_BYTES];

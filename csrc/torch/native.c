@@ -10,10 +10,8 @@
 #include "torch/registry.h"
 #include "torch/relief.h"
 
-static void
-explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status, uint64_t beside_bytes,
-        const char *reason, char *out, size_t out_bytes)
-{
+static void explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
+                    uint64_t beside_bytes, const char *reason, char *out, size_t out_bytes) {
     if (lake) {
         gml_refusal_write(lake, device, size_bytes, status, beside_bytes, out, out_bytes);
     } else {
@@ -26,43 +24,31 @@ typedef struct listener {
     void *context;
 } listener;
 
-static void
-pass_on(void *context, bool is_new, const gml_held *span)
-{
+static void pass_on(void *context, bool is_new, const gml_held *span) {
     const listener *to = context;
     to->tell(to->context, is_new, span->address, span->size_bytes, span->pool);
 }
 
-static void
-changes(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context)
-{
+static void changes(gml_lake *lake, gml_looks **looks, gml_native_tell tell, void *context) {
     listener to = {tell, context};
     gml_lake_changes(lake, looks, tell ? pass_on : NULL, &to);
 }
 
-static gml_lake *
-open_lake(int device, char *reason, size_t reason_bytes)
-{
+static gml_lake *open_lake(int device, char *reason, size_t reason_bytes) {
     gml_lake *lake = NULL;
     return gml_registry_open_serving(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
 }
 
-static gml_lake *
-open_lake_of_device(int device, char *reason, size_t reason_bytes)
-{
+static gml_lake *open_lake_of_device(int device, char *reason, size_t reason_bytes) {
     gml_lake *lake = NULL;
     return gml_registry_open(device, &lake, reason, reason_bytes) == GML_OK ? lake : NULL;
 }
 
-static gml_status
-begin_pool(gml_lake *lake, gml_pool_id id)
-{
+static gml_status begin_pool(gml_lake *lake, gml_pool_id id) {
     return gml_lake_begin_pool_in_turn(lake, id, gml_torch_turn());
 }
 
-const gml_native_core *
-gml_torch_native_core(void)
-{
+const gml_native_core *gml_torch_native_core(void) {
     static const gml_native_core core = {
         .version = GML_NATIVE_VERSION,
         .find = gml_torch_lake,

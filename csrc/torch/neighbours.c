@@ -55,9 +55,7 @@ typedef struct shared_device {
 static shared_device devices[GML_TORCH_DEVICES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void
-init_locks(void)
-{
+static void init_locks(void) {
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         (void)pthread_mutex_init(&devices[device].lock, NULL);
         (void)pthread_mutex_init(&devices[device].incoming.lock, NULL);
@@ -65,17 +63,13 @@ init_locks(void)
     }
 }
 
-static shared_device *
-device_at(int device)
-{
+static shared_device *device_at(int device) {
     (void)pthread_once(&once, init_locks);
     return device >= 0 && device < GML_TORCH_DEVICES ? &devices[device] : NULL;
 }
 
 /* The number of the first lake of the device after `number`, -1 at first; -1: none. */
-static int
-next_lake(int device, int number)
-{
+static int next_lake(int device, int number) {
     do {
         number = gml_registry_next(number);
     } while (number >= 0 && gml_torch_device_of(number) != device);
@@ -84,9 +78,7 @@ next_lake(int device, int number)
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-static uint64_t
-idle_bytes(int device)
-{
+static uint64_t idle_bytes(int device) {
     uint64_t sum_bytes = gml_handed_bytes(&devices[device].incoming);
     for (int number = next_lake(device, -1); number >= 0; number = next_lake(device, number)) {
         sum_bytes += gml_lake_idle_bytes(gml_torch_lake(number));
@@ -95,9 +87,7 @@ idle_bytes(int device)
 }
 
 /* What no work uses, into `to` if that is not NULL; *is_pending: more will follow. */
-static uint64_t
-give_unused(int device, uint64_t wanted_bytes, gml_handed *to, bool *is_pending)
-{
+static uint64_t give_unused(int device, uint64_t wanted_bytes, gml_handed *to, bool *is_pending) {
     uint64_t given_bytes = 0;
     *is_pending = false;
     for (int number = next_lake(device, -1); number >= 0 && given_bytes < wanted_bytes;
@@ -114,9 +104,7 @@ give_unused(int device, uint64_t wanted_bytes, gml_handed *to, bool *is_pending)
 }
 
 /* All that is idle, after a wait for what uses it. */
-static uint64_t
-give_all(int device)
-{
+static uint64_t give_all(int device) {
     uint64_t given_bytes = 0;
     for (int number = next_lake(device, -1); number >= 0; number = next_lake(device, number)) {
         uint64_t released_bytes = 0;
@@ -127,9 +115,7 @@ give_all(int device)
 }
 
 /* What the device lacks of the memory that is left to CUDA. */
-static uint64_t
-lacking_bytes(int device)
-{
+static uint64_t lacking_bytes(int device) {
     gml_situation now = {0};
     int number = next_lake(device, -1);
     if (number >= 0) {
@@ -139,17 +125,13 @@ lacking_bytes(int device)
 }
 
 /* What was handed over to this process and not used goes on first. */
-static uint64_t
-pass_on(shared_device *self, uint64_t wanted_bytes, gml_handed *to)
-{
+static uint64_t pass_on(shared_device *self, uint64_t wanted_bytes, gml_handed *to) {
     return to ? gml_handed_move(&self->incoming, to, wanted_bytes)
               : gml_handed_drop(&self->incoming);
 }
 
 /* First without waiting; then as work ends; and last what cannot be told to be unused. */
-static uint64_t
-give(shared_device *self, uint64_t wanted_bytes, gml_handed *to)
-{
+static uint64_t give(shared_device *self, uint64_t wanted_bytes, gml_handed *to) {
     const struct timespec pause = {.tv_nsec = (long)PAUSE_US * 1000};
     uint64_t deadline_ns = gml_clock_ns() + GIVE_MS / 2 * MILLISECOND_NS;
     int device = (int)(self - devices);
@@ -169,9 +151,7 @@ give(shared_device *self, uint64_t wanted_bytes, gml_handed *to)
     return given_bytes < wanted_bytes ? given_bytes + give_all(device) : given_bytes;
 }
 
-static void *
-give_on_demand(void *argument)
-{
+static void *give_on_demand(void *argument) {
     shared_device *self = argument;
     int device = (int)(self - devices);
     gml_share_page *page = self->page; /* set before the thread began, and closed after its end */
@@ -190,9 +170,7 @@ give_on_demand(void *argument)
 }
 
 /* Signals are for the program's threads. */
-static int
-start_giver(shared_device *self)
-{
+static int start_giver(shared_device *self) {
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -204,18 +182,14 @@ start_giver(shared_device *self)
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
 /* What the device's lakes read: what others handed over, and what is to be left to CUDA. */
-static void
-tell_lakes(shared_device *self)
-{
+static void tell_lakes(shared_device *self) {
     gml_device *device = gml_registry_device((int)(self - devices));
     __atomic_store_n(&device->handed, &self->incoming, __ATOMIC_RELEASE);
     __atomic_store_n(&device->spare_bytes, self->page ? SPARE_BYTES : 0, __ATOMIC_RELAXED);
 }
 
 /* Where no files can come, memory goes through the device. */
-static void
-open_socket(shared_device *self)
-{
+static void open_socket(shared_device *self) {
     uint64_t name[GML_PARCEL_NAME_WORDS];
     self->socket = gml_parcel_open(name);
     if (self->socket >= 0) {
@@ -223,18 +197,14 @@ open_socket(shared_device *self)
     }
 }
 
-static void
-close_socket(shared_device *self)
-{
+static void close_socket(shared_device *self) {
     (void)gml_handed_drop(&self->incoming);
     (void)(self->socket < 0 || close(self->socket));
     self->socket = -1;
 }
 
 /* pre: the lock is held. */
-static void
-join_locked(shared_device *self)
-{
+static void join_locked(shared_device *self) {
     if (!self->path || self->page) {
         return;
     }
@@ -254,9 +224,7 @@ join_locked(shared_device *self)
 }
 
 /* pre: the lock is held. */
-static void
-leave_locked(shared_device *self)
-{
+static void leave_locked(shared_device *self) {
     if (self->page) {
         gml_share_page_stop(self->page);
         (void)pthread_join(self->giver, NULL);
@@ -269,9 +237,7 @@ leave_locked(shared_device *self)
     self->path = NULL;
 }
 
-void
-gml_neighbours_join(int device)
-{
+void gml_neighbours_join(int device) {
     shared_device *self = device_at(device);
     if (self) {
         pthread_mutex_lock(&self->lock);
@@ -280,9 +246,7 @@ gml_neighbours_join(int device)
     }
 }
 
-void
-gml_neighbours_forget(void)
-{
+void gml_neighbours_forget(void) {
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         shared_device *self = &devices[device];
         (void)pthread_mutex_init(&self->lock, NULL);
@@ -298,10 +262,8 @@ gml_neighbours_forget(void)
     }
 }
 
-gml_status
-gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight, char *reason,
-                size_t reason_bytes)
-{
+gml_status gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight,
+                           char *reason, size_t reason_bytes) {
     shared_device *self = device_at(device);
     if (!self || path[0] != '/' || !weight) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "%s",
@@ -328,9 +290,7 @@ gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight,
     return status;
 }
 
-void
-gml_torch_unshare(void)
-{
+void gml_torch_unshare(void) {
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         shared_device *self = device_at(device);
         pthread_mutex_lock(&self->lock);
@@ -344,9 +304,8 @@ gml_torch_unshare(void)
 /* What the device lacks for a request, which may also be served from files that came and were not
  * used yet, if `as_files`; 0: others cannot help, since this process's own limit stands against it,
  * or there is enough. *most_bytes: the most to ask for beyond. */
-static uint64_t
-missing_bytes(int device, uint64_t size_bytes, bool as_files, uint64_t *most_bytes)
-{
+static uint64_t missing_bytes(int device, uint64_t size_bytes, bool as_files,
+                              uint64_t *most_bytes) {
     int number = next_lake(device, -1);
     gml_situation now = {0};
     if (number >= 0) {
@@ -365,18 +324,14 @@ missing_bytes(int device, uint64_t size_bytes, bool as_files, uint64_t *most_byt
 }
 
 /* What is asked for where so much is missing. pre: the lock is held. */
-static uint64_t
-raise_question(const shared_device *self, uint64_t missing, uint64_t most_bytes)
-{
+static uint64_t raise_question(const shared_device *self, uint64_t missing, uint64_t most_bytes) {
     bool is_next = gml_clock_ns() - self->asked_ns < SOON_MS * MILLISECOND_NS;
     uint64_t twice_bytes = is_next ? 2 * self->asked_bytes : 0;
     twice_bytes = twice_bytes < most_bytes ? twice_bytes : most_bytes;
     return missing > twice_bytes ? missing : twice_bytes;
 }
 
-static int
-by_order_of_giving(const void *left, const void *right)
-{
+static int by_order_of_giving(const void *left, const void *right) {
     const gml_share_other *one = left, *other = right;
     if (one->terms.priority != other->terms.priority) {
         return one->terms.priority < other->terms.priority ? -1 : 1;
@@ -386,17 +341,14 @@ by_order_of_giving(const void *left, const void *right)
     return mine > theirs ? -1 : mine < theirs;
 }
 
-static bool
-wait_for(gml_share_page *page, uint32_t question, uint64_t asked_ns, gml_share_other *other)
-{
+static bool wait_for(gml_share_page *page, uint32_t question, uint64_t asked_ns,
+                     gml_share_other *other) {
     return gml_share_page_wait(page, question, HEAR_MS * MILLISECOND_NS,
                                asked_ns + GIVE_MS * MILLISECOND_NS, other);
 }
 
 /* Fills `out` with those that have idle memory, who gives first at the beginning. */
-static size_t
-find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
-{
+static size_t find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]) {
     uint32_t questions[GML_SHARE_SLOTS];
     size_t count = gml_share_page_others(page, out), left = 0;
     uint64_t asked_ns = gml_clock_ns();
@@ -413,9 +365,8 @@ find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
     return left;
 }
 
-static uint64_t
-take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes, bool as_files)
-{
+static uint64_t take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes,
+                          bool as_files) {
     uint64_t before_bytes = other->given_bytes;
     uint64_t asked_ns = gml_clock_ns();
     uint32_t question = gml_share_page_ask(page, other->slot, wanted_bytes, as_files);
@@ -423,9 +374,8 @@ take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes, b
 }
 
 /* as_files: what is given need not be free on the device. pre: the lock is held. */
-static uint64_t
-ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes, bool as_files)
-{
+static uint64_t ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes,
+                           bool as_files) {
     gml_share_other others[GML_SHARE_SLOTS];
     size_t count = find_givers(page, others);
     uint64_t taken_bytes = 0;
@@ -440,9 +390,7 @@ ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes, boo
 }
 
 /* Whether the request has more memory now. pre: the device is shared, and the lock is held. */
-static bool
-ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake)
-{
+static bool ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake) {
     int device = (int)(self - devices);
     uint64_t most_bytes = 0, freed_bytes = 0;
     uint64_t missing = missing_bytes(device, size_bytes, is_for_lake, &most_bytes);
@@ -459,9 +407,7 @@ ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake)
     return freed_bytes > 0;
 }
 
-bool
-gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
-{
+bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake) {
     shared_device *self = device_at(device);
     if (!self) {
         return false;
@@ -472,9 +418,7 @@ gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
     return has_more;
 }
 
-bool
-gml_torch_make_room(int device, uint64_t wanted_bytes)
-{
+bool gml_torch_make_room(int device, uint64_t wanted_bytes) {
     shared_device *self = device_at(device);
     if (!self) {
         return false;
@@ -495,9 +439,7 @@ gml_torch_make_room(int device, uint64_t wanted_bytes)
     return taken_bytes > 0;
 }
 
-void
-gml_torch_sharing(int device, gml_torch_shared *out)
-{
+void gml_torch_sharing(int device, gml_torch_shared *out) {
     shared_device *self = device_at(device);
     gml_share_other others[GML_SHARE_SLOTS];
     *out = (gml_torch_shared){0};

@@ -25,18 +25,14 @@ typedef union control {
     char bytes[CMSG_SPACE(sizeof(int[GML_HANDED_MOST])) + CMSG_SPACE(sizeof(struct ucred))];
 } control;
 
-static socklen_t
-address_of(const uint64_t name[GML_PARCEL_NAME_WORDS], struct sockaddr_un *out)
-{
+static socklen_t address_of(const uint64_t name[GML_PARCEL_NAME_WORDS], struct sockaddr_un *out) {
     memset(out, 0, sizeof *out);
     out->sun_family = AF_UNIX;
     memcpy(out->sun_path + 1, name, NAME_BYTES);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + NAME_BYTES);
 }
 
-int
-gml_parcel_open(uint64_t name[GML_PARCEL_NAME_WORDS])
-{
+int gml_parcel_open(uint64_t name[GML_PARCEL_NAME_WORDS]) {
     const int yes = 1;
     struct sockaddr_un at;
     int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -51,9 +47,7 @@ gml_parcel_open(uint64_t name[GML_PARCEL_NAME_WORDS])
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void
-pack(gml_handed *pieces, parcel *out)
-{
+static void pack(gml_handed *pieces, parcel *out) {
     pthread_mutex_lock(&pieces->lock);
     out->count = pieces->count;
     for (size_t i = 0; i < out->count; i++) {
@@ -63,9 +57,7 @@ pack(gml_handed *pieces, parcel *out)
     pthread_mutex_unlock(&pieces->lock);
 }
 
-void
-gml_parcel_send(int socket, const uint64_t name[GML_PARCEL_NAME_WORDS], gml_handed *pieces)
-{
+void gml_parcel_send(int socket, const uint64_t name[GML_PARCEL_NAME_WORDS], gml_handed *pieces) {
     parcel sent;
     control files = {0};
     struct sockaddr_un to;
@@ -91,9 +83,7 @@ gml_parcel_send(int socket, const uint64_t name[GML_PARCEL_NAME_WORDS], gml_hand
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Reads what came beside a message; whether this user sent it. */
-static bool
-unpack(struct msghdr *message, parcel *out)
-{
+static bool unpack(struct msghdr *message, parcel *out) {
     bool is_ours = false;
     out->count = 0;
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
@@ -111,17 +101,13 @@ unpack(struct msghdr *message, parcel *out)
 
 /* How many files may come: the kernel closes the others. Even, as room for an odd one is room for
  * two. */
-static size_t
-most_files(void)
-{
+static size_t most_files(void) {
     size_t room = gml_kept_files_room();
     return room < GML_HANDED_MOST ? room - room % 2 : GML_HANDED_MOST;
 }
 
 /* One message; false: there is none. */
-static bool
-receive_one(int socket, gml_handed *pieces, uint64_t *sum_bytes)
-{
+static bool receive_one(int socket, gml_handed *pieces, uint64_t *sum_bytes) {
     parcel got;
     control beside = {0};
     size_t files_bytes = most_files() * sizeof *got.files;
@@ -147,9 +133,7 @@ receive_one(int socket, gml_handed *pieces, uint64_t *sum_bytes)
     return true;
 }
 
-uint64_t
-gml_parcel_receive(int socket, gml_handed *pieces)
-{
+uint64_t gml_parcel_receive(int socket, gml_handed *pieces) {
     uint64_t sum_bytes = 0;
     while (receive_one(socket, pieces, &sum_bytes)) {
     }

@@ -15,9 +15,7 @@ typedef struct text {
     size_t size_bytes, used;
 } text;
 
-static void __attribute__((format(printf, 2, 3)))
-say(text *self, const char *format, ...)
-{
+static void __attribute__((format(printf, 2, 3))) say(text *self, const char *format, ...) {
     size_t left = self->size_bytes - self->used;
     va_list arguments;
     va_start(arguments, format);
@@ -33,9 +31,7 @@ typedef struct size_text {
 } size_text;
 
 /* As c10's format_size() does. */
-static size_text
-human(uint64_t size_bytes)
-{
+static size_text human(uint64_t size_bytes) {
     static const char *const units[] = {"KiB", "MiB", "GiB"};
     size_text result;
     if (size_bytes <= 1024) {
@@ -53,9 +49,7 @@ human(uint64_t size_bytes)
 }
 
 /* In PyTorch's words, which programs look for. */
-static void
-say_request(text *out, uint64_t size_bytes)
-{
+static void say_request(text *out, uint64_t size_bytes) {
     bool is_absurd = size_bytes >= UINT64_C(1) << 60;
     say(out, "CUDA out of memory. Tried to allocate %s.",
         is_absurd ? "more than 1EB memory" : human(size_bytes).text);
@@ -68,9 +62,7 @@ say_request(text *out, uint64_t size_bytes)
 static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
 static char note[GML_REFUSAL_BYTES / 2];
 
-static void
-say_device(text *out, const gml_situation *now, int device)
-{
+static void say_device(text *out, const gml_situation *now, int device) {
     if (now->is_arena) {
         say(out, " gmlake serves GPU %d from one allocation of %s, of which %s was never used.",
             device, human(now->total_bytes).text, human(now->free_bytes).text);
@@ -87,9 +79,7 @@ say_device(text *out, const gml_situation *now, int device)
     }
 }
 
-static void
-say_held(text *out, const gml_situation *now)
-{
+static void say_held(text *out, const gml_situation *now) {
     say(out, " gmlake (policy %s) holds %s, of which %s are in use by %" PRIu64 " tensor%s",
         now->policy, human(now->reserved_bytes).text, human(now->live_bytes).text, now->live_blocks,
         now->live_blocks == 1 ? "" : "s");
@@ -111,9 +101,7 @@ say_held(text *out, const gml_situation *now)
 }
 
 /* The driver reports free memory, not the users of the rest. */
-static void
-say_others(text *out, const gml_situation *now, uint64_t beside_bytes)
-{
+static void say_others(text *out, const gml_situation *now, uint64_t beside_bytes) {
     if (beside_bytes) {
         say(out, " PyTorch's own allocator holds %s.", human(beside_bytes).text);
     }
@@ -130,9 +118,7 @@ say_others(text *out, const gml_situation *now, uint64_t beside_bytes)
     }
 }
 
-static void
-say_tried(text *out, const gml_situation *now)
-{
+static void say_tried(text *out, const gml_situation *now) {
     if (now->is_capturing) {
         say(out, " Tried: idle memory and new memory from the driver; while a graph is captured "
                  "nothing can be waited for or given back.");
@@ -144,10 +130,8 @@ say_tried(text *out, const gml_situation *now)
         now->has_pools ? ", released graph pools" : "");
 }
 
-static void
-write_out_of_memory(text *out, const gml_situation *now, int device, uint64_t size_bytes,
-                    uint64_t beside_bytes)
-{
+static void write_out_of_memory(text *out, const gml_situation *now, int device,
+                                uint64_t size_bytes, uint64_t beside_bytes) {
     say_request(out, size_bytes);
     say_device(out, now, device);
     say_held(out, now);
@@ -158,25 +142,19 @@ write_out_of_memory(text *out, const gml_situation *now, int device, uint64_t si
     pthread_mutex_unlock(&note_lock);
 }
 
-void
-gml_torch_note_refusals(const char *where)
-{
+void gml_torch_note_refusals(const char *where) {
     pthread_mutex_lock(&note_lock);
     (void)snprintf(note, sizeof note, "%s", where);
     pthread_mutex_unlock(&note_lock);
 }
 
-void
-gml_refusal_renew(void)
-{
+void gml_refusal_renew(void) {
     (void)pthread_mutex_init(&note_lock, NULL);
     *note = '\0';
 }
 
-void
-gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status, const char *reason,
-                           char *out, size_t out_bytes)
-{
+void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status,
+                                const char *reason, char *out, size_t out_bytes) {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
         say_request(&whole, size_bytes);
@@ -185,16 +163,12 @@ gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status, c
     say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
 }
 
-gml_status
-gml_refusal_status(uint64_t size_bytes, gml_status status)
-{
+gml_status gml_refusal_status(uint64_t size_bytes, gml_status status) {
     return size_bytes > GML_LARGEST_REQUEST ? GML_OUT_OF_MEMORY : status;
 }
 
-void
-gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                  uint64_t beside_bytes, char *out, size_t out_bytes)
-{
+void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
+                       uint64_t beside_bytes, char *out, size_t out_bytes) {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
         gml_situation now;

@@ -35,23 +35,17 @@ static _Thread_local struct {
     uint64_t turn;
 } mine;
 
-static void
-lock_entries(void)
-{
+static void lock_entries(void) {
     pthread_mutex_lock(&entries_lock);
 }
 
-static void
-unlock_entries(void)
-{
+static void unlock_entries(void) {
     pthread_mutex_unlock(&entries_lock);
 }
 
 /* The last entry of this thread counts, else, of those into regions, the last of those that hold
  * everywhere. */
-static void
-look_locked(void)
-{
+static void look_locked(void) {
     const entry *own = NULL, *shared = NULL;
     mine.turn = 0;
     for (const gml_link *link = entries.next; link != &entries; link = link->next) {
@@ -69,9 +63,7 @@ look_locked(void)
     mine.seen = atomic_load_explicit(&changes, memory_order_relaxed);
 }
 
-static void
-look(void)
-{
+static void look(void) {
     if (__builtin_expect(mine.seen != atomic_load_explicit(&changes, memory_order_acquire), 0)) {
         lock_entries();
         look_locked();
@@ -79,23 +71,17 @@ look(void)
     }
 }
 
-gml_region
-gml_torch_region(void)
-{
+gml_region gml_torch_region(void) {
     look();
     return mine.region;
 }
 
-uint64_t
-gml_torch_turn(void)
-{
+uint64_t gml_torch_turn(void) {
     look();
     return mine.turn;
 }
 
-static gml_status
-enter(entry wanted)
-{
+static gml_status enter(entry wanted) {
     entry *made = malloc(sizeof *made);
     if (!made) {
         return GML_NO_HOST_MEMORY;
@@ -121,21 +107,15 @@ enter(entry wanted)
     return status;
 }
 
-gml_status
-gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner)
-{
+gml_status gml_torch_enter_region(gml_region region, bool is_everywhere, const void *owner) {
     return enter((entry){.owner = owner, .region = region, .is_everywhere = is_everywhere});
 }
 
-gml_status
-gml_torch_enter_turn(uint64_t turn, const void *owner)
-{
+gml_status gml_torch_enter_turn(uint64_t turn, const void *owner) {
     return enter((entry){.owner = owner, .turn = turn});
 }
 
-bool
-gml_torch_leave_region(const void *owner)
-{
+bool gml_torch_leave_region(const void *owner) {
     entry *found = NULL;
     lock_entries();
     for (gml_link *link = entries.previous; link != &entries; link = link->previous) {
@@ -157,9 +137,7 @@ gml_torch_leave_region(const void *owner)
     return found != NULL;
 }
 
-bool
-gml_torch_has_entered(void)
-{
+bool gml_torch_has_entered(void) {
     bool has_entered = false;
     lock_entries();
     for (const gml_link *link = entries.next; link != &entries; link = link->next) {

@@ -31,9 +31,7 @@ static _Atomic int lakes_end; /* above the ordinal of every device with an open 
 /* State shared by the lakes of a device. */
 static gml_device devices[GML_TORCH_DEVICES];
 
-gml_device *
-gml_registry_device(int device)
-{
+gml_device *gml_registry_device(int device) {
     return &devices[device];
 }
 
@@ -59,48 +57,34 @@ static struct {
     device_state devices[GML_TORCH_DEVICES];
 } registry = {.config = {.driver = "cuda", .policy = "stitch"}};
 
-static bool
-is_device(int device)
-{
+static bool is_device(int device) {
     return device >= 0 && device < GML_TORCH_DEVICES;
 }
 
-static int
-regions_end(void)
-{
+static int regions_end(void) {
     return atomic_load_explicit(&region_lakes_end, memory_order_acquire);
 }
 
-static bool
-is_region_lake(int number)
-{
+static bool is_region_lake(int number) {
     return number >= GML_TORCH_DEVICES && number - GML_TORCH_DEVICES < regions_end();
 }
 
-gml_lake *
-gml_torch_lake(int number)
-{
+gml_lake *gml_torch_lake(int number) {
     return is_device(number)        ? atomic_load_explicit(&lakes[number], memory_order_acquire)
            : is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].lake
                                     : NULL;
 }
 
-int
-gml_torch_device_of(int number)
-{
+int gml_torch_device_of(int number) {
     return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].device : number;
 }
 
-gml_region
-gml_torch_region_of(int number)
-{
+gml_region gml_torch_region_of(int number) {
     return is_region_lake(number) ? region_lakes[number - GML_TORCH_DEVICES].region
                                   : (gml_region){0};
 }
 
-int
-gml_registry_next(int number)
-{
+int gml_registry_next(int number) {
     int end = atomic_load_explicit(&lakes_end, memory_order_acquire);
     for (number++; number < end; number++) {
         if (gml_torch_lake(number)) {
@@ -111,15 +95,11 @@ gml_registry_next(int number)
     return is_region_lake(number) ? number : -1;
 }
 
-bool
-gml_registry_takes_graphs(void)
-{
+bool gml_registry_takes_graphs(void) {
     return gml_torch_region().takes_graphs;
 }
 
-int
-gml_registry_serving(int device)
-{
+int gml_registry_serving(int device) {
     int region = gml_torch_region().number;
     if (__builtin_expect(!region, true)) {
         return device;
@@ -133,9 +113,7 @@ gml_registry_serving(int device)
     return -1;
 }
 
-static gml_status
-explain(char *reason, size_t reason_bytes, gml_status status, const char *text)
-{
+static gml_status explain(char *reason, size_t reason_bytes, gml_status status, const char *text) {
     if (reason && reason_bytes > 0) {
         (void)snprintf(reason, reason_bytes, "%s", text[0] ? text : gml_status_text(status));
     }
@@ -145,9 +123,7 @@ explain(char *reason, size_t reason_bytes, gml_status status, const char *text)
 /* ---- the configuration ----------------------------------------------------------------------- */
 
 /* pre: the lock is held, the names are checked. */
-static gml_status
-configure_locked(const gml_lake_config *config, char *text)
-{
+static gml_status configure_locked(const gml_lake_config *config, char *text) {
     gml_lake_config *known = &registry.config;
     if (gml_settings_are_same(known, config)) {
         return GML_OK;
@@ -173,9 +149,7 @@ configure_locked(const gml_lake_config *config, char *text)
     return GML_OK;
 }
 
-gml_status
-gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_bytes)
-{
+gml_status gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_bytes) {
     char text[GML_REASON_BYTES] = "";
     gml_status status = gml_settings_check(config, text);
     if (status == GML_OK) {
@@ -190,9 +164,7 @@ gml_torch_configure(const gml_lake_config *config, char *reason, size_t reason_b
 
 /* Opens the lake as configured, or as `caching` where the device cannot do what the policy needs.
  */
-static gml_status
-open_either(int device, gml_region region, gml_lake **out, char *text)
-{
+static gml_status open_either(int device, gml_region region, gml_lake **out, char *text) {
     gml_lake_config config = registry.config;
     config.device = device;
     config.shared = &devices[device];
@@ -215,9 +187,7 @@ open_either(int device, gml_region region, gml_lake **out, char *text)
 }
 
 /* Limits what all lakes of the device hold together. pre: the lock is held. */
-static void
-apply_limit(int device)
-{
+static void apply_limit(int device) {
     const device_state *state = &registry.devices[device];
     uint64_t limit_bytes = registry.config.capacity_bytes;
     double part = state->fraction * (double)state->total_bytes;
@@ -229,9 +199,7 @@ apply_limit(int device)
 }
 
 /* Applies the settings for all lakes to a new, not yet visible one. */
-static gml_status
-prepare(gml_lake *lake, char *text)
-{
+static gml_status prepare(gml_lake *lake, char *text) {
     gml_status status = gml_lake_keep_history(lake, registry.history_events);
     if (status != GML_OK) {
         (void)snprintf(text, GML_REASON_BYTES, "the host has no memory for a history of %zu events",
@@ -241,9 +209,7 @@ prepare(gml_lake *lake, char *text)
 }
 
 /* Opens the memory of every open lake to the device, and the new lake's to theirs. */
-static gml_status
-meet_peers(gml_lake *lake, int device, char *text)
-{
+static gml_status meet_peers(gml_lake *lake, int device, char *text) {
     for (int peer = gml_registry_next(-1); peer >= 0; peer = gml_registry_next(peer)) {
         gml_lake *other = gml_torch_lake(peer);
         gml_status status = gml_lake_grant(lake, gml_torch_device_of(peer));
@@ -262,9 +228,7 @@ meet_peers(gml_lake *lake, int device, char *text)
 
 /* In a child the lakes of the parent are out of reach: their locks may be held for ever, and their
  * devices do not know this process. */
-static void
-forget_lakes(void)
-{
+static void forget_lakes(void) {
     (void)pthread_mutex_init(&registry_lock, NULL);
     gml_refusal_renew();
     gml_neighbours_forget();
@@ -281,9 +245,7 @@ forget_lakes(void)
     atomic_store_explicit(&region_lakes_end, 0, memory_order_release);
 }
 
-static gml_status
-watch_forks(void)
-{
+static gml_status watch_forks(void) {
     if (!registry.watches_forks && pthread_atfork(NULL, NULL, forget_lakes) != 0) {
         return GML_NO_HOST_MEMORY;
     }
@@ -292,9 +254,7 @@ watch_forks(void)
 }
 
 /* Publishes the lake of a device, or of a region there. */
-static void
-announce(int device, gml_region region, gml_lake *lake)
-{
+static void announce(int device, gml_region region, gml_lake *lake) {
     int end = regions_end();
     if (region.number) {
         region_lakes[end] = (region_lake){lake, device, region};
@@ -307,9 +267,7 @@ announce(int device, gml_region region, gml_lake *lake)
     atomic_store_explicit(&lakes[device], lake, memory_order_release);
 }
 
-static gml_status
-open_locked(int device, gml_region region, gml_lake **out, char *text)
-{
+static gml_status open_locked(int device, gml_region region, gml_lake **out, char *text) {
     gml_lake *lake = NULL;
     if (region.number && regions_end() == GML_TORCH_REGIONS) {
         (void)snprintf(text, GML_REASON_BYTES,
@@ -345,18 +303,15 @@ open_locked(int device, gml_region region, gml_lake **out, char *text)
     return GML_OK;
 }
 
-void
-gml_registry_grant_all(gml_lake *lake, int device)
-{
+void gml_registry_grant_all(gml_lake *lake, int device) {
     gml_status status = GML_OK;
     for (int peer = 0; peer < GML_TORCH_DEVICES && status == GML_OK; peer++) {
         status = peer == device ? GML_OK : gml_lake_grant(lake, peer);
     }
 }
 
-static gml_status
-open_lake(int device, gml_region region, gml_lake **out, char *reason, size_t reason_bytes)
-{
+static gml_status open_lake(int device, gml_region region, gml_lake **out, char *reason,
+                            size_t reason_bytes) {
     if (!is_device(device)) {
         (void)snprintf(reason, reason_bytes, "device %d is outside 0 to %d", device,
                        GML_TORCH_DEVICES - 1);
@@ -378,21 +333,16 @@ open_lake(int device, gml_region region, gml_lake **out, char *reason, size_t re
     return GML_OK;
 }
 
-gml_status
-gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes)
-{
+gml_status gml_registry_open(int device, gml_lake **out, char *reason, size_t reason_bytes) {
     return open_lake(device, (gml_region){0}, out, reason, reason_bytes);
 }
 
-gml_status
-gml_registry_open_serving(int device, gml_lake **out, char *reason, size_t reason_bytes)
-{
+gml_status gml_registry_open_serving(int device, gml_lake **out, char *reason,
+                                     size_t reason_bytes) {
     return open_lake(device, gml_torch_region(), out, reason, reason_bytes);
 }
 
-void
-gml_torch_fallback(int device, char *out, size_t out_bytes)
-{
+void gml_torch_fallback(int device, char *out, size_t out_bytes) {
     if (out_bytes == 0) {
         return;
     }
@@ -404,9 +354,7 @@ gml_torch_fallback(int device, char *out, size_t out_bytes)
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
 
-gml_status
-gml_torch_keep_history(size_t max_events)
-{
+gml_status gml_torch_keep_history(size_t max_events) {
     gml_status first = GML_OK;
     pthread_mutex_lock(&registry_lock);
     for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
@@ -420,9 +368,8 @@ gml_torch_keep_history(size_t max_events)
     return first;
 }
 
-gml_status
-gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason, size_t reason_bytes)
-{
+gml_status gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason,
+                                 size_t reason_bytes) {
     gml_lake *lake = NULL;
     gml_status status = GML_UNKNOWN_ADDRESS;
     pthread_mutex_lock(&registry_lock);
@@ -440,9 +387,7 @@ gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason, size_t re
     return status;
 }
 
-void
-gml_torch_set_margin(uint64_t margin_bytes)
-{
+void gml_torch_set_margin(uint64_t margin_bytes) {
     pthread_mutex_lock(&registry_lock);
     registry.margin_bytes = margin_bytes;
     for (int place = 0; place < regions_end(); place++) {
@@ -451,18 +396,14 @@ gml_torch_set_margin(uint64_t margin_bytes)
     pthread_mutex_unlock(&registry_lock);
 }
 
-uint64_t
-gml_registry_capacity(void)
-{
+uint64_t gml_registry_capacity(void) {
     pthread_mutex_lock(&registry_lock);
     uint64_t capacity_bytes = registry.config.capacity_bytes;
     pthread_mutex_unlock(&registry_lock);
     return capacity_bytes;
 }
 
-void
-gml_registry_limit(int device, double fraction)
-{
+void gml_registry_limit(int device, double fraction) {
     if (!is_device(device) || !(fraction >= 0)) {
         return;
     }

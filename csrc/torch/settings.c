@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-gml_setting *
-gml_settings_copy(const gml_lake_config *config)
-{
+gml_setting *gml_settings_copy(const gml_lake_config *config) {
     size_t text_bytes = 1;
     for (size_t i = 0; i < config->setting_count; i++) {
         text_bytes += strlen(config->settings[i].name) + 1;
@@ -28,9 +26,7 @@ gml_settings_copy(const gml_lake_config *config)
     return copy;
 }
 
-gml_status
-gml_settings_check(const gml_lake_config *config, char *text)
-{
+gml_status gml_settings_check(const gml_lake_config *config, char *text) {
     if (!config->driver || strlen(config->driver) >= GML_DRIVER_NAME_BYTES) {
         (void)snprintf(text, GML_REASON_BYTES, "choose one of the drivers: cuda, host, sim");
         return GML_INVALID_ARGUMENT;
@@ -45,9 +41,7 @@ gml_settings_check(const gml_lake_config *config, char *text)
     return gml_knobs_apply(&knobs, config->settings, config->setting_count, text, GML_REASON_BYTES);
 }
 
-bool
-gml_settings_are_same(const gml_lake_config *known, const gml_lake_config *config)
-{
+bool gml_settings_are_same(const gml_lake_config *known, const gml_lake_config *config) {
     bool is_equal = strcmp(known->driver, config->driver) == 0 &&
                     strcmp(known->policy, config->policy) == 0 &&
                     known->capacity_bytes == config->capacity_bytes &&

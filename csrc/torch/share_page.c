@@ -63,17 +63,13 @@ struct gml_share_page {
 static const bool has_futexes = true;
 
 /* Sleeps while the word has that value, at most `most_ns`; may return at any time. */
-static void
-sleep_on(_Atomic uint32_t *word, uint32_t value, uint64_t most_ns)
-{
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, uint64_t most_ns) {
     const struct timespec most = {.tv_sec = (time_t)(most_ns / (1000 * MILLISECOND_NS)),
                                   .tv_nsec = (long)(most_ns % (1000 * MILLISECOND_NS))};
     (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &most, NULL, 0);
 }
 
-static void
-wake_all(_Atomic uint32_t *word)
-{
+static void wake_all(_Atomic uint32_t *word) {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
@@ -81,25 +77,19 @@ wake_all(_Atomic uint32_t *word)
 
 static const bool has_futexes = false;
 
-static void
-sleep_on(_Atomic uint32_t *word, uint32_t value, uint64_t most_ns)
-{
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, uint64_t most_ns) {
     (void)word;
     (void)value;
     (void)most_ns;
 }
 
-static void
-wake_all(_Atomic uint32_t *word)
-{
+static void wake_all(_Atomic uint32_t *word) {
     (void)word;
 }
 
 #endif
 
-static void
-pause_for(uint64_t pause_ns)
-{
+static void pause_for(uint64_t pause_ns) {
     const struct timespec pause = {.tv_nsec = (long)pause_ns};
     (void)nanosleep(&pause, NULL);
 }
@@ -107,34 +97,26 @@ pause_for(uint64_t pause_ns)
 /* ---- the file and its locks ------------------------------------------------------------------ */
 
 /* Locks bytes from `first` on, to the end if `count` is 0, unless another process holds one. */
-static bool
-lock_bytes(int file, off_t first, off_t count)
-{
+static bool lock_bytes(int file, off_t first, off_t count) {
     struct flock wanted = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
     return fcntl(file, F_SETLK, &wanted) == 0;
 }
 
-static bool
-is_held_by_other(int file, int number)
-{
+static bool is_held_by_other(int file, int number) {
     struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
     return fcntl(file, F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
 }
 
 /* Whether the open file is still the one at its path. */
-static bool
-is_in_place(const gml_share_page *page)
-{
+static bool is_in_place(const gml_share_page *page) {
     struct stat opened, there;
     return fstat(page->file, &opened) == 0 && lstat(page->path, &there) == 0 &&
            opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
 }
 
 /* Locks a byte that nobody holds; false: there is none. */
-static bool
-take_slot(gml_share_page *page)
-{
+static bool take_slot(gml_share_page *page) {
     for (page->slot = 0; page->slot < GML_SHARE_SLOTS; page->slot++) {
         if (lock_bytes(page->file, page->slot, 1)) {
             return true;
@@ -143,18 +125,14 @@ take_slot(gml_share_page *page)
     return false;
 }
 
-static void
-close_file(gml_share_page *page)
-{
+static void close_file(gml_share_page *page) {
     if (page->file >= 0) {
         (void)close(page->file); /* with it go the locks */
         page->file = -1;
     }
 }
 
-static gml_status
-open_file(gml_share_page *page, char *reason, size_t reason_bytes)
-{
+static gml_status open_file(gml_share_page *page, char *reason, size_t reason_bytes) {
     struct stat about;
     page->file = open(page->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (page->file < 0 || fstat(page->file, &about) != 0) {
@@ -169,9 +147,7 @@ open_file(gml_share_page *page, char *reason, size_t reason_bytes)
 }
 
 /* Opens the file and takes a slot in it, whoever makes or removes it meanwhile. */
-static gml_status
-enter_file(gml_share_page *page, char *reason, size_t reason_bytes)
-{
+static gml_status enter_file(gml_share_page *page, char *reason, size_t reason_bytes) {
     for (int tries = 0; tries < OPEN_TRIES; tries++) {
         gml_status status = open_file(page, reason, reason_bytes);
         if (status != GML_OK || (take_slot(page) && is_in_place(page))) {
@@ -184,9 +160,7 @@ enter_file(gml_share_page *page, char *reason, size_t reason_bytes)
                       "%d processes share the device already, as many as can", GML_SHARE_SLOTS);
 }
 
-static gml_status
-map_file(gml_share_page *page, char *reason, size_t reason_bytes)
-{
+static gml_status map_file(gml_share_page *page, char *reason, size_t reason_bytes) {
     int error = posix_fallocate(page->file, 0, sizeof *page->shared);
     if (error) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
@@ -210,16 +184,12 @@ map_file(gml_share_page *page, char *reason, size_t reason_bytes)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static slot *
-own_slot(gml_share_page *page)
-{
+static slot *own_slot(gml_share_page *page) {
     return &page->shared->slots[page->slot];
 }
 
 /* What was asked of who had the slot before is answered: it gave nothing. */
-static void
-begin_slot(gml_share_page *page, gml_share_terms terms)
-{
+static void begin_slot(gml_share_page *page, gml_share_terms terms) {
     slot *own = own_slot(page);
     atomic_store(&own->priority, terms.priority);
     atomic_store(&own->weight, terms.weight);
@@ -232,9 +202,7 @@ begin_slot(gml_share_page *page, gml_share_terms terms)
     wake_all(&own->answer);
 }
 
-static void
-release(gml_share_page *page)
-{
+static void release(gml_share_page *page) {
     if (page->shared) {
         (void)munmap(page->shared, sizeof *page->shared);
     }
@@ -242,10 +210,8 @@ release(gml_share_page *page)
     free(page);
 }
 
-gml_status
-gml_share_page_open(const char *path, gml_share_terms terms, gml_share_page **out, char *reason,
-                    size_t reason_bytes)
-{
+gml_status gml_share_page_open(const char *path, gml_share_terms terms, gml_share_page **out,
+                               char *reason, size_t reason_bytes) {
     if (!has_futexes || path[0] != '/') {
         return gml_refuse(has_futexes ? GML_INVALID_ARGUMENT : GML_UNSUPPORTED, reason,
                           reason_bytes, "%s",
@@ -272,9 +238,7 @@ gml_share_page_open(const char *path, gml_share_terms terms, gml_share_page **ou
     return GML_OK;
 }
 
-void
-gml_share_page_close(gml_share_page *page)
-{
+void gml_share_page_close(gml_share_page *page) {
     /* Who holds every byte is alone, and who comes now waits until the file is gone. */
     if (lock_bytes(page->file, 0, 0) && is_in_place(page)) {
         (void)unlink(page->path);
@@ -282,18 +246,14 @@ gml_share_page_close(gml_share_page *page)
     release(page);
 }
 
-void
-gml_share_page_abandon(gml_share_page *page)
-{
+void gml_share_page_abandon(gml_share_page *page) {
     release(page);
 }
 
 /* ---- who answers ----------------------------------------------------------------------------- */
 
 /* Of all that has been asked since the last one. */
-static gml_share_question
-read_question(gml_share_page *page)
-{
+static gml_share_question read_question(gml_share_page *page) {
     slot *own = own_slot(page);
     gml_share_question question = {.wanted_bytes = atomic_exchange(&own->wanted_bytes, 0)};
     uint64_t askers = atomic_exchange(&own->askers, 0), takers = atomic_exchange(&own->takers, 0);
@@ -305,9 +265,7 @@ read_question(gml_share_page *page)
     return question;
 }
 
-bool
-gml_share_page_next(gml_share_page *page, gml_share_question *out)
-{
+bool gml_share_page_next(gml_share_page *page, gml_share_question *out) {
     slot *own = own_slot(page);
     uint32_t bell;
     while ((bell = atomic_load(&own->bell)) == atomic_load(&own->answer) &&
@@ -319,9 +277,7 @@ gml_share_page_next(gml_share_page *page, gml_share_question *out)
     return !atomic_load(&page->is_stopped);
 }
 
-void
-gml_share_page_answer(gml_share_page *page, uint64_t given_bytes, uint64_t idle_bytes)
-{
+void gml_share_page_answer(gml_share_page *page, uint64_t given_bytes, uint64_t idle_bytes) {
     slot *own = own_slot(page);
     atomic_fetch_add(&own->given_bytes, given_bytes);
     atomic_store(&own->idle_bytes, idle_bytes);
@@ -329,9 +285,7 @@ gml_share_page_answer(gml_share_page *page, uint64_t given_bytes, uint64_t idle_
     wake_all(&own->answer);
 }
 
-void
-gml_share_page_stop(gml_share_page *page)
-{
+void gml_share_page_stop(gml_share_page *page) {
     slot *own = own_slot(page);
     atomic_store(&page->is_stopped, true);
     atomic_fetch_add(&own->bell, 1);
@@ -340,9 +294,7 @@ gml_share_page_stop(gml_share_page *page)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-static void
-read_slot(gml_share_page *page, int number, gml_share_other *out)
-{
+static void read_slot(gml_share_page *page, int number, gml_share_other *out) {
     slot *from = &page->shared->slots[number];
     *out = (gml_share_other){
         .slot = number,
@@ -352,9 +304,7 @@ read_slot(gml_share_page *page, int number, gml_share_other *out)
     };
 }
 
-size_t
-gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS])
-{
+size_t gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]) {
     size_t count = 0;
     for (int number = 0; number < GML_SHARE_SLOTS; number++) {
         if (number != page->slot && is_held_by_other(page->file, number)) {
@@ -365,17 +315,14 @@ gml_share_page_others(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]
     return count;
 }
 
-void
-gml_share_page_accept(gml_share_page *page, const uint64_t name[GML_PARCEL_NAME_WORDS])
-{
+void gml_share_page_accept(gml_share_page *page, const uint64_t name[GML_PARCEL_NAME_WORDS]) {
     for (int i = 0; i < GML_PARCEL_NAME_WORDS; i++) {
         atomic_store(&own_slot(page)->name[i], name[i]);
     }
 }
 
-uint32_t
-gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes, bool takes_files)
-{
+uint32_t gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes,
+                            bool takes_files) {
     slot *asked = &page->shared->slots[number];
     uint64_t self = wanted_bytes ? UINT64_C(1) << page->slot : 0;
     atomic_fetch_or(&asked->takers, takes_files ? self : 0);
@@ -387,16 +334,12 @@ gml_share_page_ask(gml_share_page *page, int number, uint64_t wanted_bytes, bool
 }
 
 /* Whether a number that rises, and may wrap, has come so far. */
-static bool
-has_reached(uint32_t number, uint32_t wanted)
-{
+static bool has_reached(uint32_t number, uint32_t wanted) {
     return (int32_t)(number - wanted) >= 0;
 }
 
-bool
-gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t patience_ns,
-                    uint64_t deadline_ns, gml_share_other *other)
-{
+bool gml_share_page_wait(gml_share_page *page, uint32_t question, uint64_t patience_ns,
+                         uint64_t deadline_ns, gml_share_other *other) {
     slot *asked = &page->shared->slots[other->slot];
     uint64_t busy_ns = gml_clock_ns(); /* when it was last seen at work, or asked */
     uint32_t answer;

@@ -18,9 +18,7 @@ static const uint64_t MIB = 1 << 20;
 /* Two streams that exist as long as the lake. `host` and `sim` take any number for one; those of
  * CUDA are made by its driver, which is called by name, so that this program builds without a GPU.
  */
-static int
-make_streams(const char *driver, gml_stream streams[2])
-{
+static int make_streams(const char *driver, gml_stream streams[2]) {
     int (*retain)(void **context, int device) = NULL;
     int (*set_current)(void *context) = NULL;
     int (*create_stream)(void **stream, unsigned flags) = NULL;
@@ -42,9 +40,7 @@ make_streams(const char *driver, gml_stream streams[2])
 }
 
 /* One line for a call that failed; everything that can fail answers a gml_status. */
-static int
-fail(gml_lake *lake, const char *what, gml_status status)
-{
+static int fail(gml_lake *lake, const char *what, gml_status status) {
     char reason[REASON_BYTES] = "";
     gml_lake_reason(lake, reason, sizeof reason);
     (void)fprintf(stderr, "%s: %s (%s)\n", what, gml_status_text(status), reason);
@@ -52,9 +48,7 @@ fail(gml_lake *lake, const char *what, gml_status status)
 }
 
 /* Takes memory on `stream`, and gives it back while work of that stream may still use it. */
-static int
-take_turn(gml_lake *lake, gml_stream stream, gml_address *address)
-{
+static int take_turn(gml_lake *lake, gml_stream stream, gml_address *address) {
     gml_status status = gml_lake_allocate(lake, 48 * MIB, stream, address);
     if (status != GML_OK) {
         return fail(lake, "allocate", status);
@@ -64,9 +58,7 @@ take_turn(gml_lake *lake, gml_stream stream, gml_address *address)
     return status == GML_OK ? 0 : fail(lake, "free", status);
 }
 
-static int
-run(gml_lake *lake, const gml_stream streams[2])
-{
+static int run(gml_lake *lake, const gml_stream streams[2]) {
     gml_address addresses[2] = {0, 0};
     gml_stats stats;
     for (int turn = 0; turn < 4; turn++) {
@@ -87,9 +79,7 @@ run(gml_lake *lake, const gml_stream streams[2])
     return status == GML_OK ? 0 : fail(lake, "check", status);
 }
 
-int
-main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     gml_device_info info;
     bool has_gpu = gml_device_describe("cuda", DEVICE, &info, NULL, 0) == GML_OK;
     const char *driver = count > 1 ? arguments[1] : has_gpu ? "cuda" : "host";

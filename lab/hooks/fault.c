@@ -27,23 +27,17 @@ typedef struct fault_driver {
     uint64_t skipped; /* calls that are not made, a bit each */
 } fault_driver;
 
-static fault_driver *
-fault_of(gml_driver *self)
-{
+static fault_driver *fault_of(gml_driver *self) {
     return (fault_driver *)(void *)self;
 }
 
 /* 0 to 999999. */
-static uint64_t
-draw(fault_driver *fault)
-{
+static uint64_t draw(fault_driver *fault) {
     return gml_mix_next(&fault->random_state) % MILLION;
 }
 
 /* GML_OK, or the status to fail this call with. Calls that cannot fail are not counted. */
-static gml_status
-strike(gml_driver *self, gml_driver_call call)
-{
+static gml_status strike(gml_driver *self, gml_driver_call call) {
     fault_driver *fault = fault_of(self);
     if (call == GML_CALL_MEMORY_INFO) {
         return GML_OK;
@@ -59,16 +53,13 @@ strike(gml_driver *self, gml_driver_call call)
                            gml_driver_call_name(call), fault->made);
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     free(fault_of(self));
 }
 
 #define STRIKE(upper, lower, parameters, arguments, cost_bytes)                                    \
-    static gml_status strike_##lower parameters                                                    \
-    {                                                                                              \
+    static gml_status strike_##lower parameters {                                                  \
         gml_driver *driver = gml_wrapped_inner(self);                                              \
         gml_status status = strike(self, GML_CALL_##upper);                                        \
         if (status != GML_OK || fault_of(self)->skipped & BIT(GML_CALL_##upper)) {                 \
@@ -79,18 +70,14 @@ destroy(gml_driver *self)
 GML_DRIVER_TABLE(STRIKE, STRIKE)
 #undef STRIKE
 
-static void
-fill_table(gml_driver_ops *ops)
-{
+static void fill_table(gml_driver_ops *ops) {
 #define ENTRY(upper, lower, parameters, arguments, cost_bytes) ops->lower = strike_##lower;
     GML_DRIVER_TABLE(ENTRY, ENTRY)
 #undef ENTRY
 }
 
-gml_status
-gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million, uint64_t seed,
-                      gml_driver **out)
-{
+gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,
+                                 uint64_t seed, gml_driver **out) {
     fault_driver *fault = calloc(1, sizeof *fault);
     if (!fault) {
         return GML_NO_HOST_MEMORY;
@@ -104,9 +91,7 @@ gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million, uin
     return GML_OK;
 }
 
-gml_status
-gml_fault_driver_skip(gml_driver *driver, uint64_t calls)
-{
+gml_status gml_fault_driver_skip(gml_driver *driver, uint64_t calls) {
     if (calls & ~SKIPPABLE) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                                "skip_calls 0x%" PRIx64 " names calls that cannot be skipped: only "

@@ -15,33 +15,23 @@ typedef struct race_driver {
     gml_race_memory memory;
 } race_driver;
 
-static race_driver *
-race_of(gml_driver *self)
-{
+static race_driver *race_of(gml_driver *self) {
     return (race_driver *)(void *)self;
 }
 
-static race_driver *
-watched_by(gml_checker *self)
-{
+static race_driver *watched_by(gml_checker *self) {
     return (race_driver *)(void *)((char *)self - offsetof(race_driver, checker));
 }
 
-static gml_race_memory *
-memory_of(gml_driver *self)
-{
+static gml_race_memory *memory_of(gml_driver *self) {
     return &race_of(self)->memory;
 }
 
-static gml_order *
-order_of(gml_driver *self)
-{
+static gml_order *order_of(gml_driver *self) {
     return &race_of(self)->order;
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     gml_race_memory_close(memory_of(self));
     gml_order_close(order_of(self));
@@ -49,9 +39,7 @@ destroy(gml_driver *self)
 }
 
 /* Gives a failure its reason. */
-static gml_status
-checked(gml_driver *self, gml_status status)
-{
+static gml_status checked(gml_driver *self, gml_status status) {
     return status == GML_OK
                ? GML_OK
                : gml_driver_fail(self, status,
@@ -60,9 +48,7 @@ checked(gml_driver *self, gml_status status)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_race_memory_prepare(memory_of(self));
     if (status != GML_OK) {
@@ -75,9 +61,7 @@ create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return status;
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_wrapped_relay(self, inner->ops->release(inner, handle));
     if (status == GML_OK) {
@@ -86,9 +70,8 @@ release(gml_driver *self, gml_handle handle)
     return status;
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_race_memory_prepare(memory_of(self));
     if (status != GML_OK) {
@@ -101,9 +84,7 @@ map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handl
     return status;
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_race_memory_check_unmap(memory_of(self), address, size_bytes);
     if (status != GML_OK) {
@@ -116,9 +97,7 @@ unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
     return status;
 }
 
-static gml_status
-race_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status race_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_race_memory_prepare(memory_of(self));
     if (status != GML_OK) {
@@ -131,9 +110,7 @@ race_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-static gml_status
-race_free(gml_driver *self, gml_address address)
-{
+static gml_status race_free(gml_driver *self, gml_address address) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_race_memory_check_free(memory_of(self), address);
     if (status != GML_OK) {
@@ -148,9 +125,7 @@ race_free(gml_driver *self, gml_address address)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-static gml_status
-event_destroy(gml_driver *self, gml_event event)
-{
+static gml_status event_destroy(gml_driver *self, gml_event event) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_wrapped_relay(self, inner->ops->event_destroy(inner, event));
     if (status == GML_OK) {
@@ -159,9 +134,7 @@ event_destroy(gml_driver *self, gml_event event)
     return status;
 }
 
-static gml_status
-event_record(gml_driver *self, gml_event event, gml_stream stream)
-{
+static gml_status event_record(gml_driver *self, gml_event event, gml_stream stream) {
     gml_driver *inner = gml_wrapped_inner(self);
     size_t number;
     gml_status status = checked(self, gml_order_find(order_of(self), stream, &number));
@@ -178,9 +151,7 @@ event_record(gml_driver *self, gml_event event, gml_stream stream)
     return status;
 }
 
-static gml_status
-event_record_all(gml_driver *self, gml_event event)
-{
+static gml_status event_record_all(gml_driver *self, gml_event event) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = checked(self, gml_order_prepare(order_of(self), event));
     if (status != GML_OK) {
@@ -193,9 +164,7 @@ event_record_all(gml_driver *self, gml_event event)
     return status;
 }
 
-static gml_status
-event_query(gml_driver *self, gml_event event)
-{
+static gml_status event_query(gml_driver *self, gml_event event) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_wrapped_relay(self, inner->ops->event_query(inner, event));
     if (status == GML_OK) {
@@ -204,9 +173,7 @@ event_query(gml_driver *self, gml_event event)
     return status;
 }
 
-static gml_status
-event_synchronize(gml_driver *self, gml_event event)
-{
+static gml_status event_synchronize(gml_driver *self, gml_event event) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_wrapped_relay(self, inner->ops->event_synchronize(inner, event));
     if (status == GML_OK) {
@@ -215,9 +182,7 @@ event_synchronize(gml_driver *self, gml_event event)
     return status;
 }
 
-static gml_status
-stream_wait(gml_driver *self, gml_stream stream, gml_event event)
-{
+static gml_status stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
     gml_driver *inner = gml_wrapped_inner(self);
     size_t number;
     gml_status status = checked(self, gml_order_find(order_of(self), stream, &number));
@@ -231,9 +196,7 @@ stream_wait(gml_driver *self, gml_stream stream, gml_event event)
     return status;
 }
 
-static gml_status
-stream_synchronize(gml_driver *self, gml_stream stream)
-{
+static gml_status stream_synchronize(gml_driver *self, gml_stream stream) {
     gml_driver *inner = gml_wrapped_inner(self);
     size_t number;
     gml_status status = checked(self, gml_order_find(order_of(self), stream, &number));
@@ -247,9 +210,7 @@ stream_synchronize(gml_driver *self, gml_stream stream)
     return status;
 }
 
-static gml_status
-device_synchronize(gml_driver *self)
-{
+static gml_status device_synchronize(gml_driver *self) {
     gml_driver *inner = gml_wrapped_inner(self);
     gml_status status = gml_wrapped_relay(self, inner->ops->device_synchronize(inner));
     if (status == GML_OK) {
@@ -260,27 +221,20 @@ device_synchronize(gml_driver *self)
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-static gml_status
-begin_use(gml_checker *self, gml_address address, uint64_t size_bytes, gml_stream stream)
-{
+static gml_status begin_use(gml_checker *self, gml_address address, uint64_t size_bytes,
+                            gml_stream stream) {
     return gml_race_memory_begin(&watched_by(self)->memory, address, size_bytes, stream);
 }
 
-static gml_status
-join_use(gml_checker *self, gml_address address, gml_stream stream)
-{
+static gml_status join_use(gml_checker *self, gml_address address, gml_stream stream) {
     return gml_race_memory_join(&watched_by(self)->memory, address, stream);
 }
 
-static void
-end_use(gml_checker *self, gml_address address)
-{
+static void end_use(gml_checker *self, gml_address address) {
     gml_race_memory_end(&watched_by(self)->memory, address);
 }
 
-static void
-fill_table(gml_driver_ops *ops)
-{
+static void fill_table(gml_driver_ops *ops) {
     ops->create = create;
     ops->release = release;
     ops->map = map;
@@ -297,9 +251,7 @@ fill_table(gml_driver_ops *ops)
     ops->device_synchronize = device_synchronize;
 }
 
-gml_status
-gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker)
-{
+gml_status gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker) {
     race_driver *race = calloc(1, sizeof *race);
     if (!race) {
         return GML_NO_HOST_MEMORY;

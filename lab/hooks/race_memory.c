@@ -33,9 +33,7 @@ typedef struct piece {
     use *use;
 } piece;
 
-void
-gml_race_memory_init(gml_race_memory *all, gml_driver *driver, gml_order *order)
-{
+void gml_race_memory_init(gml_race_memory *all, gml_driver *driver, gml_order *order) {
     *all = (gml_race_memory){.driver = driver, .order = order};
     all->memory_objects.object_bytes = sizeof(memory);
     all->mapping_objects.object_bytes = sizeof(mapping);
@@ -43,36 +41,28 @@ gml_race_memory_init(gml_race_memory *all, gml_driver *driver, gml_order *order)
     all->uses.object_bytes = sizeof(use);
 }
 
-static gml_status
-no_host_memory(const gml_race_memory *all)
-{
+static gml_status no_host_memory(const gml_race_memory *all) {
     return gml_driver_fail(all->driver, GML_NO_HOST_MEMORY,
                            "the host has no memory to watch the order of streams");
 }
 
 /* ---- memory and mappings --------------------------------------------------------------------- */
 
-static void
-drop_use(gml_race_memory *all, use *dropped)
-{
+static void drop_use(gml_race_memory *all, use *dropped) {
     if (--dropped->holders == 0) {
         gml_stamps_clear(&dropped->stamps);
         gml_pool_give(&all->uses, dropped);
     }
 }
 
-static void
-drop_piece(gml_race_memory *all, memory *of, piece *dropped)
-{
+static void drop_piece(gml_race_memory *all, memory *of, piece *dropped) {
     gml_tree_remove(&of->pieces, &dropped->node);
     drop_use(all, dropped->use);
     gml_pool_give(&all->pieces, dropped);
 }
 
 /* Forgets memory that neither a handle nor a mapping holds. */
-static void
-drop_memory(gml_race_memory *all, memory *dropped)
-{
+static void drop_memory(gml_race_memory *all, memory *dropped) {
     if (dropped->is_held || dropped->mapping_count) {
         return;
     }
@@ -82,9 +72,7 @@ drop_memory(gml_race_memory *all, memory *dropped)
     gml_pool_give(&all->memory_objects, dropped);
 }
 
-static void
-drop_mapping(gml_race_memory *all, mapping *dropped)
-{
+static void drop_mapping(gml_race_memory *all, mapping *dropped) {
     gml_tree_remove(&all->mappings, &dropped->node);
     dropped->memory->mapping_count--;
     drop_memory(all, dropped->memory);
@@ -93,9 +81,7 @@ drop_mapping(gml_race_memory *all, mapping *dropped)
 }
 
 /* The last node at or below `key`, or NULL. */
-static gml_tree_node *
-find_below(const gml_tree *tree, uint64_t key)
-{
+static gml_tree_node *find_below(const gml_tree *tree, uint64_t key) {
     gml_tree_node *node = gml_tree_at_least(tree, 0, key);
     if (node && node->address == key) {
         return node;
@@ -104,9 +90,7 @@ find_below(const gml_tree *tree, uint64_t key)
 }
 
 /* The mapping that shows `address`, or NULL. */
-static mapping *
-find_mapping(const gml_race_memory *all, gml_address address)
-{
+static mapping *find_mapping(const gml_race_memory *all, gml_address address) {
     mapping *found = (mapping *)(void *)find_below(&all->mappings, address);
     return found && address - found->node.address < found->size_bytes ? found : NULL;
 }
@@ -119,16 +103,12 @@ typedef struct walk {
     uint64_t offset, size_bytes; /* the part of its memory that is in the range */
 } walk;
 
-static walk
-walk_from(const gml_race_memory *all, gml_address address, uint64_t size_bytes)
-{
+static walk walk_from(const gml_race_memory *all, gml_address address, uint64_t size_bytes) {
     return (walk){.all = all, .next = address, .end = address + size_bytes};
 }
 
 /* Advances to the next mapping of the range; false at its end, or at an unmapped address. */
-static bool
-walk_on(walk *at)
-{
+static bool walk_on(walk *at) {
     if (at->next == at->end) {
         return false;
     }
@@ -148,9 +128,7 @@ walk_on(walk *at)
     return true;
 }
 
-void
-gml_race_memory_close(gml_race_memory *all)
-{
+void gml_race_memory_close(gml_race_memory *all) {
     for (size_t i = 0; i < all->live.capacity; i++) {
         if (all->live.slots[i].key) {
             drop_use(all, all->live.slots[i].value);
@@ -174,26 +152,21 @@ gml_race_memory_close(gml_race_memory *all)
     gml_pool_clear(&all->uses);
 }
 
-gml_status
-gml_race_memory_prepare(gml_race_memory *all)
-{
+gml_status gml_race_memory_prepare(gml_race_memory *all) {
     bool has_room = gml_pool_reserve(&all->memory_objects, 1) &&
                     gml_pool_reserve(&all->mapping_objects, 1) &&
                     gml_map_reserve(&all->handles, 1) == GML_OK;
     return has_room ? GML_OK : no_host_memory(all);
 }
 
-void
-gml_race_memory_create(gml_race_memory *all, gml_handle handle)
-{
+void gml_race_memory_create(gml_race_memory *all, gml_handle handle) {
     memory *created = gml_pool_take(&all->memory_objects);
     created->is_held = true;
     (void)gml_map_insert(&all->handles, handle, created);
 }
 
-static void
-map_memory(gml_race_memory *all, gml_address address, uint64_t size_bytes, memory *shown)
-{
+static void map_memory(gml_race_memory *all, gml_address address, uint64_t size_bytes,
+                       memory *shown) {
     mapping *added = gml_pool_take(&all->mapping_objects);
     added->node.address = address;
     added->size_bytes = size_bytes;
@@ -202,30 +175,22 @@ map_memory(gml_race_memory *all, gml_address address, uint64_t size_bytes, memor
     gml_tree_insert(&all->mappings, &added->node);
 }
 
-void
-gml_race_memory_map(gml_race_memory *all, gml_address address, uint64_t size_bytes,
-                    gml_handle handle)
-{
+void gml_race_memory_map(gml_race_memory *all, gml_address address, uint64_t size_bytes,
+                         gml_handle handle) {
     map_memory(all, address, size_bytes, gml_map_find(&all->handles, handle));
 }
 
-void
-gml_race_memory_malloc(gml_race_memory *all, gml_address address, uint64_t size_bytes)
-{
+void gml_race_memory_malloc(gml_race_memory *all, gml_address address, uint64_t size_bytes) {
     map_memory(all, address, size_bytes, gml_pool_take(&all->memory_objects));
 }
 
-void
-gml_race_memory_release(gml_race_memory *all, gml_handle handle)
-{
+void gml_race_memory_release(gml_race_memory *all, gml_handle handle) {
     memory *released = gml_map_take(&all->handles, handle);
     released->is_held = false;
     drop_memory(all, released);
 }
 
-void
-gml_race_memory_unmap(gml_race_memory *all, gml_address address, uint64_t size_bytes)
-{
+void gml_race_memory_unmap(gml_race_memory *all, gml_address address, uint64_t size_bytes) {
     walk at = walk_from(all, address, size_bytes);
     while (walk_on(&at)) {
         drop_mapping(all, at.mapping);
@@ -233,31 +198,23 @@ gml_race_memory_unmap(gml_race_memory *all, gml_address address, uint64_t size_b
     }
 }
 
-void
-gml_race_memory_free(gml_race_memory *all, gml_address address)
-{
+void gml_race_memory_free(gml_race_memory *all, gml_address address) {
     drop_mapping(all, find_mapping(all, address));
 }
 
 /* ---- what may go ----------------------------------------------------------------------------- */
 
-static gml_stream
-handle_of(const gml_race_memory *all, size_t stream)
-{
+static gml_stream handle_of(const gml_race_memory *all, size_t stream) {
     return all->order->streams[stream].handle;
 }
 
-static gml_status
-refuse_live(const gml_race_memory *all, const mapping *used, const char *deed)
-{
+static gml_status refuse_live(const gml_race_memory *all, const mapping *used, const char *deed) {
     return gml_driver_fail(all->driver, GML_CORRUPT,
                            "race: %s at 0x%" PRIx64 " takes memory that is in use", deed,
                            used->node.address);
 }
 
-static gml_status
-check_mapping_idle(const gml_race_memory *all, mapping *checked)
-{
+static gml_status check_mapping_idle(const gml_race_memory *all, mapping *checked) {
     if (checked->live_count) {
         return refuse_live(all, checked, "unmap");
     }
@@ -274,9 +231,8 @@ check_mapping_idle(const gml_race_memory *all, mapping *checked)
     return GML_OK;
 }
 
-gml_status
-gml_race_memory_check_unmap(gml_race_memory *all, gml_address address, uint64_t size_bytes)
-{
+gml_status gml_race_memory_check_unmap(gml_race_memory *all, gml_address address,
+                                       uint64_t size_bytes) {
     walk at = walk_from(all, address, size_bytes);
     gml_status status = GML_OK;
     while (status == GML_OK && walk_on(&at)) {
@@ -285,25 +241,19 @@ gml_race_memory_check_unmap(gml_race_memory *all, gml_address address, uint64_t 
     return status;
 }
 
-gml_status
-gml_race_memory_check_free(gml_race_memory *all, gml_address address)
-{
+gml_status gml_race_memory_check_free(gml_race_memory *all, gml_address address) {
     const mapping *freed = find_mapping(all, address);
     return freed && freed->live_count ? refuse_live(all, freed, "free") : GML_OK;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static piece *
-next_piece(const piece *of)
-{
+static piece *next_piece(const piece *of) {
     return (piece *)(void *)gml_tree_next(&of->node);
 }
 
 /* The first piece that ends behind `offset`, or NULL. */
-static piece *
-first_piece(const memory *of, uint64_t offset)
-{
+static piece *first_piece(const memory *of, uint64_t offset) {
     piece *below = (piece *)(void *)find_below(&of->pieces, offset);
     if (!below) {
         return (piece *)(void *)gml_tree_first(&of->pieces);
@@ -313,9 +263,8 @@ first_piece(const memory *of, uint64_t offset)
 }
 
 /* pre: the object was reserved. */
-static void
-add_piece(gml_race_memory *all, memory *to, uint64_t offset, uint64_t size_bytes, use *of)
-{
+static void add_piece(gml_race_memory *all, memory *to, uint64_t offset, uint64_t size_bytes,
+                      use *of) {
     piece *added = gml_pool_take(&all->pieces);
     added->node.address = offset;
     added->size_bytes = size_bytes;
@@ -325,9 +274,7 @@ add_piece(gml_race_memory *all, memory *to, uint64_t offset, uint64_t size_bytes
 }
 
 /* Takes the range away from the pieces that cover it. pre: one piece is reserved. */
-static void
-cut_pieces(gml_race_memory *all, memory *of, uint64_t offset, uint64_t size_bytes)
-{
+static void cut_pieces(gml_race_memory *all, memory *of, uint64_t offset, uint64_t size_bytes) {
     uint64_t end = offset + size_bytes;
     piece *cut = first_piece(of, offset);
     while (cut && cut->node.address < end) {
@@ -347,10 +294,8 @@ cut_pieces(gml_race_memory *all, memory *of, uint64_t offset, uint64_t size_byte
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-static gml_status
-refuse_race(const gml_race_memory *all, const walk *at, const use *earlier, size_t stream,
-            size_t earlier_stream)
-{
+static gml_status refuse_race(const gml_race_memory *all, const walk *at, const use *earlier,
+                              size_t stream, size_t earlier_stream) {
     return gml_driver_fail(all->driver, GML_CORRUPT,
                            "race: stream 0x%" PRIx64 " is given memory at 0x%" PRIx64
                            " that stream 0x%" PRIx64 " %s (as 0x%" PRIx64 ", %" PRIu64 " bytes)",
@@ -360,18 +305,15 @@ refuse_race(const gml_race_memory *all, const walk *at, const use *earlier, size
                            earlier->address, earlier->size_bytes);
 }
 
-static bool
-is_unseen(const gml_race_memory *all, size_t stream)
-{
+static bool is_unseen(const gml_race_memory *all, size_t stream) {
     return handle_of(all, stream) == GML_ORDER_UNSEEN;
 }
 
 /* Whether what `stream` does next comes after the use: behind the streams that are known to use it,
  * and, unless it is the use's own, behind all others, since the program orders nobody else behind
  * those. */
-static gml_status
-check_after(const gml_race_memory *all, const walk *at, use *earlier, size_t stream)
-{
+static gml_status check_after(const gml_race_memory *all, const walk *at, use *earlier,
+                              size_t stream) {
     if (earlier->is_live) {
         return refuse_race(all, at, earlier, stream, earlier->stamps.first.stream);
     }
@@ -386,16 +328,12 @@ check_after(const gml_race_memory *all, const walk *at, use *earlier, size_t str
     return GML_OK;
 }
 
-static bool
-find_unseen(gml_race_memory *all, size_t *out)
-{
+static bool find_unseen(gml_race_memory *all, size_t *out) {
     return gml_order_find(all->order, GML_ORDER_UNSEEN, out) == GML_OK;
 }
 
 /* Checks the part of the range at which the walk stands, and has its mapping know the stream. */
-static gml_status
-check_part(gml_race_memory *all, const walk *at, size_t stream)
-{
+static gml_status check_part(gml_race_memory *all, const walk *at, size_t stream) {
     size_t unseen;
     if (!find_unseen(all, &unseen) || !gml_stamps_add(&at->mapping->ended, stream) ||
         !gml_stamps_add(&at->mapping->ended, unseen)) {
@@ -412,10 +350,8 @@ check_part(gml_race_memory *all, const walk *at, size_t stream)
 }
 
 /* Checks the whole range; *parts is of how many mappings it consists. */
-static gml_status
-check_range(gml_race_memory *all, gml_address address, uint64_t size_bytes, size_t stream,
-            size_t *parts)
-{
+static gml_status check_range(gml_race_memory *all, gml_address address, uint64_t size_bytes,
+                              size_t stream, size_t *parts) {
     walk at = walk_from(all, address, size_bytes);
     gml_status status = GML_OK;
     *parts = 0;
@@ -433,9 +369,8 @@ check_range(gml_race_memory *all, gml_address address, uint64_t size_bytes, size
 }
 
 /* A use in the table of live ones, that no piece is of yet; NULL when the host has no memory. */
-static use *
-open_use(gml_race_memory *all, gml_address address, uint64_t size_bytes, size_t stream)
-{
+static use *open_use(gml_race_memory *all, gml_address address, uint64_t size_bytes,
+                     size_t stream) {
     use *opened = gml_pool_take(&all->uses);
     size_t unseen;
     if (!opened || !find_unseen(all, &unseen)) {
@@ -456,10 +391,8 @@ open_use(gml_race_memory *all, gml_address address, uint64_t size_bytes, size_t 
     return opened;
 }
 
-gml_status
-gml_race_memory_begin(gml_race_memory *all, gml_address address, uint64_t size_bytes,
-                      gml_stream stream)
-{
+gml_status gml_race_memory_begin(gml_race_memory *all, gml_address address, uint64_t size_bytes,
+                                 gml_stream stream) {
     size_t number, parts;
     if (gml_order_find(all->order, stream, &number) != GML_OK) {
         return no_host_memory(all);
@@ -483,9 +416,7 @@ gml_race_memory_begin(gml_race_memory *all, gml_address address, uint64_t size_b
     return GML_OK;
 }
 
-gml_status
-gml_race_memory_join(gml_race_memory *all, gml_address address, gml_stream stream)
-{
+gml_status gml_race_memory_join(gml_race_memory *all, gml_address address, gml_stream stream) {
     use *joined = gml_map_find(&all->live, address);
     size_t number;
     if (!joined) {
@@ -503,9 +434,7 @@ gml_race_memory_join(gml_race_memory *all, gml_address address, gml_stream strea
 }
 
 /* The times of the ended use's streams become those of the mappings it went through. */
-static void
-stamp_mapping(mapping *left, use *ended)
-{
+static void stamp_mapping(mapping *left, use *ended) {
     left->live_count--;
     for (size_t i = 0; i < ended->stamps.count; i++) {
         const gml_stamp *stamp = gml_stamps_at(&ended->stamps, i);
@@ -516,9 +445,7 @@ stamp_mapping(mapping *left, use *ended)
     }
 }
 
-void
-gml_race_memory_end(gml_race_memory *all, gml_address address)
-{
+void gml_race_memory_end(gml_race_memory *all, gml_address address) {
     use *ended = gml_map_take(&all->live, address);
     if (!ended) {
         return;

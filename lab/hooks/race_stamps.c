@@ -4,16 +4,12 @@
 
 enum { FIRST_ROOM = 4 };
 
-void
-gml_stamps_clear(gml_stamps *set)
-{
+void gml_stamps_clear(gml_stamps *set) {
     free(set->more);
     *set = (gml_stamps){0};
 }
 
-gml_stamp *
-gml_stamps_find(gml_stamps *set, size_t stream)
-{
+gml_stamp *gml_stamps_find(gml_stamps *set, size_t stream) {
     for (size_t i = 0; i < set->count; i++) {
         if (gml_stamps_at(set, i)->stream == stream) {
             return gml_stamps_at(set, i);
@@ -23,9 +19,7 @@ gml_stamps_find(gml_stamps *set, size_t stream)
 }
 
 /* Makes room for one more. */
-static bool
-grow(gml_stamps *set)
-{
+static bool grow(gml_stamps *set) {
     if (set->count <= set->more_room) {
         return true;
     }
@@ -38,9 +32,7 @@ grow(gml_stamps *set)
     return more != NULL;
 }
 
-bool
-gml_stamps_add(gml_stamps *set, size_t stream)
-{
+bool gml_stamps_add(gml_stamps *set, size_t stream) {
     if (gml_stamps_find(set, stream)) {
         return true;
     }

@@ -13,9 +13,7 @@ typedef struct gml_stamps {
 
 void gml_stamps_clear(gml_stamps *set);
 
-static inline gml_stamp *
-gml_stamps_at(gml_stamps *set, size_t index)
-{
+static inline gml_stamp *gml_stamps_at(gml_stamps *set, size_t index) {
     return index ? &set->more[index - 1] : &set->first;
 }
 

@@ -10,16 +10,12 @@
 #define DEFAULT_CHUNK_BYTES (UINT64_C(2) << 20)        /* section 3.2: "a uniform chunk size" */
 #define DEFAULT_FRAG_LIMIT_BYTES (UINT64_C(128) << 20) /* section 4.2.3: "e.g., 128 MB" */
 
-static gml_paper *
-paper_of(gml_policy *base)
-{
+static gml_paper *paper_of(gml_policy *base) {
     return (gml_paper *)(void *)base;
 }
 
 /* The lane of `stream`, made on first use; NULL when the host has no memory. */
-static gml_paper_lane *
-lane_of(gml_paper *self, gml_stream stream)
-{
+static gml_paper_lane *lane_of(gml_paper *self, gml_stream stream) {
     if (self->last_lane && self->last_lane->stream == stream) {
         return self->last_lane;
     }
@@ -38,9 +34,7 @@ lane_of(gml_paper *self, gml_stream stream)
 }
 
 /* S1: an idle sBlock or pBlock of exactly this size, or NULL. */
-static gml_paper_range *
-find_exact(const gml_paper_lane *lane, uint64_t size_bytes)
-{
+static gml_paper_range *find_exact(const gml_paper_lane *lane, uint64_t size_bytes) {
     gml_tree_node *view = gml_tree_at_least(&lane->idle_views, size_bytes, 0);
     if (view && view->size_bytes == size_bytes) {
         return gml_paper_range_of(view);
@@ -50,9 +44,8 @@ find_exact(const gml_paper_lane *lane, uint64_t size_bytes)
 }
 
 /* S2: the smallest larger pBlock that may be split, or NULL. */
-static gml_paper_range *
-find_larger(const gml_paper *self, const gml_paper_lane *lane, uint64_t size_bytes)
-{
+static gml_paper_range *find_larger(const gml_paper *self, const gml_paper_lane *lane,
+                                    uint64_t size_bytes) {
     uint64_t least_bytes = size_bytes + 1;
     if (least_bytes < self->frag_limit_bytes) {
         least_bytes = self->frag_limit_bytes;
@@ -60,9 +53,7 @@ find_larger(const gml_paper *self, const gml_paper_lane *lane, uint64_t size_byt
     return gml_paper_range_of(gml_tree_at_least(&lane->idle_primitives, least_bytes, 0));
 }
 
-static void
-append(gml_paper_chain *chain, gml_paper_range *primitive)
-{
+static void append(gml_paper_chain *chain, gml_paper_range *primitive) {
     if (chain->last) {
         chain->last->next_candidate = primitive;
     } else {
@@ -75,9 +66,8 @@ append(gml_paper_chain *chain, gml_paper_range *primitive)
 
 /* S3 and S4: idle pBlocks, largest first, until they hold `size_bytes` or none is left. Nothing
  * below frag_limit takes part, on either side. */
-static gml_paper_chain
-collect_candidates(const gml_paper *self, const gml_paper_lane *lane, uint64_t size_bytes)
-{
+static gml_paper_chain collect_candidates(const gml_paper *self, const gml_paper_lane *lane,
+                                          uint64_t size_bytes) {
     gml_paper_chain chain = {0};
     gml_tree_node *node = NULL;
     if (size_bytes >= self->frag_limit_bytes) {
@@ -91,10 +81,8 @@ collect_candidates(const gml_paper *self, const gml_paper_lane *lane, uint64_t s
 }
 
 /* S3 and S4, once S1 and S2 have found nothing. */
-static gml_status
-stitch_or_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_paper_range **out,
-               gml_state *state)
-{
+static gml_status stitch_or_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
+                                 gml_paper_range **out, gml_state *state) {
     gml_paper_chain chain = collect_candidates(self, lane, size_bytes);
     gml_status status = GML_OK;
     *state = chain.size_bytes < size_bytes ? GML_STATE_GROW : GML_STATE_STITCH;
@@ -114,9 +102,8 @@ stitch_or_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_p
     return status == GML_OK ? gml_paper_stitch(self, lane, &chain, out) : status;
 }
 
-static void
-hand_out(gml_paper *self, gml_paper_range *range, uint64_t requested_bytes, gml_state state)
-{
+static void hand_out(gml_paper *self, gml_paper_range *range, uint64_t requested_bytes,
+                     gml_state state) {
     range->is_handed_out = true;
     range->block = (gml_block){.address = range->node.address,
                                .requested_bytes = requested_bytes,
@@ -130,9 +117,8 @@ hand_out(gml_paper *self, gml_paper_range *range, uint64_t requested_bytes, gml_
     }
 }
 
-static gml_status
-allocate_large(gml_paper *self, gml_paper_lane *lane, uint64_t requested_bytes, gml_block **out)
-{
+static gml_status allocate_large(gml_paper *self, gml_paper_lane *lane, uint64_t requested_bytes,
+                                 gml_block **out) {
     uint64_t size_bytes = gml_round_up(requested_bytes, self->chunk_bytes);
     gml_state state = GML_STATE_EXACT;
     gml_status status = GML_OK;
@@ -150,17 +136,14 @@ allocate_large(gml_paper *self, gml_paper_lane *lane, uint64_t requested_bytes, 
     return status;
 }
 
-static gml_status
-allocate_once(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_block **out)
-{
+static gml_status allocate_once(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
+                                gml_block **out) {
     return size_bytes <= GML_SMALL_LIMIT ? gml_paper_small_allocate(self, lane, size_bytes, out)
                                          : allocate_large(self, lane, size_bytes, out);
 }
 
 /* Every idle primitive of a lane; continues after a failure and returns the first. */
-static gml_status
-release_idle(gml_paper *self, gml_paper_lane *lane)
-{
+static gml_status release_idle(gml_paper *self, gml_paper_lane *lane) {
     gml_status first = GML_OK;
     gml_tree_node *next;
     for (gml_tree_node *node = gml_tree_first(&lane->idle_primitives); node; node = next) {
@@ -171,9 +154,7 @@ release_idle(gml_paper *self, gml_paper_lane *lane)
     return first;
 }
 
-static gml_status
-paper_trim(gml_policy *base, uint64_t *released_bytes)
-{
+static gml_status paper_trim(gml_policy *base, uint64_t *released_bytes) {
     gml_paper *self = paper_of(base);
     uint64_t held_bytes = base->reserved_bytes;
     *released_bytes = 0;
@@ -194,9 +175,8 @@ paper_trim(gml_policy *base, uint64_t *released_bytes)
     return gml_first_failure(first, status);
 }
 
-static gml_status
-paper_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status paper_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream,
+                                 gml_block **out) {
     gml_paper *self = paper_of(base);
     gml_paper_lane *lane = lane_of(self, stream);
     if (!lane) {
@@ -215,9 +195,7 @@ paper_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream, gml_blo
     return status;
 }
 
-static void
-paper_free(gml_policy *base, gml_block *block)
-{
+static void paper_free(gml_policy *base, gml_block *block) {
     gml_paper *self = paper_of(base);
     if (block->is_small) {
         gml_paper_small_free(self, (gml_paper_cell *)(void *)block);
@@ -232,16 +210,12 @@ paper_free(gml_policy *base, gml_block *block)
     }
 }
 
-static uint64_t
-largest_of(const gml_tree *tree)
-{
+static uint64_t largest_of(const gml_tree *tree) {
     const gml_tree_node *last = gml_tree_last(tree);
     return last ? last->size_bytes : 0;
 }
 
-static void
-paper_usage(gml_policy *base, gml_usage *out)
-{
+static void paper_usage(gml_policy *base, gml_usage *out) {
     gml_paper *self = paper_of(base);
     *out = (gml_usage){.reserved_bytes = base->reserved_bytes,
                        .small_bytes = base->small_bytes,
@@ -261,9 +235,7 @@ paper_usage(gml_policy *base, gml_usage *out)
 }
 
 /* The device's chunk and this policy's settings; GML_INVALID_ARGUMENT where they do not fit. */
-static gml_status
-configure(gml_paper *self, uint64_t capacity_bytes, const gml_knobs *knobs)
-{
+static gml_status configure(gml_paper *self, uint64_t capacity_bytes, const gml_knobs *knobs) {
     const gml_device_info *info = &self->base.driver->info;
     if (!info->has_virtual_memory) {
         return gml_driver_fail(self->base.driver, GML_UNSUPPORTED,
@@ -289,9 +261,8 @@ configure(gml_paper *self, uint64_t capacity_bytes, const gml_knobs *knobs)
     return GML_OK;
 }
 
-static gml_status
-paper_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_policy **out)
-{
+static gml_status paper_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                               gml_policy **out) {
     gml_paper *self = calloc(1, sizeof *self);
     if (!self) {
         return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "no host memory for a policy");
@@ -312,9 +283,7 @@ paper_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs
 }
 
 /* Returns every range to the driver, views first; refused ranges become leftovers. */
-static gml_status
-drop_everything(gml_paper *self)
-{
+static gml_status drop_everything(gml_paper *self) {
     gml_status first = GML_OK;
     while (self->views.first) {
         gml_paper_range *view = self->views.first;
@@ -332,9 +301,7 @@ drop_everything(gml_paper *self)
     return gml_first_failure(first, status);
 }
 
-static gml_status
-paper_destroy(gml_policy *base)
-{
+static gml_status paper_destroy(gml_policy *base) {
     gml_paper *self = paper_of(base);
     gml_status first = gml_driver_device_synchronize(base->driver);
     gml_status status = drop_everything(self);
@@ -355,10 +322,8 @@ paper_destroy(gml_policy *base)
 }
 
 /* The paper knows no graphs. */
-static gml_status
-create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-               gml_policy **out)
-{
+static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out) {
     return gml_caching_policy.create(driver, capacity_bytes, knobs, out);
 }
 

@@ -98,16 +98,12 @@ typedef struct gml_paper {
     size_t handle_capacity;
 } gml_paper;
 
-static inline gml_paper_range *
-gml_paper_range_of(gml_tree_node *node)
-{
+static inline gml_paper_range *gml_paper_range_of(gml_tree_node *node) {
     return node ? (gml_paper_range *)(void *)((char *)node - offsetof(gml_paper_range, node))
                 : NULL;
 }
 
-static inline gml_paper_cell *
-gml_paper_cell_of(gml_tree_node *node)
-{
+static inline gml_paper_cell *gml_paper_cell_of(gml_tree_node *node) {
     return node ? (gml_paper_cell *)(void *)((char *)node - offsetof(gml_paper_cell, node)) : NULL;
 }
 

@@ -9,23 +9,17 @@ typedef struct paper_census {
     size_t idle_primitives, idle_views, idle_cells, unused_views;
 } paper_census;
 
-static gml_status
-broken(gml_paper *self, const char *rule, uint64_t address)
-{
+static gml_status broken(gml_paper *self, const char *rule, uint64_t address) {
     return gml_driver_fail(self->base.driver, GML_CORRUPT,
                            "gmlake-paper: %s (at address 0x%" PRIx64 ")", rule, address);
 }
 
-static bool
-is_in(const gml_tree *tree, const gml_tree_node *node)
-{
+static bool is_in(const gml_tree *tree, const gml_tree_node *node) {
     return gml_tree_at_least(tree, node->size_bytes, node->address) == node;
 }
 
 /* How many live blocks use a primitive: itself, or through views. */
-static size_t
-users_of(const gml_paper_range *primitive)
-{
+static size_t users_of(const gml_paper_range *primitive) {
     size_t users = primitive->is_handed_out;
     for (const gml_paper_link *link = primitive->links; link; link = link->next_view) {
         users += link->view->is_handed_out;
@@ -33,9 +27,8 @@ users_of(const gml_paper_range *primitive)
     return users;
 }
 
-static gml_status
-check_primitive(gml_paper *self, const gml_paper_range *primitive, paper_census *census)
-{
+static gml_status check_primitive(gml_paper *self, const gml_paper_range *primitive,
+                                  paper_census *census) {
     uint64_t address = primitive->node.address;
     if (primitive->node.size_bytes != primitive->handle_count * self->chunk_bytes) {
         return broken(self, "a pBlock is not as large as its chunks", address);
@@ -59,9 +52,7 @@ check_primitive(gml_paper *self, const gml_paper_range *primitive, paper_census 
     return GML_OK;
 }
 
-static gml_status
-check_view(gml_paper *self, const gml_paper_range *view, paper_census *census)
-{
+static gml_status check_view(gml_paper *self, const gml_paper_range *view, paper_census *census) {
     uint64_t address = view->node.address;
     uint64_t size_bytes = 0, active_parts = 0;
     for (const gml_paper_link *link = view->links; link; link = link->next_part) {
@@ -86,9 +77,8 @@ check_view(gml_paper *self, const gml_paper_range *view, paper_census *census)
     return GML_OK;
 }
 
-static gml_status
-check_segment(gml_paper *self, const gml_paper_cell *first, paper_census *census)
-{
+static gml_status check_segment(gml_paper *self, const gml_paper_cell *first,
+                                paper_census *census) {
     uint64_t end = first->node.address;
     for (const gml_paper_cell *cell = first; cell; cell = cell->after) {
         if (cell->node.address != end || (cell->after && cell->after->before != cell)) {
@@ -110,9 +100,7 @@ check_segment(gml_paper *self, const gml_paper_cell *first, paper_census *census
                : broken(self, "the pieces of a segment do not fill it", first->node.address);
 }
 
-static gml_status
-take_census(gml_paper *self, paper_census *census)
-{
+static gml_status take_census(gml_paper *self, paper_census *census) {
     gml_status status = GML_OK;
     for (const gml_paper_range *at = self->primitives.first; at && status == GML_OK;
          at = at->next) {
@@ -131,9 +119,7 @@ take_census(gml_paper *self, paper_census *census)
 }
 
 /* The free lists hold exactly what the census found idle. */
-static gml_status
-check_lanes(gml_paper *self, const paper_census *census)
-{
+static gml_status check_lanes(gml_paper *self, const paper_census *census) {
     size_t primitives = 0, views = 0, cells = 0;
     for (gml_tree_node *at = gml_tree_first(&self->lanes); at; at = gml_tree_next(at)) {
         const gml_paper_lane *lane = (const gml_paper_lane *)(const void *)at;
@@ -152,9 +138,7 @@ check_lanes(gml_paper *self, const paper_census *census)
     return GML_OK;
 }
 
-static gml_status
-check_counters(gml_paper *self, const paper_census *census)
-{
+static gml_status check_counters(gml_paper *self, const paper_census *census) {
     size_t ordered = 0;
     for (const gml_paper_range *at = self->oldest; at; at = at->newer) {
         if (at->newer ? at->newer->older != at : self->newest != at) {
@@ -174,9 +158,7 @@ check_counters(gml_paper *self, const paper_census *census)
                : broken(self, "view_bytes is not the sum of the sBlocks", 0);
 }
 
-gml_status
-gml_paper_check(gml_policy *base)
-{
+gml_status gml_paper_check(gml_policy *base) {
     gml_paper *self = (gml_paper *)(void *)base;
     paper_census census = {0};
     gml_status status = take_census(self, &census);
@@ -186,9 +168,7 @@ gml_paper_check(gml_policy *base)
     return status == GML_OK ? check_counters(self, &census) : status;
 }
 
-static void
-visit_parts(const gml_visitor *visitor, const gml_paper_range *view)
-{
+static void visit_parts(const gml_visitor *visitor, const gml_paper_range *view) {
     gml_address address = view->node.address;
     for (const gml_paper_link *at = view->links; at && visitor->piece; at = at->next_part) {
         const gml_tree_node *part = &at->primitive->node;
@@ -201,9 +181,7 @@ visit_parts(const gml_visitor *visitor, const gml_paper_range *view)
 
 /* A primitive or view is a span of one range. A primitive in use through a view is used, but
  * carries no request: that is in the span of the view. */
-static void
-visit_range(const gml_visitor *visitor, const gml_paper_range *at)
-{
+static void visit_range(const gml_visitor *visitor, const gml_paper_range *at) {
     bool is_used = at->is_view ? at->is_handed_out : at->is_active;
     gml_span_info span = {.address = at->node.address,
                           .size_bytes = at->node.size_bytes,
@@ -222,9 +200,7 @@ visit_range(const gml_visitor *visitor, const gml_paper_range *at)
     visitor->range(visitor->context, &range);
 }
 
-static void
-visit_segment(const gml_visitor *visitor, const gml_paper_cell *first)
-{
+static void visit_segment(const gml_visitor *visitor, const gml_paper_cell *first) {
     gml_span_info span = {.address = first->node.address,
                           .size_bytes = GML_PAPER_SEGMENT_BYTES,
                           .stream = first->lane->stream,
@@ -242,9 +218,7 @@ visit_segment(const gml_visitor *visitor, const gml_paper_cell *first)
     }
 }
 
-void
-gml_paper_visit(gml_policy *base, const gml_visitor *visitor)
-{
+void gml_paper_visit(gml_policy *base, const gml_visitor *visitor) {
     const gml_paper *self = (const gml_paper *)(const void *)base;
     for (const gml_paper_range *at = self->primitives.first; at; at = at->next) {
         visit_range(visitor, at);

@@ -7,16 +7,12 @@
 
 #include <inttypes.h>
 
-static void
-list_cell(gml_paper_cell *cell)
-{
+static void list_cell(gml_paper_cell *cell) {
     cell->is_used = false;
     gml_tree_insert(&cell->lane->idle_cells, &cell->node);
 }
 
-static void
-add_segment(gml_paper *self, gml_paper_cell *first)
-{
+static void add_segment(gml_paper *self, gml_paper_cell *first) {
     first->previous_segment = NULL;
     first->next_segment = self->segments;
     if (self->segments) {
@@ -25,9 +21,7 @@ add_segment(gml_paper *self, gml_paper_cell *first)
     self->segments = first;
 }
 
-static void
-remove_segment(gml_paper *self, gml_paper_cell *first)
-{
+static void remove_segment(gml_paper *self, gml_paper_cell *first) {
     if (first->previous_segment) {
         first->previous_segment->next_segment = first->next_segment;
     } else {
@@ -38,9 +32,7 @@ remove_segment(gml_paper *self, gml_paper_cell *first)
     }
 }
 
-static gml_status
-grow_segment(gml_paper *self, gml_paper_lane *lane, gml_paper_cell **out)
-{
+static gml_status grow_segment(gml_paper *self, gml_paper_lane *lane, gml_paper_cell **out) {
     gml_driver *driver = self->base.driver;
     if (GML_PAPER_SEGMENT_BYTES > self->limit_bytes - self->base.reserved_bytes) {
         return gml_driver_fail(driver, GML_OUT_OF_MEMORY,
@@ -69,9 +61,7 @@ grow_segment(gml_paper *self, gml_paper_lane *lane, gml_paper_cell **out)
 
 /* Cuts a cell in no tree down to `size_bytes`; the rest becomes free. Without host memory for the
  * rest the cell stays as large as it is. */
-static void
-split_cell(gml_paper *self, gml_paper_cell *cell, uint64_t size_bytes)
-{
+static void split_cell(gml_paper *self, gml_paper_cell *cell, uint64_t size_bytes) {
     gml_paper_cell *rest = gml_pool_take(&self->cell_pool);
     if (!rest) {
         return;
@@ -89,10 +79,8 @@ split_cell(gml_paper *self, gml_paper_cell *cell, uint64_t size_bytes)
     list_cell(rest);
 }
 
-gml_status
-gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
-                         gml_block **out)
-{
+gml_status gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
+                                    gml_block **out) {
     uint64_t rounded_bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
     gml_state state = GML_STATE_EXACT;
     gml_paper_cell *cell =
@@ -121,9 +109,7 @@ gml_paper_small_allocate(gml_paper *self, gml_paper_lane *lane, uint64_t size_by
 }
 
 /* Joins `right` to the free cell on its left; neither is in a tree. */
-static void
-absorb(gml_paper *self, gml_paper_cell *left, gml_paper_cell *right)
-{
+static void absorb(gml_paper *self, gml_paper_cell *left, gml_paper_cell *right) {
     left->node.size_bytes += right->node.size_bytes;
     left->after = right->after;
     if (left->after) {
@@ -132,9 +118,7 @@ absorb(gml_paper *self, gml_paper_cell *left, gml_paper_cell *right)
     gml_pool_give(&self->cell_pool, right);
 }
 
-void
-gml_paper_small_free(gml_paper *self, gml_paper_cell *cell)
-{
+void gml_paper_small_free(gml_paper *self, gml_paper_cell *cell) {
     gml_tree *idle = &cell->lane->idle_cells;
     gml_paper_cell *after = cell->after;
     if (after && !after->is_used) {
@@ -151,9 +135,7 @@ gml_paper_small_free(gml_paper *self, gml_paper_cell *cell)
 }
 
 /* Frees the structs of a segment that the driver has taken back. */
-static void
-forget_segment(gml_paper *self, gml_paper_cell *first)
-{
+static void forget_segment(gml_paper *self, gml_paper_cell *first) {
     remove_segment(self, first);
     gml_paper_cell *after;
     for (gml_paper_cell *cell = first; cell; cell = after) {
@@ -167,9 +149,7 @@ forget_segment(gml_paper *self, gml_paper_cell *first)
     self->base.small_bytes -= GML_PAPER_SEGMENT_BYTES;
 }
 
-gml_status
-gml_paper_small_release(gml_paper *self, bool with_live)
-{
+gml_status gml_paper_small_release(gml_paper *self, bool with_live) {
     gml_status first = GML_OK;
     gml_paper_cell *next;
     for (gml_paper_cell *segment = self->segments; segment; segment = next) {

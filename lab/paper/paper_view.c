@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void
-gml_paper_link_add(gml_paper_range *view, gml_paper_range *part, gml_paper_link *last,
-                   gml_paper_link *link)
-{
+void gml_paper_link_add(gml_paper_range *view, gml_paper_range *part, gml_paper_link *last,
+                        gml_paper_link *link) {
     *link = (gml_paper_link){.view = view, .primitive = part, .next_view = part->links};
     if (part->links) {
         part->links->previous_view = link;
@@ -21,9 +19,7 @@ gml_paper_link_add(gml_paper_range *view, gml_paper_range *part, gml_paper_link 
     }
 }
 
-static void
-unlink_parts(gml_paper *self, gml_paper_range *view)
-{
+static void unlink_parts(gml_paper *self, gml_paper_range *view) {
     while (view->links) {
         gml_paper_link *link = view->links;
         view->links = link->next_part;
@@ -39,9 +35,7 @@ unlink_parts(gml_paper *self, gml_paper_range *view)
     }
 }
 
-void
-gml_paper_view_enter_order(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_enter_order(gml_paper *self, gml_paper_range *view) {
     view->older = self->newest;
     view->newer = NULL;
     if (self->newest) {
@@ -52,9 +46,7 @@ gml_paper_view_enter_order(gml_paper *self, gml_paper_range *view)
     self->newest = view;
 }
 
-void
-gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view) {
     if (view->older) {
         view->older->newer = view->newer;
     } else {
@@ -67,9 +59,7 @@ gml_paper_view_leave_order(gml_paper *self, gml_paper_range *view)
     }
 }
 
-void
-gml_paper_view_count(gml_paper_range *view, bool is_active)
-{
+void gml_paper_view_count(gml_paper_range *view, bool is_active) {
     if (is_active && view->active_parts++ == 0) {
         gml_tree_remove(&view->lane->idle_views, &view->node);
     } else if (!is_active && --view->active_parts == 0) {
@@ -77,18 +67,14 @@ gml_paper_view_count(gml_paper_range *view, bool is_active)
     }
 }
 
-void
-gml_paper_view_add(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_add(gml_paper *self, gml_paper_range *view) {
     gml_paper_list_add(&self->views, view);
     self->view_bytes += view->node.size_bytes;
     gml_paper_view_enter_order(self, view);
     gml_tree_insert(&view->lane->idle_views, &view->node);
 }
 
-void
-gml_paper_view_detach(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_detach(gml_paper *self, gml_paper_range *view) {
     gml_paper_list_remove(&self->views, view);
     self->view_bytes -= view->node.size_bytes;
     if (!view->is_handed_out) {
@@ -100,9 +86,7 @@ gml_paper_view_detach(gml_paper *self, gml_paper_range *view)
     unlink_parts(self, view);
 }
 
-gml_status
-gml_paper_view_remove(gml_paper *self, gml_paper_range *view)
-{
+gml_status gml_paper_view_remove(gml_paper *self, gml_paper_range *view) {
     gml_status status = gml_driver_unmap(self->base.driver, view->node.address, view->mapped_bytes);
     if (status != GML_OK) {
         return status;
@@ -114,16 +98,13 @@ gml_paper_view_remove(gml_paper *self, gml_paper_range *view)
     return GML_OK;
 }
 
-static bool
-has_room(const gml_paper *self, uint64_t size_bytes, uint64_t spare_views, uint64_t spare_bytes)
-{
+static bool has_room(const gml_paper *self, uint64_t size_bytes, uint64_t spare_views,
+                     uint64_t spare_bytes) {
     return self->views.count + 1 + spare_views <= self->max_views &&
            self->view_bytes + size_bytes + spare_bytes <= self->max_view_bytes;
 }
 
-void
-gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes)
-{
+void gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes) {
     if (has_room(self, size_bytes, 0, 0) || !self->oldest ||
         gml_driver_is_frozen(self->base.driver) ||
         gml_driver_device_synchronize(self->base.driver) != GML_OK) {
@@ -141,9 +122,7 @@ gml_paper_stitch_free(gml_paper *self, uint64_t size_bytes)
 }
 
 /* Room for `count` handles in the scratch array. */
-static bool
-reserve_handles(gml_paper *self, size_t count)
-{
+static bool reserve_handles(gml_paper *self, size_t count) {
     if (count > self->handle_capacity) {
         gml_handle *grown = realloc(self->handles, count * 2 * sizeof *grown);
         if (!grown) {
@@ -157,9 +136,8 @@ reserve_handles(gml_paper *self, size_t count)
 
 /* A view struct linked to the primitives of the chain, whose handles are in the scratch array; NULL
  * when the host has no memory. */
-static gml_paper_range *
-link_candidates(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain)
-{
+static gml_paper_range *link_candidates(gml_paper *self, gml_paper_lane *lane,
+                                        const gml_paper_chain *chain) {
     gml_paper_range *view = gml_pool_take(&self->range_pool);
     if (!view || !reserve_handles(self, (size_t)(chain->size_bytes / self->chunk_bytes))) {
         gml_pool_give(&self->range_pool, view);
@@ -186,10 +164,8 @@ link_candidates(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *ch
     return view;
 }
 
-gml_status
-gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
-                 gml_paper_range **out)
-{
+gml_status gml_paper_stitch(gml_paper *self, gml_paper_lane *lane, const gml_paper_chain *chain,
+                            gml_paper_range **out) {
     gml_paper_stitch_free(self, chain->size_bytes);
     gml_paper_range *view = link_candidates(self, lane, chain);
     if (!view) {

@@ -7,18 +7,14 @@
 #include <string.h>
 
 /* An idle primitive enters or leaves the free list of its lane. */
-static void
-list_idle(gml_paper *self, gml_paper_range *primitive)
-{
+static void list_idle(gml_paper *self, gml_paper_range *primitive) {
     gml_tree_insert(&primitive->lane->idle_primitives, &primitive->node);
     if (primitive->node.size_bytes >= self->frag_limit_bytes) {
         primitive->lane->stitchable_bytes += primitive->node.size_bytes;
     }
 }
 
-static void
-unlist_idle(gml_paper *self, gml_paper_range *primitive)
-{
+static void unlist_idle(gml_paper *self, gml_paper_range *primitive) {
     gml_tree_remove(&primitive->lane->idle_primitives, &primitive->node);
     if (primitive->node.size_bytes >= self->frag_limit_bytes) {
         primitive->lane->stitchable_bytes -= primitive->node.size_bytes;
@@ -26,9 +22,7 @@ unlist_idle(gml_paper *self, gml_paper_range *primitive)
 }
 
 /* A struct for a primitive of `count` chunks, without driver memory yet. */
-static gml_paper_range *
-new_primitive(gml_paper *self, gml_paper_lane *lane, size_t count)
-{
+static gml_paper_range *new_primitive(gml_paper *self, gml_paper_lane *lane, size_t count) {
     gml_paper_range *primitive = gml_pool_take(&self->range_pool);
     if (!primitive) {
         return NULL;
@@ -43,9 +37,8 @@ new_primitive(gml_paper *self, gml_paper_lane *lane, size_t count)
     return primitive;
 }
 
-gml_status
-gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes, gml_paper_range **out)
-{
+gml_status gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_bytes,
+                          gml_paper_range **out) {
     gml_driver *driver = self->base.driver;
     if (size_bytes > self->limit_bytes - self->base.reserved_bytes) {
         return gml_driver_fail(driver, GML_OUT_OF_MEMORY,
@@ -80,18 +73,14 @@ typedef struct split_parts {
     gml_paper_link *links; /* chained by next_part: one per view over the primitive, and two */
 } split_parts;
 
-static gml_paper_link *
-take_link(split_parts *parts)
-{
+static gml_paper_link *take_link(split_parts *parts) {
     gml_paper_link *link = parts->links;
     /* take_parts has counted what will be taken. */
     parts->links = link->next_part; // NOLINT(clang-analyzer-core.NullDereference)
     return link;
 }
 
-static void
-give_parts(gml_paper *self, split_parts *parts)
-{
+static void give_parts(gml_paper *self, split_parts *parts) {
     while (parts->links) {
         gml_pool_give(&self->link_pool, take_link(parts));
     }
@@ -102,9 +91,8 @@ give_parts(gml_paper *self, split_parts *parts)
     gml_pool_give(&self->range_pool, parts->view);
 }
 
-static gml_status
-take_parts(gml_paper *self, const gml_paper_range *primitive, size_t rest_count, split_parts *parts)
-{
+static gml_status take_parts(gml_paper *self, const gml_paper_range *primitive, size_t rest_count,
+                             split_parts *parts) {
     parts->rest = new_primitive(self, primitive->lane, rest_count);
     parts->view = gml_pool_take(&self->range_pool);
     bool is_whole = parts->rest && parts->view;
@@ -128,9 +116,7 @@ take_parts(gml_paper *self, const gml_paper_range *primitive, size_t rest_count,
 }
 
 /* Every view over the primitive now covers its first part and, behind that, the rest. */
-static void
-relink_views(gml_paper_range *primitive, split_parts *parts)
-{
+static void relink_views(gml_paper_range *primitive, split_parts *parts) {
     for (gml_paper_link *at = primitive->links; at; at = at->next_view) {
         gml_paper_link *link = take_link(parts);
         gml_paper_link *next = at->next_part;
@@ -140,19 +126,15 @@ relink_views(gml_paper_range *primitive, split_parts *parts)
 }
 
 /* Maps both halves at new addresses. `first` and the rest are structs for just that. */
-static gml_status
-map_halves(gml_paper *self, const gml_paper_range *primitive, gml_paper_range *first,
-           gml_paper_range *rest)
-{
+static gml_status map_halves(gml_paper *self, const gml_paper_range *primitive,
+                             gml_paper_range *first, gml_paper_range *rest) {
     size_t count = (size_t)(first->node.size_bytes / self->chunk_bytes);
     gml_status status = gml_paper_range_map(self, first, primitive->handles);
     return status == GML_OK ? gml_paper_range_map(self, rest, primitive->handles + count) : status;
 }
 
 /* The mapping of `from` becomes that of `to`. */
-static void
-move_mapping(gml_paper_range *to, const gml_paper_range *from)
-{
+static void move_mapping(gml_paper_range *to, const gml_paper_range *from) {
     to->node.address = from->node.address;
     to->node.size_bytes = from->node.size_bytes;
     to->mapped_bytes = from->mapped_bytes;
@@ -163,9 +145,7 @@ move_mapping(gml_paper_range *to, const gml_paper_range *from)
  * mapping, the primitive still the whole one; they are exchanged, since the old range is exactly
  * the view over both halves that the paper stitches next. So the old range need not be unmapped
  * while the stream may still have work on it, and no third mapping is made. */
-static void
-commit_split(gml_paper *self, gml_paper_range *primitive, split_parts *parts)
-{
+static void commit_split(gml_paper *self, gml_paper_range *primitive, split_parts *parts) {
     gml_paper_range *view = parts->view;
     gml_paper_range *rest = parts->rest;
     size_t count = (size_t)(view->node.size_bytes / self->chunk_bytes);
@@ -186,9 +166,7 @@ commit_split(gml_paper *self, gml_paper_range *primitive, split_parts *parts)
     gml_paper_view_add(self, view);
 }
 
-gml_status
-gml_paper_split(gml_paper *self, gml_paper_range *primitive, uint64_t size_bytes)
-{
+gml_status gml_paper_split(gml_paper *self, gml_paper_range *primitive, uint64_t size_bytes) {
     uint64_t rest_bytes = primitive->node.size_bytes - size_bytes;
     split_parts parts = {0};
     gml_paper_stitch_free(self, primitive->node.size_bytes);
@@ -214,9 +192,7 @@ gml_paper_split(gml_paper *self, gml_paper_range *primitive, uint64_t size_bytes
     return status;
 }
 
-gml_status
-gml_paper_release(gml_paper *self, gml_paper_range *primitive)
-{
+gml_status gml_paper_release(gml_paper *self, gml_paper_range *primitive) {
     while (primitive->links) {
         gml_status status = gml_paper_view_remove(self, primitive->links->view);
         if (status != GML_OK) {
@@ -234,9 +210,7 @@ gml_paper_release(gml_paper *self, gml_paper_range *primitive)
     return gml_paper_range_drop(self, primitive);
 }
 
-void
-gml_paper_activate(gml_paper *self, gml_paper_range *primitive)
-{
+void gml_paper_activate(gml_paper *self, gml_paper_range *primitive) {
     unlist_idle(self, primitive);
     primitive->is_active = true;
     for (gml_paper_link *link = primitive->links; link; link = link->next_view) {
@@ -244,9 +218,7 @@ gml_paper_activate(gml_paper *self, gml_paper_range *primitive)
     }
 }
 
-void
-gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive)
-{
+void gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive) {
     list_idle(self, primitive);
     primitive->is_active = false;
     for (gml_paper_link *link = primitive->links; link; link = link->next_view) {
@@ -254,18 +226,14 @@ gml_paper_deactivate(gml_paper *self, gml_paper_range *primitive)
     }
 }
 
-void
-gml_paper_view_take(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_take(gml_paper *self, gml_paper_range *view) {
     gml_paper_view_leave_order(self, view);
     for (gml_paper_link *link = view->links; link; link = link->next_part) {
         gml_paper_activate(self, link->primitive);
     }
 }
 
-void
-gml_paper_view_give(gml_paper *self, gml_paper_range *view)
-{
+void gml_paper_view_give(gml_paper *self, gml_paper_range *view) {
     gml_paper_view_enter_order(self, view);
     for (gml_paper_link *link = view->links; link; link = link->next_part) {
         gml_paper_deactivate(self, link->primitive);

@@ -6,9 +6,7 @@
 
 #include <stdlib.h>
 
-void
-gml_paper_list_add(gml_paper_list *list, gml_paper_range *range)
-{
+void gml_paper_list_add(gml_paper_list *list, gml_paper_range *range) {
     range->previous = NULL;
     range->next = list->first;
     if (list->first) {
@@ -18,9 +16,7 @@ gml_paper_list_add(gml_paper_list *list, gml_paper_range *range)
     list->count++;
 }
 
-void
-gml_paper_list_remove(gml_paper_list *list, gml_paper_range *range)
-{
+void gml_paper_list_remove(gml_paper_list *list, gml_paper_range *range) {
     if (range->previous) {
         range->previous->next = range->next;
     } else {
@@ -32,9 +28,7 @@ gml_paper_list_remove(gml_paper_list *list, gml_paper_range *range)
     list->count--;
 }
 
-gml_status
-gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gml_handle *handles)
-{
+gml_status gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gml_handle *handles) {
     gml_driver *driver = self->base.driver;
     uint64_t size_bytes = range->node.size_bytes;
     gml_status status = gml_driver_reserve(driver, size_bytes, 0, &range->node.address);
@@ -51,9 +45,7 @@ gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gml_handle *h
     return status;
 }
 
-static gml_status
-close_address(gml_driver *driver, gml_paper_range *range)
-{
+static gml_status close_address(gml_driver *driver, gml_paper_range *range) {
     gml_status status = GML_OK;
     if (range->mapped_bytes) {
         status = gml_driver_unmap(driver, range->node.address, range->mapped_bytes);
@@ -69,9 +61,7 @@ close_address(gml_driver *driver, gml_paper_range *range)
 }
 
 /* Releases a primitive's chunks and keeps those that the driver refused, packed to the front. */
-static gml_status
-release_chunks(gml_paper *self, gml_paper_range *range)
-{
+static gml_status release_chunks(gml_paper *self, gml_paper_range *range) {
     if (range->is_view || !range->handle_count) {
         return GML_OK;
     }
@@ -89,9 +79,7 @@ release_chunks(gml_paper *self, gml_paper_range *range)
 
 /* Everything that the range still holds; stays resumable after a failure. Chunks go only after the
  * mapping over them, so that "released" means that the memory is free. */
-static gml_status
-close_range(gml_paper *self, gml_paper_range *range)
-{
+static gml_status close_range(gml_paper *self, gml_paper_range *range) {
     gml_status status = close_address(self->base.driver, range);
     if (!range->mapped_bytes) {
         gml_status released = release_chunks(self, range);
@@ -100,16 +88,12 @@ close_range(gml_paper *self, gml_paper_range *range)
     return status;
 }
 
-static void
-free_range(gml_paper *self, gml_paper_range *range)
-{
+static void free_range(gml_paper *self, gml_paper_range *range) {
     free(range->handles);
     gml_pool_give(&self->range_pool, range);
 }
 
-gml_status
-gml_paper_range_drop(gml_paper *self, gml_paper_range *range)
-{
+gml_status gml_paper_range_drop(gml_paper *self, gml_paper_range *range) {
     gml_status status = close_range(self, range);
     if (status == GML_OK) {
         free_range(self, range);
@@ -119,9 +103,7 @@ gml_paper_range_drop(gml_paper *self, gml_paper_range *range)
     return status;
 }
 
-gml_status
-gml_paper_sweep(gml_paper *self)
-{
+gml_status gml_paper_sweep(gml_paper *self) {
     gml_status first = GML_OK;
     gml_paper_range *next;
     for (gml_paper_range *range = self->leftovers.first; range; range = next) {
@@ -136,9 +118,7 @@ gml_paper_sweep(gml_paper *self)
     return first;
 }
 
-void
-gml_paper_forget_leftovers(gml_paper *self)
-{
+void gml_paper_forget_leftovers(gml_paper *self) {
     gml_paper_range *next;
     for (gml_paper_range *range = self->leftovers.first; range; range = next) {
         next = range->next;

@@ -7,9 +7,7 @@
 #include <string.h>
 
 /* The bits of that name; 0 with an exception. */
-static uint64_t
-read_call(PyObject *name)
-{
+static uint64_t read_call(PyObject *name) {
     if (!PyUnicode_Check(name)) {
         PyErr_SetString(PyExc_TypeError, "the names of driver calls must be text");
         return 0;
@@ -25,9 +23,7 @@ read_call(PyObject *name)
 }
 
 /* The bits of a sequence of names of driver calls; false with an exception. */
-static bool
-read_calls(PyObject *names, uint64_t *out)
-{
+static bool read_calls(PyObject *names, uint64_t *out) {
     PyObject *tuple = PySequence_Tuple(names);
     bool is_good = tuple != NULL;
     for (Py_ssize_t i = 0; is_good && i < PyTuple_Size(tuple); i++) {
@@ -39,9 +35,7 @@ read_calls(PyObject *names, uint64_t *out)
     return is_good;
 }
 
-static PyObject *
-names_of(uint64_t calls)
-{
+static PyObject *names_of(uint64_t calls) {
     PyObject *names = PyList_New(0);
     for (int i = 0; names && i < GML_CALL_COUNT; i++) {
         if (!(calls & UINT64_C(1) << i)) {
@@ -56,9 +50,7 @@ names_of(uint64_t calls)
     return names;
 }
 
-static PyObject *
-describe(gml_test_options options)
-{
+static PyObject *describe(gml_test_options options) {
     PyObject *dict = PyDict_New();
     if (!dict) {
         return NULL;
@@ -73,9 +65,7 @@ describe(gml_test_options options)
     return dict;
 }
 
-static PyObject *
-test_hooks(PyObject *module, PyObject *args, PyObject *keywords)
-{
+static PyObject *test_hooks(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"fail_call",  "fail_per_million", "fail_seed",
                             "skip_calls", "check_order",      NULL};
     number_argument fail_call = {"fail_call", 0};
@@ -119,9 +109,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int
-add_test_hooks(PyObject *module)
-{
+int add_test_hooks(PyObject *module) {
     core_state *state = PyModule_GetState(module);
     const char *wanted = getenv("GMLAKE_TEST_CHECK_ORDER");
     if (wanted && strcmp(wanted, "1") == 0) {

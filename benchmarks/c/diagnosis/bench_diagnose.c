@@ -17,9 +17,7 @@
 
 enum { MOST_LIVE = 64, ACCESSES = 3, APIS_PER_OBJECT = 10, LONG_LIVED = 64 };
 
-static void *
-take(size_t count, size_t size)
-{
+static void *take(size_t count, size_t size) {
     void *memory = calloc(count, size);
     if (!memory) {
         bench_die("no memory");
@@ -41,15 +39,11 @@ typedef struct program {
     uint64_t streams;
 } program;
 
-static uint64_t
-below(program *self, uint64_t bound)
-{
+static uint64_t below(program *self, uint64_t bound) {
     return gml_mix_next(&self->random) % bound;
 }
 
-static gml_api *
-add_api(program *self, gml_api_kind kind, uint32_t object)
-{
+static gml_api *add_api(program *self, gml_api_kind kind, uint32_t object) {
     gml_api *api = &self->apis[self->trace.api_count++];
     *api = (gml_api){
         .stream = below(self, self->streams),
@@ -60,9 +54,7 @@ add_api(program *self, gml_api_kind kind, uint32_t object)
     return api;
 }
 
-static void
-add_access(program *self, gml_api *api, uint32_t object, uint32_t flags)
-{
+static void add_access(program *self, gml_api *api, uint32_t object, uint32_t flags) {
     gml_access *access = &self->accesses[self->trace.access_count++];
     *access = (gml_access){self->trace.range_count, 0, object, flags, 0};
     api->access_count++;
@@ -74,9 +66,7 @@ add_access(program *self, gml_api *api, uint32_t object, uint32_t flags)
     }
 }
 
-static void
-add_object(program *self)
-{
+static void add_object(program *self) {
     uint32_t o = (uint32_t)self->trace.object_count++;
     self->objects[o] = (gml_object){
         .size_bytes = (1 + below(self, 4096)) * KIB,
@@ -89,9 +79,7 @@ add_object(program *self)
     first->access_count = 1;
 }
 
-static void
-remove_object(program *self)
-{
+static void remove_object(program *self) {
     size_t place = below(self, self->live_count);
     if (self->live[place] % LONG_LIVED == 0 && below(self, 100)) {
         return;
@@ -100,9 +88,7 @@ remove_object(program *self)
     self->live[place] = self->live[--self->live_count];
 }
 
-static void
-add_kernel(program *self)
-{
+static void add_kernel(program *self) {
     if (below(self, 8) == 0) {
         gml_api *api = add_api(self, below(self, 2) ? GML_API_COPY : GML_API_SET, GML_NO_OBJECT);
         add_access(self, api, self->live[below(self, self->live_count)], GML_ACCESS_WRITES);
@@ -116,9 +102,7 @@ add_kernel(program *self)
     }
 }
 
-static void
-tell(program *self, size_t apis, uint64_t streams)
-{
+static void tell(program *self, size_t apis, uint64_t streams) {
     *self = (program){.random = 7, .streams = streams};
     self->apis = take(apis, sizeof *self->apis);
     self->objects = take(apis, sizeof *self->objects);
@@ -140,9 +124,7 @@ tell(program *self, size_t apis, uint64_t streams)
     }
 }
 
-static void
-forget(program *self)
-{
+static void forget(program *self) {
     free(self->apis);
     free(self->objects);
     free(self->accesses);
@@ -154,9 +136,7 @@ forget(program *self)
 typedef gml_status (*find_pass)(const gml_trace_index *, const gml_diagnose_options *,
                                 gml_findings *);
 
-static uint64_t
-spent_ns(void)
-{
+static uint64_t spent_ns(void) {
     struct timespec spent;
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent) != 0) {
         bench_die("no clock");
@@ -164,24 +144,18 @@ spent_ns(void)
     return (uint64_t)spent.tv_sec * UINT64_C(1000000000) + (uint64_t)spent.tv_nsec;
 }
 
-static double
-since(uint64_t begin_ns)
-{
+static double since(uint64_t begin_ns) {
     return (double)(spent_ns() - begin_ns) / 1e6;
 }
 
-static void
-check(gml_status status)
-{
+static void check(gml_status status) {
     if (status != GML_OK) {
         bench_die(gml_status_text(status));
     }
 }
 
-static void
-time_finders(const gml_trace_index *index, const gml_diagnose_options *options,
-             gml_findings *findings)
-{
+static void time_finders(const gml_trace_index *index, const gml_diagnose_options *options,
+                         gml_findings *findings) {
     static const struct {
         const char *name;
         find_pass find;
@@ -198,9 +172,7 @@ time_finders(const gml_trace_index *index, const gml_diagnose_options *options,
     }
 }
 
-static void
-time_passes(const gml_object_trace *trace)
-{
+static void time_passes(const gml_object_trace *trace) {
     gml_diagnose_options options;
     gml_diagnose_defaults(&options);
     gml_trace_index index;
@@ -226,9 +198,7 @@ time_passes(const gml_object_trace *trace)
     gml_diagnosis_clear(&diagnosis);
 }
 
-static void
-bench(const char *name, size_t apis, uint64_t streams, const char *comma)
-{
+static void bench(const char *name, size_t apis, uint64_t streams, const char *comma) {
     program self;
     tell(&self, apis, streams);
     printf("    \"%s\": {\n", name);
@@ -247,9 +217,7 @@ bench(const char *name, size_t apis, uint64_t streams, const char *comma)
     forget(&self);
 }
 
-int
-main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const size_t usual_apis = 1000000;
     size_t apis = argc > 1 ? strtoull(argv[1], NULL, 10) : usual_apis;
     if (apis < 1) {

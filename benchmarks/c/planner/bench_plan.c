@@ -18,17 +18,13 @@ typedef struct program {
 } program;
 
 /* Of this thread, so that other processes do not count. */
-static uint64_t
-now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static gml_address
-take(program *self, uint64_t size_bytes)
-{
+static gml_address take(program *self, uint64_t size_bytes) {
     gml_address address;
     if (gml_lake_allocate(self->lake, size_bytes, 0, &address) != GML_OK) {
         bench_die("out of memory");
@@ -36,18 +32,14 @@ take(program *self, uint64_t size_bytes)
     return address;
 }
 
-static void
-drop(program *self, gml_address address)
-{
+static void drop(program *self, gml_address address) {
     if (gml_lake_free(self->lake, address) != GML_OK) {
         bench_die("a block is not there");
     }
 }
 
 /* Three of four requests end within their layer, the others live to the way back. */
-static void
-run_step(program *self)
-{
+static void run_step(program *self) {
     for (uint64_t i = 0; i < REQUESTS; i++) {
         uint64_t size_bytes = self->least_bytes * (1 + i % PER_LAYER * 7 % 12) + 512 * (i % 5);
         self->live[i] = take(self, size_bytes);
@@ -66,9 +58,7 @@ run_step(program *self)
     }
 }
 
-static void
-open_program(program *self, uint64_t least_bytes)
-{
+static void open_program(program *self, uint64_t least_bytes) {
     const gml_lake_config config = {.driver = "sim", .policy = "stitch"};
     gml_address lasting[LASTING];
     *self = (program){.least_bytes = least_bytes};
@@ -83,9 +73,7 @@ open_program(program *self, uint64_t least_bytes)
     }
 }
 
-static double
-time_steps(program *self, bool is_planned)
-{
+static double time_steps(program *self, bool is_planned) {
     double times[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t spent_ns = 0;
@@ -109,9 +97,7 @@ time_steps(program *self, bool is_planned)
     return bench_median(times, ROUNDS);
 }
 
-static void
-bench(const char *name, uint64_t least_bytes, const char *comma)
-{
+static void bench(const char *name, uint64_t least_bytes, const char *comma) {
     program self;
     open_program(&self, least_bytes);
     double stitched_ns = time_steps(&self, false);
@@ -124,9 +110,7 @@ bench(const char *name, uint64_t least_bytes, const char *comma)
     (void)gml_lake_close(self.lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     printf("{\n  \"unit\": \"ns per request, with its end\", \"rounds\": %d,\n  \"scenarios\": {\n",
            ROUNDS);
     bench("from_1MiB", MIB, ",");

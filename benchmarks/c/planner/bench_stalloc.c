@@ -16,9 +16,7 @@ typedef struct workload {
     uint64_t *by_item, *offsets;
 } workload;
 
-static void *
-room_for(void *old, size_t count, size_t item_bytes)
-{
+static void *room_for(void *old, size_t count, size_t item_bytes) {
     void *room = realloc(old, count * item_bytes);
     if (!room) {
         bench_die("no memory for the lifetimes");
@@ -26,9 +24,7 @@ room_for(void *old, size_t count, size_t item_bytes)
     return room;
 }
 
-static void
-read_lifetimes(workload *work)
-{
+static void read_lifetimes(workload *work) {
     size_t room = FIRST_ROOM, *count = &work->problem.count;
     do {
         room *= 2;
@@ -47,9 +43,7 @@ read_lifetimes(workload *work)
     }
 }
 
-static uint64_t
-place(workload *work)
-{
+static uint64_t place(workload *work) {
     gml_instance instance;
     uint64_t peak = 0;
     bench_check(
@@ -64,9 +58,7 @@ place(workload *work)
     return peak;
 }
 
-int
-main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static char reason[200];
     workload work = {.problem.alignment_bytes = argc == 2 ? strtoull(argv[1], NULL, 10) : 0};
     if (work.problem.alignment_bytes == 0) {

@@ -28,16 +28,12 @@ struct driver_call {
 };
 
 /* 0, the default stream, where the function has no such parameter to read. */
-static uint64_t
-stream_of(const driver_call *call, const uint64_t *parameter)
-{
+static uint64_t stream_of(const driver_call *call, const uint64_t *parameter) {
     return call->entry->has_stream ? *parameter : 0;
 }
 
-static void
-note_api(const driver_call *call, gml_log_kind kind, const char *name, uint64_t stream,
-         uint64_t address, uint64_t size_bytes)
-{
+static void note_api(const driver_call *call, gml_log_kind kind, const char *name, uint64_t stream,
+                     uint64_t address, uint64_t size_bytes) {
     gml_log *log = &call->collector->log;
     uint32_t number = gml_log_name(log, name);
     gml_log_add(log, &(gml_log_record){.kind = kind,
@@ -49,9 +45,8 @@ note_api(const driver_call *call, gml_log_kind kind, const char *name, uint64_t 
 }
 
 /* Runs of bytes that begin in a live object; addresses of the host are left out. */
-static void
-note_runs(const driver_call *call, uint32_t flags, const gml_access_range *runs, uint64_t address)
-{
+static void note_runs(const driver_call *call, uint32_t flags, const gml_access_range *runs,
+                      uint64_t address) {
     if (!gml_live_find(&call->collector->live, address)) {
         return;
     }
@@ -63,9 +58,8 @@ note_runs(const driver_call *call, uint32_t flags, const gml_access_range *runs,
                                                          .repeat = runs->repeat});
 }
 
-static void
-note_bytes(const driver_call *call, uint32_t flags, uint64_t address, uint64_t size_bytes)
-{
+static void note_bytes(const driver_call *call, uint32_t flags, uint64_t address,
+                       uint64_t size_bytes) {
     if (size_bytes > 0) {
         gml_access_range run = {.size_bytes = size_bytes, .stride_bytes = size_bytes, .repeat = 1};
         note_runs(call, flags, &run, address);
@@ -73,9 +67,7 @@ note_bytes(const driver_call *call, uint32_t flags, uint64_t address, uint64_t s
 }
 
 /* The call may do anything to any live object. */
-static void
-note_anything(const driver_call *call)
-{
+static void note_anything(const driver_call *call) {
     gml_log_add(&call->collector->log,
                 &(gml_log_record){.kind = GML_LOG_ACCESS, .flags = GML_ACCESS_TOUCHES});
 }
@@ -86,105 +78,81 @@ static void note_free(const driver_call *call, uint64_t address, uint64_t stream
 
 /* Frees live objects in the range that were freed unseen, by cuCtxDestroy, cuDevicePrimaryCtxReset,
  * ... */
-static void
-note_lost(const driver_call *call, uint64_t address, uint64_t size_bytes, uint64_t stream)
-{
+static void note_lost(const driver_call *call, uint64_t address, uint64_t size_bytes,
+                      uint64_t stream) {
     const gml_live_object *object;
     while ((object = gml_live_find_in(&call->collector->live, address, size_bytes))) {
         note_free(call, object->address, stream);
     }
 }
 
-static void
-note_alloc(const driver_call *call, uint64_t address, uint64_t size_bytes, uint64_t stream)
-{
+static void note_alloc(const driver_call *call, uint64_t address, uint64_t size_bytes,
+                       uint64_t stream) {
     note_lost(call, address, size_bytes, stream);
     if (size_bytes > 0 && gml_live_add(&call->collector->live, address, size_bytes)) {
         note_api(call, GML_LOG_ALLOC, NULL, stream, address, size_bytes);
     }
 }
 
-static void
-take_alloc(const driver_call *call)
-{
+static void take_alloc(const driver_call *call) {
     const cuda_alloc *alloc = call->data->parameters;
     note_alloc(call, *alloc->address, alloc->size_bytes, stream_of(call, &alloc->stream_or_pool));
 }
 
-static void
-take_alloc_from_pool(const driver_call *call)
-{
+static void take_alloc_from_pool(const driver_call *call) {
     const cuda_alloc *alloc = call->data->parameters;
     note_alloc(call, *alloc->address, alloc->size_bytes, alloc->stream);
 }
 
-static void
-take_alloc_pitch(const driver_call *call)
-{
+static void take_alloc_pitch(const driver_call *call) {
     const cuda_alloc_pitch *alloc = call->data->parameters;
     note_alloc(call, *alloc->address, *alloc->pitch_bytes * alloc->height, 0);
 }
 
-static void
-take_map(const driver_call *call)
-{
+static void take_map(const driver_call *call) {
     const cuda_map *map = call->data->parameters;
     note_alloc(call, map->address, map->size_bytes, 0);
 }
 
-static void
-note_free(const driver_call *call, uint64_t address, uint64_t stream)
-{
+static void note_free(const driver_call *call, uint64_t address, uint64_t stream) {
     if (gml_live_remove(&call->collector->live, address)) {
         note_api(call, GML_LOG_FREE, NULL, stream, address, 0);
     }
 }
 
-static void
-take_free(const driver_call *call)
-{
+static void take_free(const driver_call *call) {
     const cuda_free *freed = call->data->parameters;
     note_free(call, freed->address, stream_of(call, &freed->stream));
 }
 
 /* Everything mapped in the range, which may be several mappings. */
-static void
-take_unmap(const driver_call *call)
-{
+static void take_unmap(const driver_call *call) {
     const cuda_map *map = call->data->parameters;
     note_lost(call, map->address, map->size_bytes, 0);
 }
 
 /* ---- copies and sets ------------------------------------------------------------------------- */
 
-static void
-note_copy(const driver_call *call, const cuda_copy *copy, uint64_t stream)
-{
+static void note_copy(const driver_call *call, const cuda_copy *copy, uint64_t stream) {
     note_api(call, GML_LOG_COPY, call->data->function, stream, 0, 0);
     note_bytes(call, GML_ACCESS_READS, copy->source, copy->size_bytes);
     note_bytes(call, GML_ACCESS_WRITES, copy->target, copy->size_bytes);
 }
 
-static void
-take_copy(const driver_call *call)
-{
+static void take_copy(const driver_call *call) {
     const cuda_copy *copy = call->data->parameters;
     note_copy(call, copy, stream_of(call, &copy->stream));
 }
 
-static void
-take_copy_peer(const driver_call *call)
-{
+static void take_copy_peer(const driver_call *call) {
     const cuda_copy_peer *peer = call->data->parameters;
     cuda_copy copy = {
         .target = peer->target, .source = peer->source, .size_bytes = peer->size_bytes};
     note_copy(call, &copy, stream_of(call, &peer->stream));
 }
 
-static void
-note_plane(const driver_call *call, uint32_t flags, const cuda_plane *plane,
-           const cuda_rectangle *size)
-{
+static void note_plane(const driver_call *call, uint32_t flags, const cuda_plane *plane,
+                       const cuda_rectangle *size) {
     bool is_device = plane->memory == CUDA_MEMORY_DEVICE || plane->memory == CUDA_MEMORY_UNIFIED;
     if (!is_device || size->width_bytes == 0 || size->height == 0) {
         return;
@@ -195,9 +163,7 @@ note_plane(const driver_call *call, uint32_t flags, const cuda_plane *plane,
     note_runs(call, flags, &runs, plane->device + plane->y * pitch_bytes + plane->x_bytes);
 }
 
-static void
-take_copy_2d(const driver_call *call)
-{
+static void take_copy_2d(const driver_call *call) {
     const cuda_copy_2d *copy = call->data->parameters;
     if (!copy->what) {
         return; /* the driver refuses it */
@@ -207,17 +173,13 @@ take_copy_2d(const driver_call *call)
     note_plane(call, GML_ACCESS_WRITES, &copy->what->target, copy->what);
 }
 
-static void
-take_set(const driver_call *call)
-{
+static void take_set(const driver_call *call) {
     const cuda_set *set = call->data->parameters;
     note_api(call, GML_LOG_SET, call->data->function, stream_of(call, &set->stream), 0, 0);
     note_bytes(call, GML_ACCESS_WRITES, set->target, set->count * call->entry->element_bytes);
 }
 
-static void
-take_set_2d(const driver_call *call)
-{
+static void take_set_2d(const driver_call *call) {
     const cuda_set_2d *set = call->data->parameters;
     gml_access_range runs = {.size_bytes = set->width * call->entry->element_bytes,
                              .stride_bytes = set->pitch_bytes,
@@ -229,19 +191,15 @@ take_set_2d(const driver_call *call)
 }
 
 /* A copy whose ranges are not taken apart: of arrays, of three dimensions, of batches. */
-static void
-take_unknown_copy(const driver_call *call)
-{
+static void take_unknown_copy(const driver_call *call) {
     note_api(call, GML_LOG_KERNEL, call->data->function, 0, 0, 0);
     note_anything(call);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static void
-note_launch(const driver_call *call, void *function, void *const *parameters, void *const *extra,
-            uint64_t stream)
-{
+static void note_launch(const driver_call *call, void *function, void *const *parameters,
+                        void *const *extra, uint64_t stream) {
     gml_live_object found[MOST_FOUND];
     size_t count = gml_scan_parameters(call->collector, function, parameters, extra, found,
                                        sizeof found / sizeof *found);
@@ -256,23 +214,17 @@ note_launch(const driver_call *call, void *function, void *const *parameters, vo
     }
 }
 
-static void
-take_launch(const driver_call *call)
-{
+static void take_launch(const driver_call *call) {
     const cuda_launch *launch = call->data->parameters;
     note_launch(call, launch->function, launch->parameters, launch->extra, launch->stream);
 }
 
-static void
-take_cooperative(const driver_call *call)
-{
+static void take_cooperative(const driver_call *call) {
     const cuda_launch *launch = call->data->parameters;
     note_launch(call, launch->function, launch->parameters, NULL, launch->stream);
 }
 
-static void
-take_launch_ex(const driver_call *call)
-{
+static void take_launch_ex(const driver_call *call) {
     const cuda_launch_ex *launch = call->data->parameters;
     if (launch->config) { /* else the driver refuses it */
         note_launch(call, launch->function, launch->parameters, launch->extra,
@@ -280,9 +232,7 @@ take_launch_ex(const driver_call *call)
     }
 }
 
-static void
-take_graph(const driver_call *call)
-{
+static void take_graph(const driver_call *call) {
     const cuda_graph_launch *graph = call->data->parameters;
     note_api(call, GML_LOG_KERNEL, call->data->function, graph->stream, 0, 0);
     note_anything(call);
@@ -387,15 +337,11 @@ static const entry LISTENED[] = {
 
 enum { LISTENED_COUNT = sizeof LISTENED / sizeof *LISTENED };
 
-uint32_t
-gml_collected_function(size_t index)
-{
+uint32_t gml_collected_function(size_t index) {
     return index < LISTENED_COUNT ? LISTENED[index].function : 0;
 }
 
-static const entry *
-find_listened(uint32_t function)
-{
+static const entry *find_listened(uint32_t function) {
     for (size_t i = 0; i < LISTENED_COUNT; i++) {
         if (LISTENED[i].function == function) {
             return &LISTENED[i];
@@ -405,16 +351,12 @@ find_listened(uint32_t function)
 }
 
 /* A failed call has no effect. */
-static bool
-has_failed(const cupti_callback_data *data)
-{
+static bool has_failed(const cupti_callback_data *data) {
     return data->site == CUPTI_API_EXIT && data->result && *(const int *)data->result != 0;
 }
 
 /* False: this thread is already inside, and its nested calls are not recorded. */
-static bool
-enter(gml_collector *collector)
-{
+static bool enter(gml_collector *collector) {
     pthread_mutex_lock(&collector->lock);
     if (collector->is_busy) {
         pthread_mutex_unlock(&collector->lock);
@@ -424,16 +366,12 @@ enter(gml_collector *collector)
     return true;
 }
 
-static void
-leave(gml_collector *collector)
-{
+static void leave(gml_collector *collector) {
     collector->is_busy = false;
     pthread_mutex_unlock(&collector->lock);
 }
 
-static uint32_t
-add_place(gml_collector *collector, void *const *addresses, size_t count)
-{
+static uint32_t add_place(gml_collector *collector, void *const *addresses, size_t count) {
     gml_log_frame frames[MOST_FRAMES];
     for (size_t i = 0; i < count; i++) {
         gml_log_describe(&frames[i], addresses[i]);
@@ -448,9 +386,7 @@ add_place(gml_collector *collector, void *const *addresses, size_t count)
 
 /* Who called the driver: the frames of the collector and of CUPTI are cut off by the reader, which
  * knows their libraries. */
-static uint32_t
-find_place(gml_collector *collector)
-{
+static uint32_t find_place(gml_collector *collector) {
     void *addresses[MOST_FRAMES];
     int count = backtrace(addresses, MOST_FRAMES);
     if (count < 2 || !enter(collector)) {
@@ -461,9 +397,7 @@ find_place(gml_collector *collector)
     return place ? place : add_place(collector, addresses + 1, (size_t)count - 1);
 }
 
-void
-gml_collect_call(void *user, int domain, uint32_t function, const cupti_callback_data *data)
-{
+void gml_collect_call(void *user, int domain, uint32_t function, const cupti_callback_data *data) {
     const entry *heard = domain == CUPTI_DOMAIN_DRIVER_API ? find_listened(function) : NULL;
     if (!heard || heard->site != data->site || has_failed(data) || !data->parameters) {
         return;

@@ -18,9 +18,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* The program's own destructors may run after this, and free what lives. */
-static void
-finish(void)
-{
+static void finish(void) {
     pthread_mutex_lock(&collector.lock);
     if (!collector.is_busy) { /* else a signal's handler ends the program, amid a record */
         gml_log_direct(&collector.log);
@@ -29,30 +27,22 @@ finish(void)
 }
 
 /* A child inherits its parent's file and its pending data, and must write neither. */
-static void
-forget_in_child(void)
-{
+static void forget_in_child(void) {
     gml_log_drop(&collector.log);
     collector.lock = (pthread_mutex_t)GML_COLLECTOR_LOCK;
 }
 
-static void
-hold(void)
-{
+static void hold(void) {
     pthread_mutex_lock(&collector.lock);
 }
 
-static void
-release(void)
-{
+static void release(void) {
     pthread_mutex_unlock(&collector.lock);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static void *
-open_cupti(void)
-{
+static void *open_cupti(void) {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): the program's own, as the driver reads its */
     const char *names[] = {getenv("GMLAKE_CUPTI"), "libcupti.so.13", "libcupti.so.12",
                            "libcupti.so"};
@@ -66,9 +56,7 @@ open_cupti(void)
     return NULL;
 }
 
-static void
-find_parameter_functions(void)
-{
+static void find_parameter_functions(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (driver) {
         collector.function_info = (cuda_param_info)dlsym(driver, "cuFuncGetParamInfo");
@@ -77,9 +65,7 @@ find_parameter_functions(void)
 }
 
 /* NULL, or the error. */
-static const char *
-listen(void)
-{
+static const char *listen(void) {
     void *cupti = open_cupti();
     if (!cupti) {
         return "error: no CUPTI library; install nvidia-cuda-cupti or name it in GMLAKE_CUPTI";
@@ -101,9 +87,7 @@ listen(void)
     return NULL;
 }
 
-static void
-start(void)
-{
+static void start(void) {
     char path[4096];
     const char *base = getenv("GMLAKE_CALLS"); /* NOLINT(concurrency-mt-unsafe): as above */
     if (!base || !base[0] ||
@@ -126,9 +110,7 @@ start(void)
 
 __attribute__((visibility("default"))) int InitializeInjection(void);
 
-int
-InitializeInjection(void)
-{
+int InitializeInjection(void) {
     pthread_once(&once, start);
     return 1;
 }

@@ -4,9 +4,7 @@
 #include <string.h>
 
 /* The number of objects that begin at or below the address. */
-static size_t
-count_up_to(const gml_live *live, uint64_t address)
-{
+static size_t count_up_to(const gml_live *live, uint64_t address) {
     size_t low = 0;
     size_t high = live->count;
     while (low < high) {
@@ -20,9 +18,7 @@ count_up_to(const gml_live *live, uint64_t address)
     return low;
 }
 
-static bool
-has_room(gml_live *live)
-{
+static bool has_room(gml_live *live) {
     if (live->count < live->capacity) {
         return true;
     }
@@ -36,9 +32,7 @@ has_room(gml_live *live)
     return true;
 }
 
-bool
-gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes)
-{
+bool gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes) {
     if (!has_room(live)) {
         return false;
     }
@@ -49,9 +43,7 @@ gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes)
     return true;
 }
 
-bool
-gml_live_remove(gml_live *live, uint64_t address)
-{
+bool gml_live_remove(gml_live *live, uint64_t address) {
     size_t above = count_up_to(live, address);
     if (above == 0 || live->objects[above - 1].address != address) {
         return false;
@@ -62,9 +54,7 @@ gml_live_remove(gml_live *live, uint64_t address)
     return true;
 }
 
-const gml_live_object *
-gml_live_find(const gml_live *live, uint64_t address)
-{
+const gml_live_object *gml_live_find(const gml_live *live, uint64_t address) {
     size_t above = count_up_to(live, address);
     if (above == 0) {
         return NULL;
@@ -73,9 +63,8 @@ gml_live_find(const gml_live *live, uint64_t address)
     return address - object->address < object->size_bytes ? object : NULL;
 }
 
-const gml_live_object *
-gml_live_find_in(const gml_live *live, uint64_t address, uint64_t size_bytes)
-{
+const gml_live_object *gml_live_find_in(const gml_live *live, uint64_t address,
+                                        uint64_t size_bytes) {
     const gml_live_object *object = gml_live_find(live, address);
     if (object) {
         return object;

@@ -20,9 +20,7 @@ enum {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static bool
-write_all(int file, const void *data, size_t size_bytes)
-{
+static bool write_all(int file, const void *data, size_t size_bytes) {
     const char *from = data;
     while (size_bytes > 0) {
         ssize_t written = write(file, from, size_bytes);
@@ -39,9 +37,7 @@ write_all(int file, const void *data, size_t size_bytes)
 }
 
 /* A file that reaches the program's limit is the collector's loss, not the end of the program. */
-static bool
-write_within_limit(int file, const void *data, size_t size_bytes)
-{
+static bool write_within_limit(int file, const void *data, size_t size_bytes) {
     sigset_t limit;
     sigset_t before;
     (void)sigemptyset(&limit);
@@ -56,17 +52,13 @@ write_within_limit(int file, const void *data, size_t size_bytes)
     return is_written;
 }
 
-static bool
-is_ours(const gml_log *log)
-{
+static bool is_ours(const gml_log *log) {
     struct stat now;
     return log->file >= 0 && fstat(log->file, &now) == 0 && now.st_dev == log->device &&
            now.st_ino == log->inode;
 }
 
-static int
-create(const char *path)
-{
+static int create(const char *path) {
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int high = file < 0 ? -1 : fcntl(file, F_DUPFD_CLOEXEC, LEAST_FILE);
     if (high < 0) {
@@ -76,9 +68,7 @@ create(const char *path)
     return high;
 }
 
-bool
-gml_log_open(gml_log *log, const char *path)
-{
+bool gml_log_open(gml_log *log, const char *path) {
     struct stat made;
     memset(log, 0, sizeof *log);
     log->file = create(path);
@@ -99,9 +89,7 @@ gml_log_open(gml_log *log, const char *path)
     return false;
 }
 
-void
-gml_log_drop(gml_log *log)
-{
+void gml_log_drop(gml_log *log) {
     if (is_ours(log)) {
         close(log->file);
     }
@@ -109,9 +97,7 @@ gml_log_drop(gml_log *log)
     log->count = 0;
 }
 
-void
-gml_log_flush(gml_log *log)
-{
+void gml_log_flush(gml_log *log) {
     size_t size_bytes = log->count * sizeof *log->pending;
     if (log->count > 0 &&
         (!is_ours(log) || !write_within_limit(log->file, log->pending, size_bytes))) {
@@ -120,16 +106,12 @@ gml_log_flush(gml_log *log)
     log->count = 0;
 }
 
-void
-gml_log_direct(gml_log *log)
-{
+void gml_log_direct(gml_log *log) {
     gml_log_flush(log);
     log->is_direct = true;
 }
 
-void
-gml_log_add(gml_log *log, const gml_log_record *record)
-{
+void gml_log_add(gml_log *log, const gml_log_record *record) {
     log->pending[log->count++] = *record;
     if (log->is_direct || log->count == sizeof log->pending / sizeof *log->pending) {
         gml_log_flush(log);
@@ -137,9 +119,7 @@ gml_log_add(gml_log *log, const gml_log_record *record)
 }
 
 /* Adds bytes as records, the last one filled up with zeros. */
-static void
-add_bytes(gml_log *log, const void *data, size_t size_bytes)
-{
+static void add_bytes(gml_log *log, const void *data, size_t size_bytes) {
     const char *from = data;
     while (size_bytes > 0) {
         gml_log_record record = {0};
@@ -154,9 +134,7 @@ add_bytes(gml_log *log, const void *data, size_t size_bytes)
 /* ---- names and places ------------------------------------------------------------------------ */
 
 /* Not 0, which the map keeps for itself. 64 bits: two texts of a program will not meet. */
-static uint64_t
-hash(const void *data, size_t size_bytes)
-{
+static uint64_t hash(const void *data, size_t size_bytes) {
     const unsigned char *bytes = data;
     uint64_t value = size_bytes;
     for (size_t i = 0; i < size_bytes; i++) {
@@ -166,9 +144,7 @@ hash(const void *data, size_t size_bytes)
 }
 
 /* The number kept for a hash; `*is_new` where it was given just now; 0 without host memory. */
-static uint32_t
-number_of(gml_map *map, uint64_t key, uint32_t *count, bool *is_new)
-{
+static uint32_t number_of(gml_map *map, uint64_t key, uint32_t *count, bool *is_new) {
     void *known = gml_map_find(map, key);
     *is_new = known == NULL;
     if (known) {
@@ -183,9 +159,7 @@ number_of(gml_map *map, uint64_t key, uint32_t *count, bool *is_new)
     return number;
 }
 
-uint32_t
-gml_log_name(gml_log *log, const char *text)
-{
+uint32_t gml_log_name(gml_log *log, const char *text) {
     if (!text) {
         return 0;
     }
@@ -200,9 +174,7 @@ gml_log_name(gml_log *log, const char *text)
     return number;
 }
 
-void
-gml_log_describe(gml_log_frame *frame, const void *address)
-{
+void gml_log_describe(gml_log_frame *frame, const void *address) {
     Dl_info info = {0};
     if (!dladdr(address, &info) || !info.dli_fname) {
         (void)snprintf(frame->text, sizeof frame->text, "?  %p", address);
@@ -216,21 +188,16 @@ gml_log_describe(gml_log_frame *frame, const void *address)
                    info.dli_sname ? info.dli_sname : "?", library, offset);
 }
 
-static uint64_t
-key_of(void *const *addresses, size_t count)
-{
+static uint64_t key_of(void *const *addresses, size_t count) {
     return hash(addresses, count * sizeof *addresses);
 }
 
-uint32_t
-gml_log_find_place(const gml_log *log, void *const *addresses, size_t count)
-{
+uint32_t gml_log_find_place(const gml_log *log, void *const *addresses, size_t count) {
     return (uint32_t)(uintptr_t)gml_map_find(&log->places, key_of(addresses, count));
 }
 
-uint32_t
-gml_log_place(gml_log *log, void *const *addresses, const gml_log_frame *frames, size_t count)
-{
+uint32_t gml_log_place(gml_log *log, void *const *addresses, const gml_log_frame *frames,
+                       size_t count) {
     uint32_t names[MOST_FRAMES];
     bool is_new;
     uint64_t key = key_of(addresses, count);

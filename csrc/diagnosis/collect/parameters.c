@@ -16,9 +16,7 @@ typedef struct found_objects {
     bool is_whole; /* nothing was left out */
 } found_objects;
 
-static void
-add_found(found_objects *found, const gml_live_object *object)
-{
+static void add_found(found_objects *found, const gml_live_object *object) {
     for (size_t i = 0; i < found->count; i++) {
         if (found->items[i].address == object->address) {
             return;
@@ -31,9 +29,8 @@ add_found(found_objects *found, const gml_live_object *object)
     found->items[found->count++] = *object;
 }
 
-static void
-scan_words(const gml_live *live, const void *data, size_t size_bytes, found_objects *found)
-{
+static void scan_words(const gml_live *live, const void *data, size_t size_bytes,
+                       found_objects *found) {
     for (size_t at = 0; at + sizeof(uint64_t) <= size_bytes; at += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, (const char *)data + at, sizeof word);
@@ -46,9 +43,7 @@ scan_words(const gml_live *live, const void *data, size_t size_bytes, found_obje
 
 /* The single buffer with all parameters in cuLaunchKernel's `extra`. False without one that CUDA
  * would accept. */
-static bool
-scan_extra(const gml_live *live, void *const *extra, found_objects *found)
-{
+static bool scan_extra(const gml_live *live, void *const *extra, found_objects *found) {
     const void *buffer = NULL;
     size_t size_bytes = 0;
     for (size_t i = 0; i < EXTRA_MOST && extra[i]; i += 2) {
@@ -66,9 +61,7 @@ scan_extra(const gml_live *live, void *const *extra, found_objects *found)
 }
 
 /* A handle that cuLaunchKernel takes is a function's or a kernel's; only the driver knows. */
-static cuda_param_info
-info_of(const gml_collector *collector, void *function)
-{
+static cuda_param_info info_of(const gml_collector *collector, void *function) {
     const cuda_param_info ways[] = {collector->function_info, collector->kernel_info};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         size_t offset;
@@ -81,10 +74,8 @@ info_of(const gml_collector *collector, void *function)
 }
 
 /* False where the driver does not tell what the parameters are. */
-static bool
-scan_each(const gml_collector *collector, void *function, void *const *parameters,
-          found_objects *found)
-{
+static bool scan_each(const gml_collector *collector, void *function, void *const *parameters,
+                      found_objects *found) {
     cuda_param_info info = info_of(collector, function);
     size_t offset;
     size_t size_bytes;
@@ -98,10 +89,8 @@ scan_each(const gml_collector *collector, void *function, void *const *parameter
     return info != NULL;
 }
 
-size_t
-gml_scan_parameters(const gml_collector *collector, void *function, void *const *parameters,
-                    void *const *extra, gml_live_object *out, size_t capacity)
-{
+size_t gml_scan_parameters(const gml_collector *collector, void *function, void *const *parameters,
+                           void *const *extra, gml_live_object *out, size_t capacity) {
     found_objects found = {.items = out, .capacity = capacity, .is_whole = true};
     if (parameters) {
         found.is_whole = scan_each(collector, function, parameters, &found) && found.is_whole;

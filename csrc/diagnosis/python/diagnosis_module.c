@@ -17,9 +17,7 @@ typedef struct own_diagnosis {
     gml_diagnosis found;
 } own_diagnosis;
 
-static void
-drop_diagnosis(own_diagnosis *own)
-{
+static void drop_diagnosis(own_diagnosis *own) {
     gml_diagnosis_clear(&own->found);
     free(own->apis);
     free(own->objects);
@@ -28,9 +26,7 @@ drop_diagnosis(own_diagnosis *own)
     free(own);
 }
 
-static void
-drop_handle(PyObject *handle)
-{
+static void drop_handle(PyObject *handle) {
     own_diagnosis *own = PyCapsule_GetPointer(handle, HANDLE);
     if (own) {
         drop_diagnosis(own);
@@ -39,9 +35,7 @@ drop_handle(PyObject *handle)
 
 /* Sets the exception for a failure, with `reason` as its text unless that is NULL or empty. Always
  * returns NULL. */
-static PyObject *
-raise_status(gml_status status, const char *reason)
-{
+static PyObject *raise_status(gml_status status, const char *reason) {
     const char *text = reason && reason[0] ? reason : gml_status_text(status);
     if (status == GML_NO_HOST_MEMORY || status == GML_INVALID_ARGUMENT) {
         PyErr_SetString(status == GML_NO_HOST_MEMORY ? PyExc_MemoryError : PyExc_ValueError, text);
@@ -65,9 +59,7 @@ typedef struct trace_arguments {
 } trace_arguments;
 
 /* False with an exception. The caller drops `own` either way. */
-static bool
-read_trace(const trace_arguments *from, own_diagnosis *own)
-{
+static bool read_trace(const trace_arguments *from, own_diagnosis *own) {
     gml_object_trace *trace = &own->trace;
     own->apis = copy_records(from->apis, sizeof *own->apis, &trace->api_count, "apis");
     own->objects = own->apis ? copy_records(from->objects, sizeof *own->objects,
@@ -87,9 +79,7 @@ read_trace(const trace_arguments *from, own_diagnosis *own)
 }
 
 /* A converter for "O&": as convert_number, up to 2^32 - 1. */
-static int
-convert_small(PyObject *object, void *argument)
-{
+static int convert_small(PyObject *object, void *argument) {
     number_argument *number = argument;
     if (!convert_number(object, number)) {
         return 0;
@@ -101,10 +91,8 @@ convert_small(PyObject *object, void *argument)
     return 1;
 }
 
-static bool
-read_arguments(PyObject *args, PyObject *keywords, trace_arguments *from,
-               gml_diagnose_options *options)
-{
+static bool read_arguments(PyObject *args, PyObject *keywords, trace_arguments *from,
+                           gml_diagnose_options *options) {
     static char *names[] = {"apis",
                             "objects",
                             "accesses",
@@ -142,15 +130,11 @@ read_arguments(PyObject *args, PyObject *keywords, trace_arguments *from,
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static PyObject *
-records(const void *items, size_t count, size_t record_bytes)
-{
+static PyObject *records(const void *items, size_t count, size_t record_bytes) {
     return PyBytes_FromStringAndSize(count ? items : "", (Py_ssize_t)(count * record_bytes));
 }
 
-static PyObject *
-peaks_list(const gml_diagnosis *found)
-{
+static PyObject *peaks_list(const gml_diagnosis *found) {
     PyObject *list = PyList_New((Py_ssize_t)found->peak_count);
     for (size_t i = 0; list && i < found->peak_count; i++) {
         PyObject *pair = Py_BuildValue("(KK)", (unsigned long long)found->peaks[i].api,
@@ -163,9 +147,7 @@ peaks_list(const gml_diagnosis *found)
 }
 
 /* Takes `own` over, also on failure. */
-static PyObject *
-diagnosis_dict(own_diagnosis *own)
-{
+static PyObject *diagnosis_dict(own_diagnosis *own) {
     const gml_diagnosis *found = &own->found;
     PyObject *handle = PyCapsule_New(own, HANDLE, drop_handle);
     if (!handle) {
@@ -189,9 +171,7 @@ diagnosis_dict(own_diagnosis *own)
     return dict;
 }
 
-static PyObject *
-diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject *keywords)
-{
+static PyObject *diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject *keywords) {
     trace_arguments from = {0};
     gml_diagnose_options options;
     gml_diagnose_defaults(&options);
@@ -228,9 +208,7 @@ typedef struct chosen_findings {
 } chosen_findings;
 
 /* False with an exception. */
-static bool
-read_chosen(PyObject *args, chosen_findings *out)
-{
+static bool read_chosen(PyObject *args, chosen_findings *out) {
     PyObject *handle = NULL;
     PyObject *numbers = NULL;
     if (!PyArg_ParseTuple(args, "OO", &handle, &numbers)) {
@@ -249,9 +227,7 @@ read_chosen(PyObject *args, chosen_findings *out)
     return out->numbers != NULL;
 }
 
-static PyObject *
-peak_with(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *peak_with(PyObject *Py_UNUSED(module), PyObject *args) {
     chosen_findings chosen = {0};
     if (!read_chosen(args, &chosen)) {
         return NULL;
@@ -267,9 +243,7 @@ peak_with(PyObject *Py_UNUSED(module), PyObject *args)
     return status == GML_OK ? PyLong_FromUnsignedLongLong(peak_bytes) : raise_status(status, NULL);
 }
 
-static PyObject *
-check(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *check(PyObject *Py_UNUSED(module), PyObject *args) {
     chosen_findings chosen = {0};
     if (!read_chosen(args, &chosen)) {
         return NULL;
@@ -287,9 +261,7 @@ check(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* ---- names and defaults ---------------------------------------------------------------------- */
 
-static PyObject *
-pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *tuple = PyTuple_New(GML_PATTERN_COUNT);
     for (int i = 0; tuple && i < GML_PATTERN_COUNT; i++) {
         PyObject *name = PyUnicode_FromString(gml_pattern_name((gml_pattern)i));
@@ -300,9 +272,7 @@ pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return tuple;
 }
 
-static PyObject *
-default_options(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
+static PyObject *default_options(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     gml_diagnose_options options;
     gml_diagnose_defaults(&options);
     return Py_BuildValue(
@@ -361,8 +331,6 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__diagnosis(void);
 
-PyMODINIT_FUNC
-PyInit__diagnosis(void)
-{
+PyMODINIT_FUNC PyInit__diagnosis(void) {
     return PyModuleDef_Init(&module);
 }

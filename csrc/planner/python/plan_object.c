@@ -8,15 +8,11 @@ typedef struct plan_object {
     gml_plan *plan; /* holds a reference */
 } plan_object;
 
-static gml_plan *
-held(PyObject *self)
-{
+static gml_plan *held(PyObject *self) {
     return ((plan_object *)self)->plan;
 }
 
-gml_plan *
-plan_of(const planner_state *state, PyObject *object)
-{
+gml_plan *plan_of(const planner_state *state, PyObject *object) {
     if (!PyObject_TypeCheck(object, state->plan_type)) {
         PyErr_SetString(PyExc_TypeError, "a Plan is needed");
         return NULL;
@@ -27,10 +23,8 @@ plan_of(const planner_state *state, PyObject *object)
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* A Plan, or the exception of a failure. */
-static PyObject *
-finish(PyTypeObject *type, const planner_state *state, gml_status status, gml_plan *plan,
-       const char *reason)
-{
+static PyObject *finish(PyTypeObject *type, const planner_state *state, gml_status status,
+                        gml_plan *plan, const char *reason) {
     if (status != GML_OK) {
         return raise_plan_status(state, status, reason);
     }
@@ -44,9 +38,7 @@ finish(PyTypeObject *type, const planner_state *state, gml_status status, gml_pl
     return (PyObject *)self;
 }
 
-static PyObject *
-plan_build(PyObject *object, PyObject *args, PyObject *keywords)
-{
+static PyObject *plan_build(PyObject *object, PyObject *args, PyObject *keywords) {
     static char *names[] = {"profile", "budget_ms", NULL};
     PyTypeObject *type = (PyTypeObject *)object;
     const planner_state *state = PyType_GetModuleState(type);
@@ -70,9 +62,7 @@ plan_build(PyObject *object, PyObject *args, PyObject *keywords)
     return finish(type, state, status, plan, reason);
 }
 
-static PyObject *
-plan_decode(PyObject *object, PyObject *octets)
-{
+static PyObject *plan_decode(PyObject *object, PyObject *octets) {
     PyTypeObject *type = (PyTypeObject *)object;
     const planner_state *state = PyType_GetModuleState(type);
     size_t count = 0;
@@ -93,9 +83,7 @@ plan_decode(PyObject *object, PyObject *octets)
     return finish(type, state, status, plan, reason);
 }
 
-static void
-plan_dealloc(PyObject *self)
-{
+static void plan_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     gml_plan_release(held(self));
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -105,9 +93,7 @@ plan_dealloc(PyObject *self)
 
 /* ---- what it holds --------------------------------------------------------------------------- */
 
-static PyObject *
-plan_encode(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *plan_encode(PyObject *self, PyObject *Py_UNUSED(unused)) {
     uint8_t *octets = NULL;
     size_t count = 0;
     gml_status status;
@@ -124,9 +110,7 @@ plan_encode(PyObject *self, PyObject *Py_UNUSED(unused))
     return result;
 }
 
-static PyObject *
-plan_describe(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *plan_describe(PyObject *self, PyObject *Py_UNUSED(unused)) {
     gml_plan_info info = {0};
     gml_plan_describe(held(self), &info);
     PyObject *dict = PyDict_New();
@@ -144,9 +128,7 @@ plan_describe(PyObject *self, PyObject *Py_UNUSED(unused))
     return dict;
 }
 
-static PyObject *
-plan_requests(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *plan_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
     gml_plan_info info = {0};
     gml_plan_describe(held(self), &info);
     Py_ssize_t length = (Py_ssize_t)(info.requests * sizeof(gml_plan_request));

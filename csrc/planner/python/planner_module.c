@@ -1,9 +1,7 @@
 /* The module gmlake.planner._planner: its state, types and functions. */
 #include "planner.h"
 
-PyObject *
-raise_plan_status(const planner_state *state, gml_status status, const char *reason)
-{
+PyObject *raise_plan_status(const planner_state *state, gml_status status, const char *reason) {
     if (status != GML_CORRUPT && status != GML_UNSUPPORTED) {
         return state->access->raise(state->access->state, status, reason);
     }
@@ -12,9 +10,7 @@ raise_plan_status(const planner_state *state, gml_status status, const char *rea
     return NULL;
 }
 
-static PyObject *
-add_type(PyObject *module, PyType_Spec *spec)
-{
+static PyObject *add_type(PyObject *module, PyType_Spec *spec) {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type && PyModule_AddType(module, (PyTypeObject *)type) < 0) {
         Py_CLEAR(type);
@@ -24,9 +20,7 @@ add_type(PyObject *module, PyType_Spec *spec)
 
 /* Finds the core's access. Another libgmlake in the process, preloaded, may have taken the place of
  * the one inside the core: lakes of one must not meet functions of the other. */
-static int
-find_core(planner_state *state)
-{
+static int find_core(planner_state *state) {
     state->core = PyImport_ImportModule("gmlake._core");
     state->access = state->core ? PyCapsule_Import(CORE_ACCESS_NAME, 0) : NULL;
     if (!state->access) {
@@ -41,9 +35,7 @@ find_core(planner_state *state)
     return 0;
 }
 
-static int
-planner_exec(PyObject *module)
-{
+static int planner_exec(PyObject *module) {
     planner_state *state = PyModule_GetState(module);
     PyObject *errors = PyImport_ImportModule("gmlake.planner.plan_errors");
     state->plan_error = errors ? PyObject_GetAttrString(errors, "PlanError") : NULL;
@@ -59,9 +51,7 @@ planner_exec(PyObject *module)
                : -1;
 }
 
-static int
-planner_traverse(PyObject *module, visitproc visit, void *arg)
-{
+static int planner_traverse(PyObject *module, visitproc visit, void *arg) {
     planner_state *state = PyModule_GetState(module);
     Py_VISIT(state->profile_type);
     Py_VISIT(state->plan_type);
@@ -70,9 +60,7 @@ planner_traverse(PyObject *module, visitproc visit, void *arg)
     return 0;
 }
 
-static int
-planner_clear(PyObject *module)
-{
+static int planner_clear(PyObject *module) {
     planner_state *state = PyModule_GetState(module);
     Py_CLEAR(state->profile_type);
     Py_CLEAR(state->plan_type);
@@ -81,9 +69,7 @@ planner_clear(PyObject *module)
     return 0;
 }
 
-static void
-planner_free(void *module)
-{
+static void planner_free(void *module) {
     (void)planner_clear(module);
 }
 
@@ -108,8 +94,6 @@ static struct PyModuleDef planner_module = {
 
 PyMODINIT_FUNC PyInit__planner(void);
 
-PyMODINIT_FUNC
-PyInit__planner(void)
-{
+PyMODINIT_FUNC PyInit__planner(void) {
     return PyModuleDef_Init(&planner_module);
 }

@@ -8,15 +8,11 @@ typedef struct profile_object {
     gml_profile *profile; /* never changes */
 } profile_object;
 
-static const gml_profile *
-held(PyObject *self)
-{
+static const gml_profile *held(PyObject *self) {
     return ((profile_object *)self)->profile;
 }
 
-static PyObject *
-wrap(PyTypeObject *type, gml_profile *profile)
-{
+static PyObject *wrap(PyTypeObject *type, gml_profile *profile) {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     profile_object *self = (profile_object *)allocate(type, 0);
     if (!self) {
@@ -27,15 +23,11 @@ wrap(PyTypeObject *type, gml_profile *profile)
     return (PyObject *)self;
 }
 
-PyObject *
-profile_wrap(const planner_state *state, gml_profile *profile)
-{
+PyObject *profile_wrap(const planner_state *state, gml_profile *profile) {
     return wrap(state->profile_type, profile);
 }
 
-const gml_profile *
-profile_of(const planner_state *state, PyObject *object)
-{
+const gml_profile *profile_of(const planner_state *state, PyObject *object) {
     if (!PyObject_TypeCheck(object, state->profile_type)) {
         PyErr_SetString(PyExc_TypeError, "a Profile is needed");
         return NULL;
@@ -52,9 +44,7 @@ typedef struct step_arguments {
 } step_arguments;
 
 /* False with an exception; the step owns the data read in either case. */
-static bool
-read_step(const step_arguments *from, gml_step *out)
-{
+static bool read_step(const step_arguments *from, gml_step *out) {
     out->serial = from->serial.value;
     out->event_count = from->event_count.value;
     out->requests = copy_optional_records(from->requests, sizeof *out->requests,
@@ -62,9 +52,7 @@ read_step(const step_arguments *from, gml_step *out)
     return out->requests != NULL;
 }
 
-static PyObject *
-profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
+static PyObject *profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     static char *names[] = {"requests", "event_count",     "previous", "previous_event_count",
                             "serial",   "previous_serial", NULL};
     step_arguments last = {.event_count = {"event_count", 0}, .serial = {"serial", 1}};
@@ -92,9 +80,7 @@ profile_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return wrap(type, profile);
 }
 
-static void
-profile_dealloc(PyObject *self)
-{
+static void profile_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     gml_profile_free(((profile_object *)self)->profile);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -104,47 +90,33 @@ profile_dealloc(PyObject *self)
 
 /* ---- what it holds --------------------------------------------------------------------------- */
 
-static PyObject *
-as_bytes(const void *records, size_t count, size_t record_bytes)
-{
+static PyObject *as_bytes(const void *records, size_t count, size_t record_bytes) {
     return PyBytes_FromStringAndSize(records, (Py_ssize_t)(count * record_bytes));
 }
 
-static PyObject *
-profile_requests(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *profile_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
     const gml_step *step = &held(self)->last;
     return as_bytes(step->requests, step->request_count, sizeof *step->requests);
 }
 
-static PyObject *
-profile_previous_requests(PyObject *self, PyObject *Py_UNUSED(unused))
-{
+static PyObject *profile_previous_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
     const gml_step *step = &held(self)->previous;
     return as_bytes(step->requests, step->request_count, sizeof *step->requests);
 }
 
-static PyObject *
-get_event_count(PyObject *self, void *Py_UNUSED(closure))
-{
+static PyObject *get_event_count(PyObject *self, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(held(self)->last.event_count);
 }
 
-static PyObject *
-get_request_count(PyObject *self, void *Py_UNUSED(closure))
-{
+static PyObject *get_request_count(PyObject *self, void *Py_UNUSED(closure)) {
     return PyLong_FromSize_t(held(self)->last.request_count);
 }
 
-static PyObject *
-get_serial(PyObject *self, void *Py_UNUSED(closure))
-{
+static PyObject *get_serial(PyObject *self, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(held(self)->last.serial);
 }
 
-static PyObject *
-get_previous_event_count(PyObject *self, void *Py_UNUSED(closure))
-{
+static PyObject *get_previous_event_count(PyObject *self, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(held(self)->previous.event_count);
 }
 

@@ -12,9 +12,7 @@ typedef struct own_problem {
     gml_problem problem;
 } own_problem;
 
-static void
-drop_problem(own_problem *own)
-{
+static void drop_problem(own_problem *own) {
     free(own->lifetimes);
     free(own->orderings);
 }
@@ -26,9 +24,7 @@ typedef struct problem_arguments {
 } problem_arguments;
 
 /* False with an exception. The caller drops `own` either way. */
-static bool
-read_problem(const problem_arguments *from, own_problem *own)
-{
+static bool read_problem(const problem_arguments *from, own_problem *own) {
     gml_problem *problem = &own->problem;
     own->lifetimes =
         copy_records(from->lifetimes, sizeof *own->lifetimes, &problem->count, "lifetimes");
@@ -44,9 +40,7 @@ read_problem(const problem_arguments *from, own_problem *own)
 
 /* ---- solving --------------------------------------------------------------------------------- */
 
-static PyObject *
-solution_dict(const gml_solution *solution)
-{
+static PyObject *solution_dict(const gml_solution *solution) {
     PyObject *dict = PyDict_New();
     if (dict && (put_number(dict, "peak_bytes", solution->peak_bytes) < 0 ||
                  put_number(dict, "lower_bound_bytes", solution->lower_bound_bytes) < 0 ||
@@ -58,10 +52,8 @@ solution_dict(const gml_solution *solution)
     return dict;
 }
 
-static PyObject *
-solve_problem(const planner_state *state, const gml_problem *problem,
-              const gml_planner_options *options, void *offsets)
-{
+static PyObject *solve_problem(const planner_state *state, const gml_problem *problem,
+                               const gml_planner_options *options, void *offsets) {
     gml_solution solution = {0};
     char reason[REASON_BYTES] = "";
     gml_status status;
@@ -71,9 +63,7 @@ solve_problem(const planner_state *state, const gml_problem *problem,
     return status == GML_OK ? solution_dict(&solution) : raise_plan_status(state, status, reason);
 }
 
-static PyObject *
-planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
-{
+static PyObject *planner_solve(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"lifetimes", "offsets",   "period",   "alignment",
                             "orderings", "budget_ms", "capacity", NULL};
     problem_arguments from = {
@@ -101,10 +91,8 @@ planner_solve(PyObject *module, PyObject *args, PyObject *keywords)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-static PyObject *
-check_problem(const planner_state *state, const gml_problem *problem, const uint64_t *offsets,
-              uint64_t peak_bytes)
-{
+static PyObject *check_problem(const planner_state *state, const gml_problem *problem,
+                               const uint64_t *offsets, uint64_t peak_bytes) {
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -113,9 +101,7 @@ check_problem(const planner_state *state, const gml_problem *problem, const uint
     return status == GML_OK ? Py_NewRef(Py_None) : raise_plan_status(state, status, reason);
 }
 
-static PyObject *
-planner_check(PyObject *module, PyObject *args, PyObject *keywords)
-{
+static PyObject *planner_check(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"lifetimes", "offsets",   "peak_bytes", "period",
                             "alignment", "orderings", NULL};
     problem_arguments from = {

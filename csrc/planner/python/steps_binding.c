@@ -11,17 +11,13 @@ typedef struct step_call {
     gml_plan_stats stats;
 } step_call;
 
-static const planner_state *
-state_of(PyObject *module)
-{
+static const planner_state *state_of(PyObject *module) {
     return PyModule_GetState(module);
 }
 
 /* Makes the call without the GIL; false with an exception. A call in the wrong order raises
  * ValueError, with the text `misuse`. */
-static bool
-make_call(PyObject *module, PyObject *object, step_call *call, const char *misuse)
-{
+static bool make_call(PyObject *module, PyObject *object, step_call *call, const char *misuse) {
     const core_access *access = state_of(module)->access;
     gml_lake *lake = access->enter(access->state, object);
     if (!lake) {
@@ -42,16 +38,12 @@ make_call(PyObject *module, PyObject *object, step_call *call, const char *misus
 
 static const char not_watched[] = "steps are not watched; call watch_steps() first";
 
-static PyObject *
-answer(bool is_made)
-{
+static PyObject *answer(bool is_made) {
     return is_made ? Py_NewRef(Py_None) : NULL;
 }
 
 /* The arguments (lake, kind); false with an exception. */
-static bool
-read_kind(PyObject *args, PyObject **lake, uint64_t *kind)
-{
+static bool read_kind(PyObject *args, PyObject **lake, uint64_t *kind) {
     number_argument number = {"kind", 0};
     if (!PyArg_ParseTuple(args, "OO&", lake, convert_number, &number)) {
         return false;
@@ -62,69 +54,49 @@ read_kind(PyObject *args, PyObject **lake, uint64_t *kind)
 
 /* ---- the calls ------------------------------------------------------------------------------- */
 
-static gml_status
-watch(gml_lake *lake, step_call *call)
-{
+static gml_status watch(gml_lake *lake, step_call *call) {
     (void)call;
     return gml_lake_watch_steps(lake);
 }
 
-static gml_status
-begin(gml_lake *lake, step_call *call)
-{
+static gml_status begin(gml_lake *lake, step_call *call) {
     return gml_lake_begin_step(lake, call->kind);
 }
 
-static gml_status
-end(gml_lake *lake, step_call *call)
-{
+static gml_status end(gml_lake *lake, step_call *call) {
     return gml_lake_end_step(lake, &call->report);
 }
 
-static gml_status
-profile(gml_lake *lake, step_call *call)
-{
+static gml_status profile(gml_lake *lake, step_call *call) {
     return gml_lake_profile(lake, call->kind, &call->profile);
 }
 
-static gml_status
-add(gml_lake *lake, step_call *call)
-{
+static gml_status add(gml_lake *lake, step_call *call) {
     return gml_lake_add_plan(lake, call->kind, call->plan);
 }
 
-static gml_status
-drop(gml_lake *lake, step_call *call)
-{
+static gml_status drop(gml_lake *lake, step_call *call) {
     return gml_lake_drop_plans(lake, call->kind);
 }
 
-static gml_status
-count(gml_lake *lake, step_call *call)
-{
+static gml_status count(gml_lake *lake, step_call *call) {
     return gml_lake_plan_stats(lake, &call->stats);
 }
 
 /* ---- the functions --------------------------------------------------------------------------- */
 
-static PyObject *
-watch_steps(PyObject *module, PyObject *lake)
-{
+static PyObject *watch_steps(PyObject *module, PyObject *lake) {
     return answer(make_call(module, lake, &(step_call){.function = watch}, ""));
 }
 
-static PyObject *
-begin_step(PyObject *module, PyObject *args)
-{
+static PyObject *begin_step(PyObject *module, PyObject *args) {
     PyObject *lake;
     step_call call = {.function = begin};
     return answer(read_kind(args, &lake, &call.kind) &&
                   make_call(module, lake, &call, not_watched));
 }
 
-static PyObject *
-end_step(PyObject *module, PyObject *lake)
-{
+static PyObject *end_step(PyObject *module, PyObject *lake) {
     step_call call = {.function = end};
     if (!make_call(module, lake, &call, "no step is open")) {
         return NULL;
@@ -136,9 +108,7 @@ end_step(PyObject *module, PyObject *lake)
                          step->reserved_bytes, "fingerprint", step->fingerprint, "why", step->why);
 }
 
-static PyObject *
-get_profile(PyObject *module, PyObject *args)
-{
+static PyObject *get_profile(PyObject *module, PyObject *args) {
     PyObject *lake;
     step_call call = {.function = profile};
     if (!read_kind(args, &lake, &call.kind) ||
@@ -148,9 +118,7 @@ get_profile(PyObject *module, PyObject *args)
     return profile_wrap(state_of(module), call.profile);
 }
 
-static PyObject *
-add_plan(PyObject *module, PyObject *args)
-{
+static PyObject *add_plan(PyObject *module, PyObject *args) {
     PyObject *lake, *plan;
     number_argument kind = {"kind", 0};
     if (!PyArg_ParseTuple(args, "OO&O:add_plan", &lake, convert_number, &kind, &plan)) {
@@ -160,18 +128,14 @@ add_plan(PyObject *module, PyObject *args)
     return answer(call.plan && make_call(module, lake, &call, not_watched));
 }
 
-static PyObject *
-drop_plans(PyObject *module, PyObject *args)
-{
+static PyObject *drop_plans(PyObject *module, PyObject *args) {
     PyObject *lake;
     step_call call = {.function = drop};
     return answer(read_kind(args, &lake, &call.kind) &&
                   make_call(module, lake, &call, not_watched));
 }
 
-static PyObject *
-plan_stats(PyObject *module, PyObject *lake)
-{
+static PyObject *plan_stats(PyObject *module, PyObject *lake) {
     step_call call = {.function = count};
     if (!make_call(module, lake, &call, "steps are not watched")) {
         return NULL;

@@ -7,9 +7,7 @@
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-gml_kind *
-gml_kind_find(const gml_planned *planned, uint64_t id)
-{
+gml_kind *gml_kind_find(const gml_planned *planned, uint64_t id) {
     gml_kind *kind = planned->kinds;
     while (kind && kind->id != id) {
         kind = kind->next;
@@ -17,9 +15,7 @@ gml_kind_find(const gml_planned *planned, uint64_t id)
     return kind;
 }
 
-gml_kind *
-gml_kind_make(gml_planned *planned, uint64_t id)
-{
+gml_kind *gml_kind_make(gml_planned *planned, uint64_t id) {
     gml_kind *kind = gml_kind_find(planned, id);
     if (kind) {
         return kind;
@@ -36,9 +32,7 @@ gml_kind_make(gml_planned *planned, uint64_t id)
     return kind;
 }
 
-void
-gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind)
-{
+void gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind) {
     while (kind->layout_count) {
         gml_layout_free(planned, kind->layouts[--kind->layout_count]);
     }
@@ -47,9 +41,7 @@ gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind)
     }
 }
 
-void
-gml_kinds_close(gml_planned *planned)
-{
+void gml_kinds_close(gml_planned *planned) {
     for (gml_kind *kind = planned->kinds, *next; kind; kind = next) {
         next = kind->next;
         gml_kind_drop_layouts(planned, kind);
@@ -64,9 +56,7 @@ gml_kinds_close(gml_planned *planned)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-gml_layout *
-gml_layout_new(uint64_t state)
-{
+gml_layout *gml_layout_new(uint64_t state) {
     gml_layout *layout = calloc(1, sizeof *layout);
     if (layout) {
         layout->state = layout->mark = state;
@@ -75,9 +65,7 @@ gml_layout_new(uint64_t state)
     return layout;
 }
 
-void
-gml_layout_free(const gml_planned *planned, gml_layout *layout)
-{
+void gml_layout_free(const gml_planned *planned, gml_layout *layout) {
     for (size_t i = 0; layout && i < layout->entry_count; i++) {
         gml_placement *view = layout->entries[i].place.view;
         free(layout->entries[i].place.of_view);
@@ -91,9 +79,7 @@ gml_layout_free(const gml_planned *planned, gml_layout *layout)
     }
 }
 
-static bool
-has_room(gml_layout *layout)
-{
+static bool has_room(gml_layout *layout) {
     if (layout->entry_count < layout->entry_room) {
         return true;
     }
@@ -107,9 +93,7 @@ has_room(gml_layout *layout)
     return grown != NULL;
 }
 
-bool
-gml_layout_push(gml_layout *layout, const gml_entry *entry)
-{
+bool gml_layout_push(gml_layout *layout, const gml_entry *entry) {
     const gml_place *place = &entry->place;
     uint64_t where =
         place->view ? place->view->block.address : place->run.offset + place->run.size_bytes;
@@ -123,10 +107,8 @@ gml_layout_push(gml_layout *layout, const gml_entry *entry)
     return true;
 }
 
-bool
-gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
-               bool opens_slab, uint64_t ended)
-{
+bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
+                    bool opens_slab, uint64_t ended) {
     gml_placement *placement =
         block->is_small ? gml_small_placement(block) : (gml_placement *)(void *)block;
     gml_entry entry = {.size_bytes = gml_round_up(block->requested_bytes, GML_ALIGNMENT),
@@ -147,9 +129,8 @@ gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *bl
     return is_added;
 }
 
-gml_layout *
-gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout, size_t count)
-{
+gml_layout *gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout,
+                                size_t count) {
     gml_layout *begin = gml_layout_new(planned->open.state);
     for (size_t i = 0; i < count && begin; i++) {
         gml_entry entry = layout->entries[i];
@@ -164,9 +145,7 @@ gml_layout_begin_of(const gml_planned *planned, const gml_layout *layout, size_t
     return begin;
 }
 
-void
-gml_layout_drop(gml_planned *planned, gml_kind *kind, gml_layout *layout)
-{
+void gml_layout_drop(gml_planned *planned, gml_kind *kind, gml_layout *layout) {
     size_t at = 0;
     while (kind->layouts[at] != layout) {
         at++;
@@ -181,10 +160,9 @@ gml_layout_drop(gml_planned *planned, gml_kind *kind, gml_layout *layout)
 /* ---- slots ----------------------------------------------------------------------------------- */
 
 /* Calls `see` with every run that a place of `reservation` has, in the layouts of all kinds. */
-static void
-each_run(const gml_planned *planned, const gml_reservation *reservation,
-         void (*see)(void *context, const gml_run *run, gml_slots *slots), void *context)
-{
+static void each_run(const gml_planned *planned, const gml_reservation *reservation,
+                     void (*see)(void *context, const gml_run *run, gml_slots *slots),
+                     void *context) {
     for (gml_kind *kind = planned->kinds; kind; kind = kind->next) {
         for (size_t i = 0; i < kind->layout_count; i++) {
             for (size_t j = 0; j < kind->layouts[i]->entry_count; j++) {
@@ -206,9 +184,7 @@ typedef struct end_list {
     size_t count, room;
 } end_list;
 
-static void
-add_ends(void *context, const gml_run *run, gml_slots *slots)
-{
+static void add_ends(void *context, const gml_run *run, gml_slots *slots) {
     end_list *list = context;
     (void)slots;
     if (list->count + 2 <= list->room) {
@@ -218,16 +194,12 @@ add_ends(void *context, const gml_run *run, gml_slots *slots)
     list->count += 2;
 }
 
-static void
-find_slots(void *context, const gml_run *run, gml_slots *slots)
-{
+static void find_slots(void *context, const gml_run *run, gml_slots *slots) {
     *slots = gml_reservation_slots(context, run->offset, run->size_bytes);
 }
 
 /* Cuts the addresses of a reservation at the places of all layouts. */
-static bool
-cut(const gml_planned *planned, gml_reservation *reservation)
-{
+static bool cut(const gml_planned *planned, gml_reservation *reservation) {
     end_list list = {0};
     each_run(planned, reservation, add_ends, &list);
     list = (end_list){.ends = calloc(list.count + 1, sizeof *list.ends), .room = list.count};
@@ -242,9 +214,7 @@ cut(const gml_planned *planned, gml_reservation *reservation)
     return true;
 }
 
-static bool
-make_room_for_slots(const gml_layout *layout)
-{
+static bool make_room_for_slots(const gml_layout *layout) {
     bool is_made = true;
     for (size_t i = 0; i < layout->entry_count && is_made; i++) {
         gml_place *place = &layout->entries[i].place;
@@ -256,9 +226,7 @@ make_room_for_slots(const gml_layout *layout)
     return is_made;
 }
 
-bool
-gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layout)
-{
+bool gml_kind_keep_layout(gml_planned *planned, gml_kind *kind, gml_layout *layout) {
     if (!make_room_for_slots(layout)) {
         gml_layout_free(planned, layout);
         return false;

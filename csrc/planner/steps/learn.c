@@ -10,9 +10,7 @@
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
-static uint64_t
-state_of_run(const gml_run *run)
-{
+static uint64_t state_of_run(const gml_run *run) {
     return gml_mix(run->offset ^ gml_mix(run->size_bytes));
 }
 
@@ -23,9 +21,7 @@ state_of_run(const gml_run *run)
  * than by the inner policy, and never from memory in use: gml_reservation_take() takes free extents
  * only.
  */
-uint64_t
-gml_planned_state(const gml_planned *planned)
-{
+uint64_t gml_planned_state(const gml_planned *planned) {
     const gml_base_range *range = &planned->stitch->range;
     uint64_t state = gml_mix(range->present_bytes);
     for (const gml_extent *extent = gml_base_range_find(range, 0); extent; extent = extent->next) {
@@ -48,18 +44,14 @@ gml_planned_state(const gml_planned *planned)
 }
 
 /* Whether the inner policy would serve a step that begins like `open` as the layout tells. */
-static bool
-is_fit(const gml_layout *layout, const gml_open_step *open)
-{
+static bool is_fit(const gml_layout *layout, const gml_open_step *open) {
     return layout->is_loaded || layout->state == open->state;
 }
 
 /* ---- which serves ---------------------------------------------------------------------------- */
 
 /* How many of the last steps were, in the same order, those up to the one `at` steps before. */
-static size_t
-match_length(const gml_kind *kind, size_t at)
-{
+static size_t match_length(const gml_kind *kind, size_t at) {
     size_t length = 0;
     while (at + length < kind->past_count &&
            kind->past[length].mark == kind->past[at + length].mark) {
@@ -68,9 +60,7 @@ match_length(const gml_kind *kind, size_t at)
     return length;
 }
 
-static bool
-has_layout(const gml_kind *kind, uint64_t mark)
-{
+static bool has_layout(const gml_kind *kind, uint64_t mark) {
     size_t i = 0;
     while (i < kind->layout_count && kind->layouts[i]->mark != mark) {
         i++;
@@ -81,9 +71,7 @@ has_layout(const gml_kind *kind, uint64_t mark)
 /* The mark of the step that followed the last time that steps went as they just did, over the
  * longest stretch; 0: they never did. A stretch that a plan followed counts as one step longer, or
  * a single other step would stop the plan until as many have passed as before it. */
-static uint64_t
-predict_mark(const gml_kind *kind)
-{
+static uint64_t predict_mark(const gml_kind *kind) {
     size_t longest = 0;
     uint64_t mark = 0;
     for (size_t at = 1; at < kind->past_count; at++) {
@@ -99,9 +87,7 @@ predict_mark(const gml_kind *kind)
 
 /* Without a prediction, the least recently used layout: of several that follow each other, as those
  * of a file do, that is the next. A predicted layout that is missing is to be learned. */
-gml_layout *
-gml_kind_predict(const gml_open_step *open)
-{
+gml_layout *gml_kind_predict(const gml_open_step *open) {
     const gml_kind *kind = open->kind;
     uint64_t mark = predict_mark(kind);
     gml_layout *best = NULL;
@@ -115,18 +101,15 @@ gml_kind_predict(const gml_open_step *open)
     return best;
 }
 
-static bool
-is_same(const gml_entry *one, const gml_entry *other)
-{
+static bool is_same(const gml_entry *one, const gml_entry *other) {
     return one->size_bytes == other->size_bytes && one->stream == other->stream &&
            one->ended == other->ended && one->reservation == other->reservation &&
            one->place.view == other->place.view && one->place.run.offset == other->place.run.offset;
 }
 
 /* The next request of the layout, if it is that one and comes after the same has ended. */
-static const gml_entry *
-next_entry(const gml_layout *layout, const gml_open_step *open, uint64_t bytes, gml_stream stream)
-{
+static const gml_entry *next_entry(const gml_layout *layout, const gml_open_step *open,
+                                   uint64_t bytes, gml_stream stream) {
     const gml_entry *entry =
         open->position < layout->entry_count ? &layout->entries[open->position] : NULL;
     bool is_it = entry && entry->size_bytes == bytes && entry->stream == stream &&
@@ -134,9 +117,7 @@ next_entry(const gml_layout *layout, const gml_open_step *open, uint64_t bytes, 
     return is_it ? entry : NULL;
 }
 
-const gml_entry *
-gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
-{
+const gml_entry *gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream) {
     const gml_layout *served = open->layout;
     const gml_entry *entry = next_entry(served, open, bytes, stream);
     for (size_t i = 0; i < open->kind->layout_count && !entry; i++) {
@@ -157,9 +138,7 @@ gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream)
 
 /* Finds the reservations that serve the entries; returns the number of entries served, or 0 without
  * host memory. */
-static size_t
-find_holds(gml_planned *planned, gml_layout *layout)
-{
+static size_t find_holds(gml_planned *planned, gml_layout *layout) {
     size_t held = 0;
     for (size_t i = 0; i < layout->entry_count; i++) {
         gml_entry *entry = &layout->entries[i];
@@ -173,9 +152,7 @@ find_holds(gml_planned *planned, gml_layout *layout)
     return held;
 }
 
-static void
-push(gml_kind *kind, uint64_t mark, uint64_t fingerprint)
-{
+static void push(gml_kind *kind, uint64_t mark, uint64_t fingerprint) {
     kind->past_count += kind->past_count < GML_KEPT_PAST;
     for (size_t i = kind->past_count - 1; i > 0; i--) {
         kind->past[i] = kind->past[i - 1];
@@ -183,18 +160,14 @@ push(gml_kind *kind, uint64_t mark, uint64_t fingerprint)
     kind->past[0] = (gml_past_step){mark, fingerprint};
 }
 
-void
-gml_kind_note_step(gml_kind *kind, const gml_layout *layout)
-{
+void gml_kind_note_step(gml_kind *kind, const gml_layout *layout) {
     push(kind, layout ? layout->mark : gml_mix(kind->serial), layout ? layout->fingerprint : 0);
 }
 
 /* A plan that can place less than this part of its requests is not worth its while. */
 enum { LEAST_HELD_PART = 4 };
 
-const char *
-gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen)
-{
+const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen) {
     uint64_t times = 1;
     bool is_known = false;
     for (size_t i = 0; i < kind->past_count; i++) {
@@ -230,9 +203,7 @@ enum { MOST_FAILURES = 4, LONGEST_BACKOFF = 1024 };
  * file: the inner policy has never served such a beginning. A plan that is left
  * several times in a row is dropped, and the next one learned after a while, each time after twice
  * as many steps until one has served a whole step. */
-void
-gml_planned_leave(gml_planned *planned, const char *why)
-{
+void gml_planned_leave(gml_planned *planned, const char *why) {
     gml_open_step *open = &planned->open;
     gml_kind *kind = open->kind;
     gml_layout *layout = open->layout;

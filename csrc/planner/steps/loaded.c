@@ -9,16 +9,12 @@ typedef struct plan_pool {
     uint64_t offset, size_bytes; /* in the base range */
 } plan_pool;
 
-static bool
-is_of(const plan_pool *pool, const gml_plan *plan)
-{
+static bool is_of(const plan_pool *pool, const gml_plan *plan) {
     return plan->lane_count && plan->lanes->stream == pool->stream;
 }
 
-static bool
-add_entry(const plan_pool *pool, const gml_plan *plan, const gml_plan_entry *planned_entry,
-          gml_layout *layout)
-{
+static bool add_entry(const plan_pool *pool, const gml_plan *plan,
+                      const gml_plan_entry *planned_entry, gml_layout *layout) {
     uint64_t size_bytes = planned_entry->size_bytes, offset = planned_entry->offset;
     gml_entry entry = {.size_bytes = size_bytes, .stream = plan->lanes[planned_entry->lane].stream};
     if (planned_entry->lane == 0 && size_bytes <= pool->size_bytes &&
@@ -29,10 +25,8 @@ add_entry(const plan_pool *pool, const gml_plan *plan, const gml_plan_entry *pla
     return gml_layout_push(layout, &entry);
 }
 
-static void
-add_step(gml_planned *planned, const plan_pool *pool, gml_kind *kind, const gml_plan *plan,
-         unsigned step)
-{
+static void add_step(gml_planned *planned, const plan_pool *pool, gml_kind *kind,
+                     const gml_plan *plan, unsigned step) {
     gml_layout *layout = gml_layout_new(0);
     bool is_whole = layout != NULL;
     for (size_t i = plan->step_entry[step]; i < plan->step_entry[step + 1] && is_whole; i++) {
@@ -48,9 +42,7 @@ add_step(gml_planned *planned, const plan_pool *pool, gml_kind *kind, const gml_
 
 /* Room for the largest plan of the first plan's stream, free in the stream cache; false if there is
  * none. */
-static bool
-find_pool(gml_planned *planned, plan_pool *pool)
-{
+static bool find_pool(gml_planned *planned, plan_pool *pool) {
     bool is_any = false;
     for (const gml_kind *kind = planned->kinds; kind; kind = kind->next) {
         for (size_t i = 0; i < kind->loaded_count; i++) {
@@ -78,9 +70,7 @@ find_pool(gml_planned *planned, plan_pool *pool)
     return node != NULL;
 }
 
-void
-gml_planned_place_loaded(gml_planned *planned)
-{
+void gml_planned_place_loaded(gml_planned *planned) {
     plan_pool pool = {0};
     if (gml_planned_yield(planned) != GML_OK) {
         return;
@@ -104,9 +94,7 @@ gml_planned_place_loaded(gml_planned *planned)
 
 /* ---- for the lake ---------------------------------------------------------------------------- */
 
-gml_status
-gml_steps_add_plan(gml_policy *policy, uint64_t id, gml_plan *plan)
-{
+gml_status gml_steps_add_plan(gml_policy *policy, uint64_t id, gml_plan *plan) {
     gml_planned *planned = gml_planned_of(policy);
     gml_kind *kind = gml_kind_make(planned, id);
     if (!kind) {

@@ -1,9 +1,7 @@
 /* Steps begin and end. */
 #include "planner/steps/planned.h"
 
-static uint64_t
-count_calls(const gml_driver *driver)
-{
+static uint64_t count_calls(const gml_driver *driver) {
     uint64_t calls = 0;
     for (int call = 0; call < GML_CALL_COUNT; call++) {
         calls += driver->calls[call];
@@ -11,9 +9,7 @@ count_calls(const gml_driver *driver)
     return calls;
 }
 
-gml_status
-gml_steps_begin(gml_policy *policy, uint64_t id)
-{
+gml_status gml_steps_begin(gml_policy *policy, uint64_t id) {
     gml_planned *planned = gml_planned_of(policy);
     if (planned->open.kind) {
         (void)gml_steps_end(policy, NULL);
@@ -46,9 +42,7 @@ gml_steps_begin(gml_policy *policy, uint64_t id)
     return GML_OK;
 }
 
-static const char *
-why_planned(const gml_open_step *open)
-{
+static const char *why_planned(const gml_open_step *open) {
     if (open->layout->is_loaded) {
         return "planned: every request that its file places got its place";
     }
@@ -57,9 +51,7 @@ why_planned(const gml_open_step *open)
 }
 
 /* Records the step's outcome for its kind: served by a plan, learned from, or neither. */
-static void
-conclude(gml_planned *planned)
-{
+static void conclude(gml_planned *planned) {
     gml_open_step *open = &planned->open;
     gml_kind *kind = open->kind;
     if (open->layout && open->position < open->layout->entry_count) {
@@ -84,9 +76,7 @@ conclude(gml_planned *planned)
     }
 }
 
-gml_status
-gml_steps_end(gml_policy *policy, gml_step_report *out)
-{
+gml_status gml_steps_end(gml_policy *policy, gml_step_report *out) {
     gml_planned *planned = gml_planned_of(policy);
     gml_step_report *report = &planned->open.report;
     if (!planned->open.kind) {
@@ -110,9 +100,7 @@ gml_steps_end(gml_policy *policy, gml_step_report *out)
     return GML_OK;
 }
 
-gml_status
-gml_planned_mark(gml_policy *self)
-{
+gml_status gml_planned_mark(gml_policy *self) {
     gml_planned *planned = gml_planned_of(self);
     if (!planned->plans_by_itself) {
         return GML_OK;
@@ -123,9 +111,7 @@ gml_planned_mark(gml_policy *self)
     return gml_steps_begin(self, 0);
 }
 
-gml_status
-gml_steps_drop_plans(gml_policy *policy, uint64_t id)
-{
+gml_status gml_steps_drop_plans(gml_policy *policy, uint64_t id) {
     gml_planned *planned = gml_planned_of(policy);
     gml_kind *kind = gml_kind_find(planned, id);
     if (kind && planned->open.kind == kind && planned->open.layout) {
@@ -138,8 +124,6 @@ gml_steps_drop_plans(gml_policy *policy, uint64_t id)
     return status;
 }
 
-void
-gml_steps_stats(const gml_policy *policy, gml_plan_stats *out)
-{
+void gml_steps_stats(const gml_policy *policy, gml_plan_stats *out) {
     *out = ((const gml_planned *)(const void *)policy)->stats;
 }

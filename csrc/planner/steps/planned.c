@@ -7,16 +7,12 @@
 #include <stdlib.h>
 
 /* Mirrors the fields that the lake reads from the inner policy. */
-static void
-follow(gml_planned *planned)
-{
+static void follow(gml_planned *planned) {
     planned->policy.reserved_bytes = planned->inner->reserved_bytes;
     planned->policy.small_bytes = planned->inner->small_bytes;
 }
 
-gml_status
-gml_steps_wrap(gml_policy *stitch, gml_policy **out)
-{
+gml_status gml_steps_wrap(gml_policy *stitch, gml_policy **out) {
     if (stitch->ops != gml_policy_find("stitch")) {
         return gml_driver_fail(stitch->driver, GML_UNSUPPORTED,
                                "the policy %s serves no plans; use stitch or plan",
@@ -39,9 +35,7 @@ gml_steps_wrap(gml_policy *stitch, gml_policy **out)
 /* ---- letting go ------------------------------------------------------------------------------ */
 
 /* Stops serving plans, empties the reservations, and unpins all views. */
-static gml_status
-let_go(gml_planned *planned, const char *why)
-{
+static gml_status let_go(gml_planned *planned, const char *why) {
     if (planned->open.layout) {
         gml_planned_leave(planned, why);
     }
@@ -58,15 +52,12 @@ let_go(gml_planned *planned, const char *why)
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
-bool
-gml_steps_are_watched(const gml_policy *policy)
-{
+bool gml_steps_are_watched(const gml_policy *policy) {
     return policy->ops == &gml_plan_policy;
 }
 
-static gml_status
-create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_policy **out)
-{
+static gml_status create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                         gml_policy **out) {
     gml_policy *stitch;
     gml_status status = gml_policy_find("stitch")->create(driver, capacity_bytes, knobs, &stitch);
     if (status != GML_OK) {
@@ -82,16 +73,12 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
 }
 
 /* Steps are not planned there: a graph is captured once. */
-static gml_status
-create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-               gml_policy **out)
-{
+static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out) {
     return gml_policy_find("stitch")->create_private(driver, capacity_bytes, knobs, out);
 }
 
-static gml_status
-destroy(gml_policy *self)
-{
+static gml_status destroy(gml_policy *self) {
     gml_planned *planned = gml_planned_of(self);
     if (planned->open.kind) {
         (void)gml_steps_end(self, NULL);
@@ -105,18 +92,15 @@ destroy(gml_policy *self)
     return status;
 }
 
-static gml_status
-allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream,
+                           gml_block **out) {
     gml_planned *planned = gml_planned_of(self);
     gml_status status = gml_planned_allocate(planned, size_bytes, stream, out);
     follow(planned);
     return status;
 }
 
-static void
-end(gml_planned *planned, gml_placement *placement)
-{
+static void end(gml_planned *planned, gml_placement *placement) {
     gml_reservation *reservation =
         placement->state == GML_PLACEMENT_HELD ? planned->reservations : NULL;
     planned->open.ended += gml_mix(placement->block.address);
@@ -130,9 +114,7 @@ end(gml_planned *planned, gml_placement *placement)
     }
 }
 
-static void
-free_block(gml_policy *self, gml_block *block)
-{
+static void free_block(gml_policy *self, gml_block *block) {
     gml_planned *planned = gml_planned_of(self);
     gml_placement *placement = (gml_placement *)(void *)block;
     bool is_planned = !block->is_small && placement->state == GML_PLACEMENT_HELD;
@@ -150,9 +132,7 @@ free_block(gml_policy *self, gml_block *block)
 }
 
 /* Views of chunks that go are forgotten, and chunks come back elsewhere: so are plans. */
-static gml_status
-trim(gml_policy *self, uint64_t *released_bytes)
-{
+static gml_status trim(gml_policy *self, uint64_t *released_bytes) {
     gml_planned *planned = gml_planned_of(self);
     uint64_t released = 0;
     gml_status status = let_go(planned, "left: idle memory was given back to the device");
@@ -166,9 +146,8 @@ trim(gml_policy *self, uint64_t *released_bytes)
     return status;
 }
 
-static gml_status
-give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
-{
+static gml_status give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                       bool *is_pending) {
     gml_planned *planned = gml_planned_of(self);
     *released_bytes = 0;
     *is_pending = false;
@@ -182,25 +161,19 @@ give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is
 }
 
 /* Without host memory, reserved bytes are not idle. */
-static uint64_t
-idle_bytes(gml_policy *self)
-{
+static uint64_t idle_bytes(gml_policy *self) {
     gml_planned *planned = gml_planned_of(self);
     (void)gml_planned_yield(planned);
     return planned->inner->ops->idle_bytes(planned->inner);
 }
 
-static gml_status
-chunk(gml_policy *self, gml_address address, gml_chunk *out)
-{
+static gml_status chunk(gml_policy *self, gml_address address, gml_chunk *out) {
     gml_policy *inner = gml_planned_of(self)->inner;
     return inner->ops->chunk(inner, address, out);
 }
 
-static gml_status
-take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_stream stream,
-           gml_block **out)
-{
+static gml_status take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
+                             gml_stream stream, gml_block **out) {
     gml_planned *planned = gml_planned_of(self);
     if (planned->open.layout) {
         gml_planned_leave(planned, "left: a chunk was taken");
@@ -214,9 +187,7 @@ take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes, gml_str
     return status;
 }
 
-static void
-usage(gml_policy *self, gml_usage *out)
-{
+static void usage(gml_policy *self, gml_usage *out) {
     gml_planned *planned = gml_planned_of(self);
     planned->inner->ops->usage(planned->inner, out);
     for (const gml_reservation *reservation = planned->reservations; reservation;
@@ -225,9 +196,7 @@ usage(gml_policy *self, gml_usage *out)
     }
 }
 
-static gml_status
-check(gml_policy *self)
-{
+static gml_status check(gml_policy *self) {
     gml_planned *planned = gml_planned_of(self);
     gml_status status = gml_planned_yield(planned);
     if (status == GML_OK) {
@@ -242,18 +211,14 @@ check(gml_policy *self)
 }
 
 /* Without host memory, reserved bytes are shown as free. */
-static void
-visit(gml_policy *self, const gml_visitor *visitor)
-{
+static void visit(gml_policy *self, const gml_visitor *visitor) {
     gml_planned *planned = gml_planned_of(self);
     (void)gml_planned_yield(planned);
     planned->inner->ops->visit(planned->inner, visitor);
 }
 
-static void
-stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
-             void *context)
-{
+static void stream_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+                         void *context) {
     gml_share_pairs(gml_planned_of(self)->inner, see, context);
 }
 
@@ -280,8 +245,6 @@ const gml_policy_ops gml_plan_policy = {
 };
 
 /* Lakes can be opened with it once the annex is loaded. */
-__attribute__((constructor)) static void
-enter(void)
-{
+__attribute__((constructor)) static void enter(void) {
     (void)gml_policy_register(&gml_plan_policy);
 }

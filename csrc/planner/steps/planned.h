@@ -100,9 +100,7 @@ typedef struct gml_planned {
     bool has_loaded;      /* of some kind */
 } gml_planned;
 
-static inline gml_planned *
-gml_planned_of(gml_policy *policy)
-{
+static inline gml_planned *gml_planned_of(gml_policy *policy) {
     return (gml_planned *)(void *)policy;
 }
 

@@ -8,26 +8,20 @@
 
 enum { FIRST_ROOM = 64 };
 
-void
-gml_record_clear(gml_record *record)
-{
+void gml_record_clear(gml_record *record) {
     *record = (gml_record){
         .step = {.requests = record->step.requests},
         .request_room = record->request_room,
     };
 }
 
-void
-gml_record_close(gml_record *record)
-{
+void gml_record_close(gml_record *record) {
     free(record->step.requests);
     *record = (gml_record){0};
 }
 
 /* Drops every request: a partial step cannot be planned. */
-static void
-cut(gml_record *record)
-{
+static void cut(gml_record *record) {
     free(record->step.requests);
     record->step.requests = NULL;
     record->step.request_count = 0;
@@ -36,9 +30,7 @@ cut(gml_record *record)
 }
 
 /* false at the limit, or without host memory. */
-static bool
-has_room(gml_record *record)
-{
+static bool has_room(gml_record *record) {
     if (record->step.request_count < record->request_room) {
         return true;
     }
@@ -52,9 +44,7 @@ has_room(gml_record *record)
     return grown != NULL;
 }
 
-size_t
-gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream)
-{
+size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream) {
     gml_step *step = &record->step;
     if (!record->is_cut && !has_room(record)) {
         cut(record);
@@ -72,9 +62,7 @@ gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream)
     return step->request_count++;
 }
 
-gml_status
-gml_record_copy(const gml_record *record, gml_step *out)
-{
+gml_status gml_record_copy(const gml_record *record, gml_step *out) {
     const gml_step *step = &record->step;
     gml_step_request *requests = calloc(step->request_count + 1, sizeof *requests);
     *out = (gml_step){0};

@@ -19,9 +19,7 @@ typedef struct bit_range {
 } bit_range;
 
 /* pre: there are slots */
-static bit_range
-range_of(gml_slots slots)
-{
+static bit_range range_of(gml_slots slots) {
     unsigned first = slots.first % WORD_BITS;
     uint64_t end = (uint64_t)first + slots.count;
     bit_range range = {.word = slots.first / WORD_BITS, .head = ALL_BITS << first};
@@ -34,9 +32,7 @@ range_of(gml_slots slots)
     return range;
 }
 
-static void
-set_bits(uint64_t *words, gml_slots slots)
-{
+static void set_bits(uint64_t *words, gml_slots slots) {
     bit_range range = range_of(slots);
     uint64_t *word = words + range.word;
     *word++ |= range.head;
@@ -46,9 +42,7 @@ set_bits(uint64_t *words, gml_slots slots)
     }
 }
 
-static void
-clear_bits(uint64_t *words, gml_slots slots)
-{
+static void clear_bits(uint64_t *words, gml_slots slots) {
     bit_range range = range_of(slots);
     uint64_t *word = words + range.word;
     *word++ &= ~range.head;
@@ -58,9 +52,7 @@ clear_bits(uint64_t *words, gml_slots slots)
     }
 }
 
-static bool
-are_bits_clear(const uint64_t *words, gml_slots slots)
-{
+static bool are_bits_clear(const uint64_t *words, gml_slots slots) {
     bit_range range = range_of(slots);
     const uint64_t *word = words + range.word;
     uint64_t set = *word++ & range.head;
@@ -75,9 +67,7 @@ are_bits_clear(const uint64_t *words, gml_slots slots)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-gml_reservation *
-gml_reservation_open(gml_stitch *stitch, gml_stream_cache *cache)
-{
+gml_reservation *gml_reservation_open(gml_stitch *stitch, gml_stream_cache *cache) {
     gml_reservation *reservation = calloc(1, sizeof *reservation);
     if (reservation) {
         reservation->stitch = stitch;
@@ -90,24 +80,18 @@ gml_reservation_open(gml_stitch *stitch, gml_stream_cache *cache)
     return reservation;
 }
 
-void
-gml_reservation_close(gml_reservation *reservation)
-{
+void gml_reservation_close(gml_reservation *reservation) {
     reservation->cache->user_count--;
     free(reservation->ends);
     free(reservation->taken);
     free(reservation);
 }
 
-static int
-compare(const void *one, const void *other)
-{
+static int compare(const void *one, const void *other) {
     return gml_compare(*(const uint64_t *)one, *(const uint64_t *)other);
 }
 
-gml_status
-gml_reservation_cut(gml_reservation *reservation, uint64_t *ends, size_t end_count)
-{
+gml_status gml_reservation_cut(gml_reservation *reservation, uint64_t *ends, size_t end_count) {
     size_t count = 0, words = end_count / WORD_BITS + 1;
     qsort(ends, end_count, sizeof *ends, compare);
     for (size_t i = 0; i < end_count; i++) {
@@ -129,9 +113,7 @@ gml_reservation_cut(gml_reservation *reservation, uint64_t *ends, size_t end_cou
 }
 
 /* The first slot that does not begin before `offset`. */
-static uint32_t
-slot_from(const gml_reservation *reservation, uint64_t offset)
-{
+static uint32_t slot_from(const gml_reservation *reservation, uint64_t offset) {
     size_t first = 0, count = reservation->end_count;
     while (count) {
         size_t half = count / 2;
@@ -145,9 +127,8 @@ slot_from(const gml_reservation *reservation, uint64_t offset)
     return (uint32_t)first;
 }
 
-gml_slots
-gml_reservation_slots(const gml_reservation *reservation, uint64_t offset, uint64_t size_bytes)
-{
+gml_slots gml_reservation_slots(const gml_reservation *reservation, uint64_t offset,
+                                uint64_t size_bytes) {
     uint32_t first = slot_from(reservation, offset);
     return (gml_slots){first, slot_from(reservation, offset + size_bytes) - first};
 }
@@ -156,9 +137,8 @@ gml_reservation_slots(const gml_reservation *reservation, uint64_t offset, uint6
 
 /* The end of what of [offset, end) is all free in the stream cache, or all held; 0: it is neither.
  */
-static uint64_t
-end_of_part(const gml_reservation *reservation, uint64_t offset, uint64_t end, bool *is_held)
-{
+static uint64_t end_of_part(const gml_reservation *reservation, uint64_t offset, uint64_t end,
+                            bool *is_held) {
     const gml_extent *extent = gml_base_range_find(&reservation->stitch->range, offset);
     uint64_t behind = extent->offset + extent->size_bytes;
     bool is_free = extent->kind == GML_EXTENT_FREE && extent->set == &reservation->cache->set;
@@ -167,9 +147,7 @@ end_of_part(const gml_reservation *reservation, uint64_t offset, uint64_t end, b
 }
 
 /* A part of one free extent of the stream cache. */
-static bool
-keep_part(gml_reservation *reservation, uint64_t offset, uint64_t size_bytes)
-{
+static bool keep_part(gml_reservation *reservation, uint64_t offset, uint64_t size_bytes) {
     gml_base_range *range = &reservation->stitch->range;
     if (gml_base_range_prepare(range, 2) != GML_OK) {
         return false;
@@ -186,9 +164,7 @@ keep_part(gml_reservation *reservation, uint64_t offset, uint64_t size_bytes)
 }
 
 /* Whether all of [offset, end) is free in the stream cache or held. */
-static bool
-can_keep(const gml_reservation *reservation, uint64_t offset, uint64_t end)
-{
+static bool can_keep(const gml_reservation *reservation, uint64_t offset, uint64_t end) {
     bool is_held;
     do {
         offset = end_of_part(reservation, offset, end, &is_held);
@@ -196,9 +172,7 @@ can_keep(const gml_reservation *reservation, uint64_t offset, uint64_t end)
     return offset == end;
 }
 
-bool
-gml_reservation_keep(gml_reservation *reservation, uint64_t offset, uint64_t size_bytes)
-{
+bool gml_reservation_keep(gml_reservation *reservation, uint64_t offset, uint64_t size_bytes) {
     uint64_t end = offset + size_bytes;
     /* All or nothing, so that extents of the reservation end where slots do. */
     bool is_kept = can_keep(reservation, offset, end);
@@ -213,18 +187,14 @@ gml_reservation_keep(gml_reservation *reservation, uint64_t offset, uint64_t siz
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static bool
-make_idle(gml_reservation *reservation, const gml_run *run, gml_slots slots)
-{
+static bool make_idle(gml_reservation *reservation, const gml_run *run, gml_slots slots) {
     return are_bits_clear(reservation->taken, slots) ||
            (gml_reservation_keep(reservation, run->offset, run->size_bytes) &&
             are_bits_clear(reservation->taken, slots));
 }
 
 /* The view serves the reservation's stream cache now. It remains indexed and pinned. */
-static gml_placement *
-take_view(gml_reservation *reservation, const gml_place *place)
-{
+static gml_placement *take_view(gml_reservation *reservation, const gml_place *place) {
     gml_stitch *stitch = reservation->stitch;
     gml_placement *view = place->view;
     uint64_t missing_bytes = place->missing_bytes;
@@ -247,9 +217,8 @@ take_view(gml_reservation *reservation, const gml_place *place)
     return view;
 }
 
-static gml_placement *
-take_run(gml_reservation *reservation, const gml_place *place, uint64_t size_bytes)
-{
+static gml_placement *take_run(gml_reservation *reservation, const gml_place *place,
+                               uint64_t size_bytes) {
     gml_placement *placement =
         make_idle(reservation, &place->run, place->slots)
             ? gml_placement_new(reservation->stitch, reservation->cache, size_bytes)
@@ -262,9 +231,8 @@ take_run(gml_reservation *reservation, const gml_place *place, uint64_t size_byt
     return placement;
 }
 
-gml_placement *
-gml_reservation_take(gml_reservation *reservation, const gml_place *place, uint64_t size_bytes)
-{
+gml_placement *gml_reservation_take(gml_reservation *reservation, const gml_place *place,
+                                    uint64_t size_bytes) {
     gml_stitch *stitch = reservation->stitch;
     const gml_placement *cached =
         reservation->cache->cached ? reservation->cache->cached : reservation->cached;
@@ -296,9 +264,7 @@ gml_reservation_take(gml_reservation *reservation, const gml_place *place, uint6
     return placement;
 }
 
-void
-gml_reservation_give(gml_reservation *reservation, gml_placement *placement)
-{
+void gml_reservation_give(gml_reservation *reservation, gml_placement *placement) {
     gml_stitch *stitch = reservation->stitch;
     const gml_place *place = placement->place;
     reservation->instant = gml_fence_now(&stitch->fences);
@@ -323,9 +289,7 @@ gml_reservation_give(gml_reservation *reservation, gml_placement *placement)
 /* ---- yielding -------------------------------------------------------------------------------- */
 
 /* Makes all that is held free in the stream cache, also where blocks live. */
-static void
-free_extents(gml_reservation *reservation)
-{
+static void free_extents(gml_reservation *reservation) {
     gml_base_range *range = &reservation->stitch->range;
     gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
@@ -339,9 +303,7 @@ free_extents(gml_reservation *reservation)
 }
 
 /* The blocks that live in the reservation claim their bytes themselves. */
-static void
-let_blocks_claim(gml_reservation *reservation)
-{
+static void let_blocks_claim(gml_reservation *reservation) {
     for (gml_link *link = reservation->live.next; link != &reservation->live; link = link->next) {
         gml_placement *placement = gml_placement_of_live(link);
         if (placement->view) {
@@ -354,9 +316,7 @@ let_blocks_claim(gml_reservation *reservation)
 
 /* So does the view that was given last, unless the stream cache has cached another one since then.
  */
-static void
-keep_cached(gml_reservation *reservation)
-{
+static void keep_cached(gml_reservation *reservation) {
     gml_placement *cached = reservation->cached;
     reservation->cached = NULL;
     if (cached && !reservation->cache->cached) {
@@ -367,9 +327,7 @@ keep_cached(gml_reservation *reservation)
     }
 }
 
-gml_status
-gml_reservation_yield(gml_reservation *reservation)
-{
+gml_status gml_reservation_yield(gml_reservation *reservation) {
     if (!reservation->held_bytes) {
         return GML_OK;
     }

@@ -2,9 +2,7 @@
 #include "base/status.h"
 #include "planner/steps/planned.h"
 
-gml_status
-gml_planned_yield(gml_planned *planned)
-{
+gml_status gml_planned_yield(gml_planned *planned) {
     gml_status status = GML_OK;
     for (gml_reservation *reservation = planned->reservations; reservation;
          reservation = reservation->next) {
@@ -14,9 +12,7 @@ gml_planned_yield(gml_planned *planned)
 }
 
 /* Without blocks there is nothing to claim, so yielding needs no host memory. */
-void
-gml_planned_end_blocks(gml_planned *planned)
-{
+void gml_planned_end_blocks(gml_planned *planned) {
     for (gml_reservation *reservation = planned->reservations; reservation;
          reservation = reservation->next) {
         while (!gml_list_is_empty(&reservation->live)) {
@@ -27,9 +23,7 @@ gml_planned_end_blocks(gml_planned *planned)
     (void)gml_planned_yield(planned);
 }
 
-gml_reservation *
-gml_planned_reservation(gml_planned *planned, gml_stream stream)
-{
+gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream) {
     gml_reservation *reservation = planned->reservations;
     gml_stream_cache *cache;
     while (reservation && reservation->cache->stream != stream) {
@@ -46,9 +40,7 @@ gml_planned_reservation(gml_planned *planned, gml_stream stream)
     return reservation;
 }
 
-void
-gml_planned_close_holds(gml_planned *planned)
-{
+void gml_planned_close_holds(gml_planned *planned) {
     for (gml_reservation *reservation = planned->reservations, *next; reservation;
          reservation = next) {
         next = reservation->next;

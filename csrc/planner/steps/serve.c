@@ -2,9 +2,8 @@
 #include "base/rounding.h"
 #include "planner/steps/planned.h"
 
-static gml_status
-ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                            gml_block **out) {
     gml_policy *inner = planned->inner;
     planned->stitch->missing_bytes = 0;
     gml_status status = inner->ops->allocate(inner, size_bytes, stream, out);
@@ -15,25 +14,21 @@ ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_bloc
 }
 
 /* Asks the inner policy after yielding, as if nothing had ever been reserved. */
-static gml_status
-ask_after_yield(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status ask_after_yield(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                                  gml_block **out) {
     gml_status status = gml_planned_yield(planned);
     return status == GML_OK ? ask_inner(planned, size_bytes, stream, out) : status;
 }
 
 /* In a plan of a file it is also what lasts; that must not lie in the pool. */
-static gml_status
-serve_left(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status serve_left(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                             gml_block **out) {
     gml_status status = ask_inner(planned, size_bytes, stream, out);
     return status == GML_OUT_OF_MEMORY ? ask_after_yield(planned, size_bytes, stream, out) : status;
 }
 
 /* Whether a slab has room for a small request just where the plan opens none. */
-static bool
-is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
-{
+static bool is_slab_as_planned(gml_planned *planned, const gml_entry *entry) {
     gml_stream_cache *cache;
     return gml_stream_cache_find(planned->stitch, entry->stream, &cache) == GML_OK &&
            !gml_tree_at_least(&cache->small_free, entry->size_bytes, 0) ==
@@ -41,9 +36,7 @@ is_slab_as_planned(gml_planned *planned, const gml_entry *entry)
 }
 
 /* Takes the place of a request, or of its new slab. NULL: the place is not available. */
-static gml_placement *
-take_place(gml_planned *planned, const gml_entry *entry, bool is_small)
-{
+static gml_placement *take_place(gml_planned *planned, const gml_entry *entry, bool is_small) {
     uint64_t size_bytes = is_small ? GML_SLAB_BYTES : entry->size_bytes;
     gml_placement *placement = gml_reservation_take(entry->reservation, &entry->place, size_bytes);
     if (placement && is_small && gml_slab_open(planned->stitch, placement) != GML_OK) {
@@ -54,9 +47,8 @@ take_place(gml_planned *planned, const gml_entry *entry, bool is_small)
 }
 
 /* By the plan. NULL, and *status GML_OK: no plan serves it any more. */
-static gml_block *
-serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_status *status)
-{
+static gml_block *serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                                gml_status *status) {
     gml_open_step *open = &planned->open;
     uint64_t bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
     const gml_entry *entry = gml_step_meet(open, bytes, stream);
@@ -87,9 +79,8 @@ serve_planned(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_
     return block;
 }
 
-gml_status
-gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+gml_status gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
+                                gml_block **out) {
     gml_open_step *open = &planned->open;
     gml_status status = GML_OK;
     gml_block *block = open->layout ? serve_planned(planned, size_bytes, stream, &status) : NULL;

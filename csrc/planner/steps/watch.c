@@ -6,9 +6,7 @@
 
 /* A record to write on: a further one, or the oldest of the kind. NULL when the host has no memory.
  */
-static gml_record *
-take_record(gml_planned *planned, gml_kind *kind)
-{
+static gml_record *take_record(gml_planned *planned, gml_kind *kind) {
     gml_record *record;
     if (kind->record_count == GML_KEPT_RECORDS) {
         record = kind->records[--kind->record_count];
@@ -22,9 +20,7 @@ take_record(gml_planned *planned, gml_kind *kind)
     return record;
 }
 
-void
-gml_planned_watch(gml_planned *planned)
-{
+void gml_planned_watch(gml_planned *planned) {
     gml_open_step *open = &planned->open;
     if (gml_map_reserve(&planned->records, 1) == GML_OK) {
         open->record = take_record(planned, open->kind);
@@ -38,9 +34,7 @@ gml_planned_watch(gml_planned *planned)
     open->seen = gml_layout_new(open->state);
 }
 
-void
-gml_kind_keep_record(gml_kind *kind, gml_record *record)
-{
+void gml_kind_keep_record(gml_kind *kind, gml_record *record) {
     for (size_t i = kind->record_count; i > 0; i--) {
         kind->records[i] = kind->records[i - 1];
     }
@@ -51,17 +45,13 @@ gml_kind_keep_record(gml_kind *kind, gml_record *record)
 /* ---- frees ----------------------------------------------------------------------------------- */
 
 /* A free in a step of another kind, or between steps, counts to the end of the kind's last step. */
-static void
-note_outside(const gml_record *record, gml_step_request *request)
-{
+static void note_outside(const gml_record *record, gml_step_request *request) {
     const gml_record *last = record->kind->record_count ? record->kind->records[0] : record;
     request->death = last->step.event_count;
     request->death_serial = last->step.serial;
 }
 
-void
-gml_planned_note_free(gml_planned *planned, uint64_t note)
-{
+void gml_planned_note_free(gml_planned *planned, uint64_t note) {
     gml_record *watched = planned->open.record;
     uint64_t time = watched ? watched->step.event_count++ : 0;
     gml_record *record = note ? gml_map_find(&planned->records, note >> 32) : NULL;
@@ -83,9 +73,7 @@ gml_planned_note_free(gml_planned *planned, uint64_t note)
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
-gml_status
-gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out)
-{
+gml_status gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out) {
     gml_planned *planned = gml_planned_of(policy);
     const gml_kind *kind = gml_kind_find(planned, id);
     if (!kind || !kind->record_count) {

@@ -29,16 +29,12 @@ typedef struct saved_blocks {
     saved_place places[]; /* by offset */
 } saved_blocks;
 
-static const saved_blocks *
-of_saved(const gml_checkpoint *saved)
-{
+static const saved_blocks *of_saved(const gml_checkpoint *saved) {
     return (const saved_blocks *)(const void *)saved;
 }
 
 /* The next live placement whose first run is *at or behind it, which moves on; NULL: none. */
-static gml_placement *
-next_live(const gml_extent **at)
-{
+static gml_placement *next_live(const gml_extent **at) {
     while (*at) {
         const gml_extent *extent = *at;
         gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
@@ -50,9 +46,7 @@ next_live(const gml_extent **at)
     return NULL;
 }
 
-static size_t
-count_pieces(const gml_placement *placement)
-{
+static size_t count_pieces(const gml_placement *placement) {
     size_t count = 0;
     gml_block *piece = placement->slab ? gml_slab_next(placement->slab, NULL) : NULL;
     for (; piece; piece = gml_slab_next(placement->slab, piece)) {
@@ -65,9 +59,7 @@ typedef struct live_count {
     size_t places, slabs, pieces;
 } live_count;
 
-static live_count
-count_live(const gml_stitch *stitch)
-{
+static live_count count_live(const gml_stitch *stitch) {
     live_count count = {0};
     const gml_extent *at = gml_base_range_find(&stitch->range, 0);
     const gml_placement *placement;
@@ -79,17 +71,13 @@ count_live(const gml_stitch *stitch)
     return count;
 }
 
-static size_t
-blocks_of(const live_count *count)
-{
+static size_t blocks_of(const live_count *count) {
     return count->places - count->slabs + count->pieces;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-static void
-save_pieces(saved_blocks *to, saved_place *place, const gml_slab *slab)
-{
+static void save_pieces(saved_blocks *to, saved_place *place, const gml_slab *slab) {
     for (gml_block *piece = gml_slab_next(slab, NULL); piece; piece = gml_slab_next(slab, piece)) {
         to->pieces[to->piece_count++] =
             (saved_piece){piece->address, piece->block_bytes, piece->requested_bytes};
@@ -97,9 +85,7 @@ save_pieces(saved_blocks *to, saved_place *place, const gml_slab *slab)
     }
 }
 
-static void
-save_place(saved_blocks *to, gml_placement *placement)
-{
+static void save_place(saved_blocks *to, gml_placement *placement) {
     saved_place *place = &to->places[to->place_count++];
     *place = (saved_place){
         .offset = placement->runs[0].offset,
@@ -114,9 +100,7 @@ save_place(saved_blocks *to, gml_placement *placement)
     }
 }
 
-gml_status
-gml_stitch_save(gml_policy *self, gml_checkpoint **out)
-{
+gml_status gml_stitch_save(gml_policy *self, gml_checkpoint **out) {
     gml_stitch *stitch = gml_stitch_of(self);
     live_count count = count_live(stitch);
     size_t places_bytes = count.places * sizeof(saved_place);
@@ -140,9 +124,7 @@ gml_stitch_save(gml_policy *self, gml_checkpoint **out)
 /* ---- what going back changes ----------------------------------------------------------------- */
 
 /* Whether the live placement is the saved one. */
-static bool
-is_saved(const gml_placement *placement, const saved_place *place)
-{
+static bool is_saved(const gml_placement *placement, const saved_place *place) {
     bool is_at_place = place->view ? placement == place->view : !placement->view;
     return is_at_place && placement->runs[0].offset == place->offset &&
            placement->block.block_bytes == place->size_bytes &&
@@ -151,9 +133,7 @@ is_saved(const gml_placement *placement, const saved_place *place)
 
 /* Sorts live blocks into those that end, from the front, and those that are kept, from the back of
  * one array. pre: there is room between them. */
-static void
-sort_in(gml_restoration *out, gml_block *block, bool is_kept)
-{
+static void sort_in(gml_restoration *out, gml_block *block, bool is_kept) {
     if (is_kept) {
         *--out->kept = block;
         out->kept_count++;
@@ -164,10 +144,8 @@ sort_in(gml_restoration *out, gml_block *block, bool is_kept)
 }
 
 /* `place`: the same slab as saved, or NULL. */
-static void
-sort_pieces(const saved_blocks *saved, const saved_place *place, const gml_slab *slab,
-            gml_restoration *out)
-{
+static void sort_pieces(const saved_blocks *saved, const saved_place *place, const gml_slab *slab,
+                        gml_restoration *out) {
     const saved_piece *next = place ? &saved->pieces[place->first_piece] : NULL;
     const saved_piece *end = place ? next + place->piece_count : NULL;
     for (gml_block *piece = gml_slab_next(slab, NULL); piece; piece = gml_slab_next(slab, piece)) {
@@ -181,9 +159,7 @@ sort_pieces(const saved_blocks *saved, const saved_place *place, const gml_slab 
 }
 
 /* Both the placements and the saved places come in the order of their first runs. */
-static void
-sort_live(const gml_stitch *stitch, const saved_blocks *saved, gml_restoration *out)
-{
+static void sort_live(const gml_stitch *stitch, const saved_blocks *saved, gml_restoration *out) {
     const saved_place *next = saved->places, *end = next + saved->place_count;
     const gml_extent *at = gml_base_range_find(&stitch->range, 0);
     gml_placement *placement;
@@ -200,9 +176,7 @@ sort_live(const gml_stitch *stitch, const saved_blocks *saved, gml_restoration *
     }
 }
 
-static gml_status
-reserve(gml_stitch *stitch, const saved_blocks *saved)
-{
+static gml_status reserve(gml_stitch *stitch, const saved_blocks *saved) {
     size_t run_count = 0, slab_count = 0;
     for (size_t i = 0; i < saved->place_count; i++) {
         const saved_place *place = &saved->places[i];
@@ -220,9 +194,8 @@ reserve(gml_stitch *stitch, const saved_blocks *saved)
     return status;
 }
 
-gml_status
-gml_stitch_prepare_restore(gml_policy *self, const gml_checkpoint *saved, gml_restoration *out)
-{
+gml_status gml_stitch_prepare_restore(gml_policy *self, const gml_checkpoint *saved,
+                                      gml_restoration *out) {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status status = reserve(stitch, of_saved(saved));
     if (status != GML_OK) {
@@ -243,18 +216,14 @@ gml_stitch_prepare_restore(gml_policy *self, const gml_checkpoint *saved, gml_re
 /* ---- going back ------------------------------------------------------------------------------ */
 
 /* The placement if it lives. */
-static gml_placement *
-find_live(const gml_stitch *stitch, const saved_place *place)
-{
+static gml_placement *find_live(const gml_stitch *stitch, const saved_place *place) {
     const gml_extent *extent = gml_base_range_find(&stitch->range, place->offset);
     gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
     return holder && is_saved(holder, place) ? holder : NULL;
 }
 
 /* Cannot fail: there is room for all that it takes. */
-static gml_placement *
-claim(gml_stitch *stitch, const saved_place *place)
-{
+static gml_placement *claim(gml_stitch *stitch, const saved_place *place) {
     gml_placement *placement = place->view;
     if (placement) {
         gml_view_revive(stitch, place->cache, placement);
@@ -269,16 +238,12 @@ claim(gml_stitch *stitch, const saved_place *place)
     return placement;
 }
 
-static void
-describe(gml_block *block, const saved_place *place, uint64_t requested_bytes)
-{
+static void describe(gml_block *block, const saved_place *place, uint64_t requested_bytes) {
     block->requested_bytes = requested_bytes;
     block->stream = place->cache->stream;
 }
 
-void
-gml_stitch_restore_to(gml_policy *self, const gml_checkpoint *saved, gml_block **blocks_out)
-{
+void gml_stitch_restore_to(gml_policy *self, const gml_checkpoint *saved, gml_block **blocks_out) {
     gml_stitch *stitch = gml_stitch_of(self);
     const saved_blocks *from = of_saved(saved);
     gml_stream_caches_flush(stitch);

@@ -31,17 +31,13 @@ typedef struct assembly {
 } assembly;
 
 /* The next smaller head after `node`, of another size. */
-static const gml_tree_node *
-smaller(const gml_tree *tree, const gml_tree_node *node)
-{
+static const gml_tree_node *smaller(const gml_tree *tree, const gml_tree_node *node) {
     const gml_tree_node *first = gml_tree_at_least(tree, node->size_bytes, 0);
     return gml_tree_previous(first);
 }
 
 /* With one side: that head used up. pre: it is smaller than the request, which no extent holds. */
-static assembly
-plan_head(const gml_tree_node *head, uint64_t size_bytes)
-{
+static assembly plan_head(const gml_tree_node *head, uint64_t size_bytes) {
     if (!head) {
         return (assembly){.middle_bytes = size_bytes};
     }
@@ -50,18 +46,14 @@ plan_head(const gml_tree_node *head, uint64_t size_bytes)
 
 /* The head that leaves least: of the odd size, else the smallest above, else the largest; NULL
  * where none is needed. */
-static const gml_tree_node *
-best_head(const gml_freeset *set, uint64_t odd_bytes)
-{
+static const gml_tree_node *best_head(const gml_freeset *set, uint64_t odd_bytes) {
     const gml_tree_node *head = odd_bytes ? gml_tree_at_least(&set->heads, odd_bytes, 0) : NULL;
     return head || !odd_bytes ? head : gml_tree_last(&set->heads);
 }
 
 /* With both sides: `middle_bytes` out of whole chunks, a head used up, and the rest from the tail
  * that leaves least. pre: the largest head and tail suffice, and no head alone does. */
-static assembly
-plan_pair(const gml_freeset *set, uint64_t size_bytes, uint64_t middle_bytes)
-{
+static assembly plan_pair(const gml_freeset *set, uint64_t size_bytes, uint64_t middle_bytes) {
     uint64_t sides_bytes = size_bytes - middle_bytes;
     uint64_t least_slack = UINT64_MAX;
     assembly best = {.middle_bytes = middle_bytes};
@@ -85,9 +77,8 @@ plan_pair(const gml_freeset *set, uint64_t size_bytes, uint64_t middle_bytes)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static gml_status
-add_run(gml_stitch *stitch, gml_choice *choice, uint64_t offset, uint64_t size_bytes)
-{
+static gml_status add_run(gml_stitch *stitch, gml_choice *choice, uint64_t offset,
+                          uint64_t size_bytes) {
     if (!size_bytes) {
         return GML_OK;
     }
@@ -113,10 +104,8 @@ add_run(gml_stitch *stitch, gml_choice *choice, uint64_t offset, uint64_t size_b
 
 /* Whole chunks for `bytes`: the largest ranges, then the smallest range that holds the remainder,
  * which may or may not be cut inside a chunk. False if bytes remain. */
-static bool
-add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_cut,
-           gml_choice *choice, gml_status *status)
-{
+static bool add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_cut,
+                       gml_choice *choice, gml_status *status) {
     const gml_tree_node *node = gml_tree_last(&set->wholes);
     for (; bytes && node && *status == GML_OK; node = gml_tree_previous(node)) {
         uint64_t taken = node->size_bytes;
@@ -132,10 +121,8 @@ add_middle(gml_stitch *stitch, const gml_freeset *set, uint64_t bytes, bool may_
     return !bytes && *status == GML_OK;
 }
 
-static bool
-build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, bool may_cut,
-      gml_choice *choice, gml_status *status)
-{
+static bool build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, bool may_cut,
+                  gml_choice *choice, gml_status *status) {
     choice->runs = stitch->scratch;
     choice->run_count = 0;
     *status = add_run(stitch, choice, plan->head_offset, plan->head_bytes);
@@ -151,10 +138,8 @@ build(gml_stitch *stitch, const gml_freeset *set, const assembly *plan, bool may
 
 /* Of those that go with the head, the tail with most bytes, if it and the head have more than
  * `best`. */
-static void
-try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes,
-          uint64_t granule_bytes, assembly *best)
-{
+static void try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes,
+                      uint64_t granule_bytes, assembly *best) {
     uint64_t head_bytes = head ? head->size_bytes : 0;
     uint64_t most_bytes = gml_tree_largest(&set->tails);
     for (uint64_t tail_bytes = (size_bytes - head_bytes) % granule_bytes;
@@ -173,9 +158,8 @@ try_tails(const gml_freeset *set, const gml_tree_node *head, uint64_t size_bytes
 }
 
 /* A head, a tail, or both, that leave next to nothing, and whole chunks. */
-static bool
-plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t granule_bytes, assembly *out)
-{
+static bool plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t granule_bytes,
+                         assembly *out) {
     *out = (assembly){0};
     const gml_tree_node *head = gml_tree_last(&set->heads);
     for (int tried = 0; tried < MAX_HEADS_TRIED; tried++) {
@@ -190,9 +174,8 @@ plan_exactly(const gml_freeset *set, uint64_t size_bytes, uint64_t granule_bytes
     return out->head_bytes || out->tail_bytes;
 }
 
-static bool
-plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, assembly *out)
-{
+static bool plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes,
+                        assembly *out) {
     *out = plan_head(best_head(set, size_bytes % chunk_bytes), size_bytes);
     if (out->middle_bytes > set->whole_bytes) {
         *out = plan_head(gml_tree_last(&set->heads), size_bytes);
@@ -208,10 +191,8 @@ plan_stitch(const gml_freeset *set, uint64_t size_bytes, uint64_t chunk_bytes, a
     return true;
 }
 
-bool
-gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                    gml_choice *out, gml_status *status)
-{
+bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                         gml_choice *out, gml_status *status) {
     assembly plan;
     const gml_freeset *set = &cache->set;
     gml_freeset_index(&cache->set);
@@ -223,9 +204,7 @@ gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_b
            build(stitch, set, &plan, true, out, status);
 }
 
-uint64_t
-gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
-{
+uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes) {
     const gml_freeset *set = &cache->set;
     gml_freeset_index(&cache->set);
     uint64_t there_bytes =
@@ -235,10 +214,8 @@ gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_by
                : 0;
 }
 
-uint64_t
-gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
-                          uint64_t size_bytes)
-{
+uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
+                                   uint64_t size_bytes) {
     gml_tree_node *lowest = gml_tree_first(&stitch->range.absent);
     const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
     bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &cache->set;
@@ -246,9 +223,7 @@ gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cach
     return gml_round_up(size_bytes - there_bytes, stitch->range.granule_bytes);
 }
 
-gml_status
-gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
-{
+gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes) {
     gml_base_range *range = &stitch->range;
     uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range);
     uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);

@@ -31,10 +31,8 @@ enum { LEAST_SPENT_PART = 32 }; /* of the peak, at most */
 /* A chunk is at most this part of the device or capacity. */
 enum { LEAST_CHUNKS = 512 };
 
-void
-gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
-                    uint64_t chunk_bytes, uint64_t granule_bytes, uint64_t limit_bytes)
-{
+void gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
+                         uint64_t chunk_bytes, uint64_t granule_bytes, uint64_t limit_bytes) {
     bool is_balanced = kind == GML_OPTIMIZE_FOR_BALANCED;
     *costs = (gml_cost_model){.kind = kind,
                               .chunks = is_balanced && can_sleep ? GML_OPTIMIZE_FOR_TIME : kind,
@@ -44,34 +42,24 @@ gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep
     }
 }
 
-static bool
-is_shared(const gml_base_range *range)
-{
+static bool is_shared(const gml_base_range *range) {
     return GML_DEVICE_READ(range->driver->device, spare_bytes) > 0;
 }
 
 /* Whether other processes are handed chunks, and their size is not the user's choice. */
-static bool
-is_handed(const gml_cost_model *costs, const gml_base_range *range)
-{
+static bool is_handed(const gml_cost_model *costs, const gml_base_range *range) {
     return costs->kind == GML_OPTIMIZE_FOR_BALANCED && is_shared(range);
 }
 
-bool
-gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range)
-{
+bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range) {
     return costs->chunks == GML_OPTIMIZE_FOR_TIME || is_handed(costs, range);
 }
 
-static uint64_t
-least(uint64_t one, uint64_t other)
-{
+static uint64_t least(uint64_t one, uint64_t other) {
     return one < other ? one : other;
 }
 
-uint64_t
-gml_cost_model_room(const gml_base_range *range)
-{
+uint64_t gml_cost_model_room(const gml_base_range *range) {
     uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
     if (range->driver->window_bytes || is_shared(range)) {
         return space_bytes; /* the same whatever other processes hold; or these may give it */
@@ -83,24 +71,18 @@ gml_cost_model_room(const gml_base_range *range)
                                      : space_bytes;
 }
 
-bool
-gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range)
-{
+bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range) {
     uint64_t part = prices[costs->kind].pressure;
     uint64_t room_bytes = gml_cost_model_room(range);
     return part && room_bytes <= (range->held_bytes + room_bytes) / part;
 }
 
-static bool
-is_chunk(const gml_base_range *range, uint64_t size_bytes)
-{
+static bool is_chunk(const gml_base_range *range, uint64_t size_bytes) {
     uint64_t granules = size_bytes / range->granule_bytes;
     return granules * range->granule_bytes == size_bytes && (granules & (granules - 1)) == 0;
 }
 
-uint64_t
-gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
-{
+uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range) {
     bool goes_out = is_handed(costs, range);
     gml_optimize_for kind = goes_out ? GML_OPTIMIZE_FOR_TIME : costs->chunks;
     uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
@@ -123,10 +105,8 @@ gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range)
     return takes_offer ? offered_bytes : chunk_bytes;
 }
 
-bool
-gml_cost_model_may_spend(const gml_cost_model *costs, const gml_base_range *range,
-                         uint64_t more_bytes, uint64_t peak_bytes)
-{
+bool gml_cost_model_may_spend(const gml_cost_model *costs, const gml_base_range *range,
+                              uint64_t more_bytes, uint64_t peak_bytes) {
     uint64_t part = prices[costs->kind].slack;
     if (!part || gml_cost_model_is_tight(costs, range)) {
         return false;

@@ -23,9 +23,7 @@ typedef struct gml_ascent {
     gml_status status; /* a failure that ends the climb */
 } gml_ascent;
 
-static gml_placement *
-create(gml_ascent *request, const gml_choice *choice)
-{
+static gml_placement *create(gml_ascent *request, const gml_choice *choice) {
     gml_placement *placement = NULL;
     request->status = gml_placement_create(request->stitch, request->cache, request->size_bytes,
                                            choice, &placement);
@@ -33,9 +31,7 @@ create(gml_ascent *request, const gml_choice *choice)
 }
 
 /* Hot. */
-static gml_placement *
-fit(gml_ascent *request)
-{
+static gml_placement *fit(gml_ascent *request) {
     const gml_tree_node *node = gml_tree_at_least(&request->cache->set.fit, request->size_bytes, 0);
     if (!node) {
         return NULL;
@@ -52,9 +48,7 @@ fit(gml_ascent *request)
 
 /* Grows the base range; false if the device has no more memory or the policy is closed (not a
  * failure), or if the status says why. */
-static bool
-take_more(gml_ascent *request, uint64_t missing_bytes)
-{
+static bool take_more(gml_ascent *request, uint64_t missing_bytes) {
     bool is_closed = request->stitch->policy.is_closed;
     gml_status status = is_closed ? GML_OUT_OF_MEMORY
                                   : gml_stitch_grow(request->stitch, request->cache, missing_bytes);
@@ -63,18 +57,14 @@ take_more(gml_ascent *request, uint64_t missing_bytes)
 }
 
 /* Marks a placement as served with new memory. */
-static gml_placement *
-as_grown(gml_placement *placement)
-{
+static gml_placement *as_grown(gml_placement *placement) {
     if (placement) {
         placement->block.state = GML_STATE_GROW;
     }
     return placement;
 }
 
-bool
-gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes)
-{
+bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes) {
     uint64_t held_bytes = stitch->held_bytes + size_bytes;
     uint64_t peak_bytes =
         held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
@@ -84,9 +74,7 @@ gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t mis
            gml_cost_model_may_spend(&stitch->costs, &stitch->range, missing_bytes, peak_bytes);
 }
 
-static gml_placement *
-spend(gml_ascent *request)
-{
+static gml_placement *spend(gml_ascent *request) {
     gml_stitch *stitch = request->stitch;
     uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->cache, request->size_bytes);
     stitch->missing_bytes = missing_bytes;
@@ -95,9 +83,7 @@ spend(gml_ascent *request)
     return is_spent ? as_grown(fit(request)) : NULL;
 }
 
-static gml_placement *
-stitch_pieces(gml_ascent *request)
-{
+static gml_placement *stitch_pieces(gml_ascent *request) {
     gml_choice choice;
     if (!request->may_stitch ||
         !gml_choose_stitched(request->stitch, request->cache, request->size_bytes, &choice,
@@ -108,9 +94,7 @@ stitch_pieces(gml_ascent *request)
 }
 
 /* Takes free memory of other streams that is in reach with that effort. */
-static gml_placement *
-borrow(gml_ascent *request, gml_effort effort)
-{
+static gml_placement *borrow(gml_ascent *request, gml_effort effort) {
     gml_stitch *stitch = request->stitch;
     gml_stream_cache *cache = request->cache;
     request->status = gml_share_take_range(stitch, cache, request->size_bytes, effort);
@@ -123,9 +107,7 @@ borrow(gml_ascent *request, gml_effort effort)
     return request->status == GML_OK ? stitch_pieces(request) : NULL;
 }
 
-static gml_placement *
-reach(gml_ascent *request)
-{
+static gml_placement *reach(gml_ascent *request) {
     if (!gml_share_is_open(request->stitch)) {
         return NULL;
     }
@@ -133,15 +115,11 @@ reach(gml_ascent *request)
     return borrow(request, GML_KNOWN);
 }
 
-static gml_placement *
-wait(gml_ascent *request)
-{
+static gml_placement *wait(gml_ascent *request) {
     return gml_share_is_open(request->stitch) ? borrow(request, GML_WAIT) : NULL;
 }
 
-static gml_placement *
-grow(gml_ascent *request)
-{
+static gml_placement *grow(gml_ascent *request) {
     gml_stitch *stitch = request->stitch;
     uint64_t missing_bytes =
         request->may_stitch
@@ -158,9 +136,7 @@ grow(gml_ascent *request)
 }
 
 /* Whatever it costs. */
-static gml_placement *
-take_all(gml_ascent *request)
-{
+static gml_placement *take_all(gml_ascent *request) {
     bool is_any;
     request->status = gml_share_take_all(request->stitch, request->cache, &is_any);
     bool may_stitch = gml_stitch_has_views(request->stitch);
@@ -184,10 +160,8 @@ static gml_placement *(*const ladder[])(gml_ascent *) = {
 enum { RUNGS = sizeof ladder / sizeof *ladder };
 
 /* Hot: most requests end with the first test, or with the rung `fit`. */
-gml_status
-gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                 gml_placement **out)
-{
+gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                            gml_placement **out) {
     gml_placement *placement = cache->cached;
     gml_status status = GML_OK;
     if (placement && placement->block.block_bytes == size_bytes) {

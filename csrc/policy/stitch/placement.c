@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 
-gml_placement *
-gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes)
-{
+gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes) {
     gml_placement *placement = gml_pool_take(&stitch->placements);
     if (!placement) {
         (void)gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
@@ -21,9 +19,7 @@ gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_byt
     return placement;
 }
 
-void
-gml_placement_release(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_placement_release(gml_stitch *stitch, gml_placement *placement) {
     placement->cache->user_count--;
     if (placement->runs != &placement->only_run) {
         free(placement->runs);
@@ -31,9 +27,7 @@ gml_placement_release(gml_stitch *stitch, gml_placement *placement)
     gml_pool_give(&stitch->placements, placement);
 }
 
-void
-gml_placement_claim(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_placement_claim(gml_stitch *stitch, gml_placement *placement) {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_run *run = &placement->runs[i];
         run->extent = gml_base_range_claim(&stitch->range, run->offset, run->size_bytes, placement);
@@ -41,10 +35,8 @@ gml_placement_claim(gml_stitch *stitch, gml_placement *placement)
     placement->state = GML_PLACEMENT_LIVE;
 }
 
-gml_status
-gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uint64_t size_bytes,
-                  gml_placement **out)
-{
+gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
+                             uint64_t size_bytes, gml_placement **out) {
     gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status != GML_OK) {
         return status;
@@ -61,9 +53,7 @@ gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, 
     return GML_OK;
 }
 
-void
-gml_placement_end(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_placement_end(gml_stitch *stitch, gml_placement *placement) {
     gml_stream_cache *cache = placement->cache;
     stitch->held_bytes -= placement->block.block_bytes;
     placement->freed = gml_fence_now(&stitch->fences);
@@ -80,9 +70,7 @@ gml_placement_end(gml_stitch *stitch, gml_placement *placement)
     }
 }
 
-void
-gml_placement_retire(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_placement_retire(gml_stitch *stitch, gml_placement *placement) {
     for (size_t i = 0; i < placement->run_count; i++) {
         gml_base_range_unclaim(&stitch->range, placement->runs[i].extent, &placement->cache->set,
                                placement->freed);
@@ -97,38 +85,28 @@ gml_placement_retire(gml_stitch *stitch, gml_placement *placement)
 
 /* ---- idle views ------------------------------------------------------------------------------ */
 
-static gml_placement *
-of_age(gml_tree_node *node)
-{
+static gml_placement *of_age(gml_tree_node *node) {
     return (gml_placement *)(void *)((char *)node - offsetof(gml_placement, by_age));
 }
 
-void
-gml_idle_view_add(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement) {
     placement->state = GML_PLACEMENT_IDLE;
     placement->by_age.size_bytes = placement->block.block_bytes;
     gml_tree_insert(&stitch->idle, &placement->by_age);
     gml_list_append(&stitch->idle_views, &placement->idle);
 }
 
-void
-gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement) {
     gml_tree_remove(&stitch->idle, &placement->by_age);
 }
 
-void
-gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement) {
     gml_idle_view_unindex(stitch, placement);
     gml_list_remove(&placement->idle);
 }
 
-static bool
-is_all_free(const gml_base_range *range, const gml_stream_cache *cache,
-            const gml_placement *placement)
-{
+static bool is_all_free(const gml_base_range *range, const gml_stream_cache *cache,
+                        const gml_placement *placement) {
     bool is_free = true;
     for (size_t i = 0; i < placement->run_count && is_free; i++) {
         const gml_run *run = &placement->runs[i];
@@ -139,9 +117,8 @@ is_all_free(const gml_base_range *range, const gml_stream_cache *cache,
     return is_free;
 }
 
-gml_placement *
-gml_idle_view_find(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t size_bytes)
-{
+gml_placement *gml_idle_view_find(const gml_stitch *stitch, const gml_stream_cache *cache,
+                                  uint64_t size_bytes) {
     gml_tree_node *node = gml_tree_at_least(&stitch->idle, size_bytes, 0);
     while (node && node->size_bytes == size_bytes &&
            !is_all_free(&stitch->range, cache, of_age(node))) {

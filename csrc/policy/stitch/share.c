@@ -6,10 +6,8 @@
  */
 #include "policy/stitch/stitch.h"
 
-gml_stream_cache *
-gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stream_cache *previous,
-                     int *count)
-{
+gml_stream_cache *gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache,
+                                       gml_stream_cache *previous, int *count) {
     gml_link *link = previous ? previous->caches.next : stitch->caches.next;
     while (link != &stitch->caches && *count < GML_MOST_DONORS) {
         gml_stream_cache *donor = gml_stream_cache_of_link(link);
@@ -26,9 +24,7 @@ gml_share_next_donor(gml_stitch *stitch, const gml_stream_cache *cache, gml_stre
 }
 
 /* If streams must not wait, only a mark made now can later show what has completed. */
-void
-gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache)
-{
+void gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache) {
     if (!stitch->fences.rules.is_opportunistic) {
         return;
     }
@@ -38,10 +34,8 @@ gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache)
     gml_fence_poll(&stitch->fences);
 }
 
-bool
-gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
-                gml_effort effort)
-{
+bool gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
+                     gml_effort effort) {
     const gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
     bool is_passed = false;
     gml_status status = gml_fence_pass(&stitch->fences, &cache->seeker, &owner->seeker,
@@ -51,19 +45,16 @@ gml_share_reach(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *e
 
 /* Moves a range that is free in another stream cache, and in reach. pre: as gml_base_range_move().
  */
-static gml_extent *
-move_in(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, uint64_t offset,
-        uint64_t size_bytes)
-{
+static gml_extent *move_in(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
+                           uint64_t offset, uint64_t size_bytes) {
     const gml_stream_cache *owner = gml_stream_cache_of_set(extent->set);
     gml_fence_count(&stitch->fences, &cache->seeker, &owner->seeker, size_bytes);
     /* A third stream must come after the same work, and this one's is no more. */
     return gml_base_range_move(&stitch->range, offset, size_bytes, &cache->set, extent->instant);
 }
 
-gml_status
-gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uint64_t size_bytes)
-{
+gml_status gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset,
+                          uint64_t size_bytes) {
     gml_status status = gml_base_range_prepare(&stitch->range, 2);
     if (status == GML_OK) {
         (void)move_in(stitch, cache, gml_base_range_find(&stitch->range, offset), offset,
@@ -72,10 +63,8 @@ gml_share_take(gml_stitch *stitch, gml_stream_cache *cache, uint64_t offset, uin
     return status;
 }
 
-void
-gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
-                void *context)
-{
+void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+                     void *context) {
     gml_fences *fences = &gml_stitch_of(self)->fences;
     for (gml_link *link = fences->all_pairs.next; link != &fences->all_pairs; link = link->next) {
         const gml_pair *pair = gml_pair_of_link(link);
@@ -95,10 +84,8 @@ gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pa
 enum { MAX_EXTENTS_TRIED = 16 };
 
 /* Takes [offset, offset + size) of a free extent, and the extent's rest of the last chunk. */
-static gml_status
-take_part(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent, uint64_t offset,
-          uint64_t size_bytes)
-{
+static gml_status take_part(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
+                            uint64_t offset, uint64_t size_bytes) {
     uint64_t extent_end = extent->offset + extent->size_bytes;
     uint64_t end = extent_end - offset > size_bytes
                        ? gml_base_range_boundary(&stitch->range, offset + size_bytes)
@@ -106,10 +93,8 @@ take_part(gml_stitch *stitch, gml_stream_cache *cache, const gml_extent *extent,
     return gml_share_take(stitch, cache, offset, (end < extent_end ? end : extent_end) - offset);
 }
 
-gml_status
-gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                     gml_effort effort)
-{
+gml_status gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                                gml_effort effort) {
     const gml_extent *best = NULL;
     int count = 0;
     gml_stream_cache *donor = NULL;
@@ -130,10 +115,8 @@ gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_
     return best ? take_part(stitch, cache, best, best->offset, size_bytes) : GML_OK;
 }
 
-gml_status
-gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                      gml_effort effort)
-{
+gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                                 gml_effort effort) {
     gml_status status = GML_OK;
     uint64_t wanted_bytes = cache->set.whole_bytes + size_bytes;
     int count = 0;
@@ -159,9 +142,7 @@ gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size
 
 /* ---- the last resort ------------------------------------------------------------------------- */
 
-gml_status
-gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
-{
+gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any) {
     *is_any = false;
     if (gml_stitch_has_graphs(stitch)) {
         return GML_OK;
@@ -196,9 +177,8 @@ gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any)
 
 /* ---- waiting for work before the mappings that it may use go --------------------------------- */
 
-gml_status
-gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
-{
+gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking,
+                                  bool *is_done) {
     gml_driver *driver = stitch->policy.driver;
     gml_status status = GML_OK;
     bool is_capturing = gml_driver_is_frozen(driver);
@@ -216,9 +196,7 @@ gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *asking, bool 
     return status;
 }
 
-gml_status
-gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done)
-{
+gml_status gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, bool *is_done) {
     gml_fence_poll(&stitch->fences);
     *is_done = !stitch->policy.awaits_device && stitch->fences.completed == stitch->fences.clock;
     return *is_done ? GML_OK : gml_stitch_synchronize(stitch, asking, is_done);

@@ -22,38 +22,28 @@ struct gml_slab {
     gml_slab_piece *first;
 };
 
-void
-gml_small_init(gml_stitch *stitch)
-{
+void gml_small_init(gml_stitch *stitch) {
     stitch->pieces.object_bytes = sizeof(gml_slab_piece);
     stitch->slabs.object_bytes = sizeof(gml_slab);
 }
 
-static gml_slab_piece *
-of_fit(gml_tree_node *node)
-{
+static gml_slab_piece *of_fit(gml_tree_node *node) {
     return (gml_slab_piece *)(void *)((char *)node - offsetof(gml_slab_piece, fit));
 }
 
-static void
-add_free(gml_stream_cache *cache, gml_slab_piece *piece)
-{
+static void add_free(gml_stream_cache *cache, gml_slab_piece *piece) {
     piece->is_used = false;
     piece->fit.size_bytes = piece->size_bytes;
     piece->fit.address = piece->address;
     gml_tree_insert(&cache->small_free, &piece->fit);
 }
 
-static gml_status
-fail_for_host(gml_stitch *stitch)
-{
+static gml_status fail_for_host(gml_stitch *stitch) {
     return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
                            "no host memory for a small block");
 }
 
-gml_status
-gml_slab_open(gml_stitch *stitch, gml_placement *placement)
-{
+gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement) {
     gml_slab *slab = gml_pool_take(&stitch->slabs);
     gml_slab_piece *whole = gml_pool_take(&stitch->pieces);
     if (!slab || !whole) {
@@ -72,9 +62,7 @@ gml_slab_open(gml_stitch *stitch, gml_placement *placement)
 }
 
 /* A new slab, which is one free piece. */
-static gml_status
-add_slab(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece **out)
-{
+static gml_status add_slab(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece **out) {
     gml_placement *placement;
     gml_status status = gml_stitch_place(stitch, cache, GML_SLAB_BYTES, &placement);
     if (status == GML_OK) {
@@ -89,9 +77,8 @@ add_slab(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece **out)
 }
 
 /* Cuts `piece` down to `size_bytes`; the rest becomes a free piece. */
-static void
-split(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *cut, uint64_t size_bytes)
-{
+static void split(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *cut,
+                  uint64_t size_bytes) {
     gml_slab_piece *rest = gml_pool_take(&stitch->pieces);
     rest->slab = cut->slab;
     rest->address = cut->address + size_bytes;
@@ -107,9 +94,7 @@ split(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *cut, uint64_t
 }
 
 /* The state of the whole request: that of the slab if it needed a new one. */
-static gml_state
-state_of(bool is_whole, const gml_slab_piece *fresh)
-{
+static gml_state state_of(bool is_whole, const gml_slab_piece *fresh) {
     gml_state slab = fresh ? fresh->slab->placement->block.state : GML_STATE_EXACT;
     if (slab == GML_STATE_GROW || slab == GML_STATE_STITCH) {
         return slab;
@@ -118,10 +103,8 @@ state_of(bool is_whole, const gml_slab_piece *fresh)
 }
 
 /* Serves the first bytes of a piece that is in no tree. pre: a piece for the rest. */
-static gml_block *
-serve(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *served, uint64_t size_bytes,
-      gml_state state)
-{
+static gml_block *serve(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *served,
+                        uint64_t size_bytes, gml_state state) {
     if (served->size_bytes > size_bytes) {
         split(stitch, cache, served, size_bytes);
     }
@@ -136,10 +119,8 @@ serve(gml_stitch *stitch, gml_stream_cache *cache, gml_slab_piece *served, uint6
     return &served->block;
 }
 
-gml_status
-gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                   gml_block **out)
-{
+gml_status gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                              gml_block **out) {
     /* One piece for the rest of a split: once a piece is taken, nothing may fail. */
     gml_status status = gml_pool_reserve(&stitch->pieces, 2) ? GML_OK : fail_for_host(stitch);
     gml_slab_piece *fresh = NULL;
@@ -159,18 +140,14 @@ gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_by
 
 /* ---- pieces by address ----------------------------------------------------------------------- */
 
-gml_status
-gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count)
-{
+gml_status gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count) {
     /* A slab begins as one piece, and each claim cuts at most two off. */
     bool has_room = gml_pool_reserve(&stitch->slabs, slab_count) &&
                     gml_pool_reserve(&stitch->pieces, slab_count + 2 * piece_count);
     return has_room ? GML_OK : fail_for_host(stitch);
 }
 
-gml_block *
-gml_slab_next(const gml_slab *slab, gml_block *previous)
-{
+gml_block *gml_slab_next(const gml_slab *slab, gml_block *previous) {
     gml_slab_piece *next = previous ? ((gml_slab_piece *)(void *)previous)->next : slab->first;
     while (next && !next->is_used) {
         next = next->next;
@@ -178,10 +155,8 @@ gml_slab_next(const gml_slab *slab, gml_block *previous)
     return next ? &next->block : NULL;
 }
 
-gml_block *
-gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous, gml_address address,
-               uint64_t size_bytes)
-{
+gml_block *gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous,
+                          gml_address address, uint64_t size_bytes) {
     gml_stream_cache *cache = slab->placement->cache;
     gml_slab_piece *covering = previous ? (gml_slab_piece *)(void *)previous : slab->first;
     while (covering->address + covering->size_bytes <= address) {
@@ -203,9 +178,7 @@ gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous, gml_addr
 /* ---- freeing and looking --------------------------------------------------------------------- */
 
 /* Merges `left` with its next neighbour; neither is in the tree. */
-static void
-absorb(gml_stitch *stitch, gml_slab_piece *left)
-{
+static void absorb(gml_stitch *stitch, gml_slab_piece *left) {
     gml_slab_piece *gone = left->next;
     left->size_bytes += gone->size_bytes;
     left->next = gone->next;
@@ -215,15 +188,11 @@ absorb(gml_stitch *stitch, gml_slab_piece *left)
     gml_pool_give(&stitch->pieces, gone);
 }
 
-gml_placement *
-gml_small_placement(const gml_block *block)
-{
+gml_placement *gml_small_placement(const gml_block *block) {
     return ((const gml_slab_piece *)(const void *)block)->slab->placement;
 }
 
-gml_placement *
-gml_small_free(gml_stitch *stitch, gml_block *block)
-{
+gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block) {
     gml_slab_piece *freed = (gml_slab_piece *)(void *)block;
     gml_slab *slab = freed->slab;
     gml_placement *placement = slab->placement;
@@ -248,9 +217,7 @@ gml_small_free(gml_stitch *stitch, gml_block *block)
     return placement;
 }
 
-void
-gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor)
-{
+void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor) {
     for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
         const gml_range_info range = {
             .address = piece->address,
@@ -262,9 +229,7 @@ gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor)
     }
 }
 
-uint64_t
-gml_slab_used_bytes(const gml_slab *slab)
-{
+uint64_t gml_slab_used_bytes(const gml_slab *slab) {
     uint64_t used_bytes = 0;
     for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {
         used_bytes += piece->is_used ? piece->size_bytes : 0;
@@ -272,9 +237,7 @@ gml_slab_used_bytes(const gml_slab *slab)
     return used_bytes;
 }
 
-bool
-gml_slab_is_valid(const gml_slab *slab)
-{
+bool gml_slab_is_valid(const gml_slab *slab) {
     gml_address address = slab->placement->block.address;
     bool has_used = false;
     for (const gml_slab_piece *piece = slab->first; piece; piece = piece->next) {

@@ -16,9 +16,7 @@
 enum { LAST_ATTEMPTS = 3 }; /* at closing there is no later moment */
 
 /* The size of the smallest chunk, or 0 with a reason. */
-static uint64_t
-choose_granule(gml_driver *driver, const gml_knobs *knobs)
-{
+static uint64_t choose_granule(gml_driver *driver, const gml_knobs *knobs) {
     uint64_t granularity = driver->info.granularity_bytes;
     if (!knobs->chunk_size) {
         return gml_round_up(DEFAULT_GRANULE_BYTES, granularity);
@@ -34,9 +32,7 @@ choose_granule(gml_driver *driver, const gml_knobs *knobs)
     return knobs->chunk_size;
 }
 
-static void
-init_parts(gml_stitch *stitch, const gml_knobs *knobs)
-{
+static void init_parts(gml_stitch *stitch, const gml_knobs *knobs) {
     uint64_t window_bytes = stitch->policy.driver->window_bytes;
     stitch->frag_limit = knobs->frag_limit;
     stitch->growth_bytes = knobs->growth;
@@ -60,16 +56,13 @@ init_parts(gml_stitch *stitch, const gml_knobs *knobs)
 }
 
 /* The most that a policy of that capacity may hold. */
-static uint64_t
-limit_of(const gml_driver *driver, uint64_t capacity_bytes)
-{
+static uint64_t limit_of(const gml_driver *driver, uint64_t capacity_bytes) {
     uint64_t limit = driver->arena_bytes ? driver->arena_bytes : driver->info.total_bytes;
     return capacity_bytes && capacity_bytes < limit ? capacity_bytes : limit;
 }
 
-static gml_status
-create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_policy **out)
-{
+static gml_status create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
+                         gml_policy **out) {
     if (!driver->info.has_virtual_memory) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
                                "this device has no virtual memory management; name a capacity, or "
@@ -107,10 +100,8 @@ create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs, gml_
 enum { MOST_HALVINGS = 6 }; /* of a private pool's range of addresses */
 
 /* Before addresses run out, those that many pools reserve do: each is content with less then. */
-static gml_status
-create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-               gml_policy **out)
-{
+static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out) {
     gml_knobs own = *knobs;
     own.optimize_for = GML_OPTIMIZE_FOR_MEMORY;
     own.reuse_follow_event_dependencies = 0;
@@ -128,9 +119,7 @@ create_private(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *kno
 }
 
 /* Frees every block, so that only idle views are left. */
-static void
-flush_all(gml_stitch *stitch)
-{
+static void flush_all(gml_stitch *stitch) {
     gml_stream_caches_flush(stitch);
     const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     while (extent) {
@@ -144,9 +133,7 @@ flush_all(gml_stitch *stitch)
     }
 }
 
-static gml_status
-destroy(gml_policy *self)
-{
+static gml_status destroy(gml_policy *self) {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_status first = gml_synchronize_finally(self->driver);
     flush_all(stitch);
@@ -172,9 +159,8 @@ destroy(gml_policy *self)
     return first;
 }
 
-static gml_status
-allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream,
+                           gml_block **out) {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t block_bytes = gml_round_up(size_bytes, GML_ALIGNMENT);
     gml_stream_cache *cache;
@@ -197,9 +183,7 @@ allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **o
     return status;
 }
 
-static void
-free_block(gml_policy *self, gml_block *block)
-{
+static void free_block(gml_policy *self, gml_block *block) {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_placement *ended =
         block->is_small ? gml_small_free(stitch, block) : (gml_placement *)(void *)block;
@@ -208,9 +192,7 @@ free_block(gml_policy *self, gml_block *block)
     }
 }
 
-static gml_status
-find_chunk(gml_policy *self, gml_address address, gml_chunk *out)
-{
+static gml_status find_chunk(gml_policy *self, gml_address address, gml_chunk *out) {
     const gml_base_range *range = &gml_stitch_of(self)->range;
     uint64_t offset = address - range->base;
     if (offset >= range->slots * range->granule_bytes) {

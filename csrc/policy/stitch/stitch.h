@@ -108,55 +108,39 @@ typedef struct gml_stitch {
 } gml_stitch;
 
 /* Whether free pieces may be put side by side at other addresses. */
-static inline bool
-gml_stitch_has_views(const gml_stitch *stitch)
-{
+static inline bool gml_stitch_has_views(const gml_stitch *stitch) {
     return !stitch->policy.driver->arena_bytes;
 }
 
 /* Whether graphs use its memory, or may still be running: fences know nothing of them. */
-static inline bool
-gml_stitch_has_graphs(const gml_stitch *stitch)
-{
+static inline bool gml_stitch_has_graphs(const gml_stitch *stitch) {
     return stitch->policy.is_kept || stitch->policy.awaits_device;
 }
 
-static inline gml_stitch *
-gml_stitch_of(gml_policy *policy)
-{
+static inline gml_stitch *gml_stitch_of(gml_policy *policy) {
     return (gml_stitch *)(void *)policy;
 }
 
 /* The stream cache at a link of stitch->caches, and that of a freeset; the view at one of
  * idle_views. */
-static inline gml_stream_cache *
-gml_stream_cache_of_link(gml_link *link)
-{
+static inline gml_stream_cache *gml_stream_cache_of_link(gml_link *link) {
     return (gml_stream_cache *)(void *)((char *)link - offsetof(gml_stream_cache, caches));
 }
 
-static inline gml_stream_cache *
-gml_stream_cache_of_set(gml_freeset *set)
-{
+static inline gml_stream_cache *gml_stream_cache_of_set(gml_freeset *set) {
     return (gml_stream_cache *)(void *)((char *)set - offsetof(gml_stream_cache, set));
 }
 
-static inline gml_placement *
-gml_view_of_idle(gml_link *link)
-{
+static inline gml_placement *gml_view_of_idle(gml_link *link) {
     return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, idle));
 }
 
-static inline gml_placement *
-gml_placement_of_live(gml_link *link)
-{
+static inline gml_placement *gml_placement_of_live(gml_link *link) {
     return (gml_placement *)(void *)((char *)link - offsetof(gml_placement, live));
 }
 
 /* Whether the work that used an idle view is known to be complete. */
-static inline bool
-gml_view_is_unused(const gml_stitch *stitch, const gml_placement *placement)
-{
+static inline bool gml_view_is_unused(const gml_stitch *stitch, const gml_placement *placement) {
     return gml_fence_is_over(&stitch->fences, placement->freed);
 }
 
@@ -172,9 +156,7 @@ GML_SEAM bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes
                                    uint64_t missing_bytes);
 
 /* The block of a placement that has just been made for its stream cache begins to live. */
-static inline void
-gml_placement_serve(gml_stitch *stitch, gml_placement *placement)
-{
+static inline void gml_placement_serve(gml_stitch *stitch, gml_placement *placement) {
     placement->block.stream = placement->cache->stream;
     stitch->held_bytes += placement->block.block_bytes;
     if (stitch->peak_held_bytes < stitch->held_bytes) {
@@ -250,9 +232,7 @@ GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 GML_SEAM void gml_placement_retire(gml_stitch *stitch, gml_placement *placement);
 
 /* Releases the view that the stream cache keeps. */
-static inline void
-gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *cache)
-{
+static inline void gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *cache) {
     if (cache->cached) {
         gml_placement *placement = cache->cached;
         cache->cached = NULL;
@@ -325,9 +305,7 @@ gml_status gml_stitch_wait(gml_stitch *stitch, const gml_stream_cache *asking, b
 /* ---- share.c: memory of other streams -------------------------------------------------------- */
 
 /* Whether a stream cache may take memory of another: one exists, and the rules allow it. */
-static inline bool
-gml_share_is_open(const gml_stitch *stitch)
-{
+static inline bool gml_share_is_open(const gml_stitch *stitch) {
     return stitch->cache_count > 1 && gml_fences_are_open(&stitch->fences);
 }
 

@@ -7,9 +7,7 @@
 
 /* About the largest request that one stream cache alone can serve. Changes nothing: a cached view
  * stays cached. */
-static uint64_t
-largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
-{
+static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     gml_freeset_index(&cache->set);
     uint64_t fitting = gml_tree_largest(&cache->set.fit);
     if (!gml_stitch_has_views(stitch)) {
@@ -21,9 +19,7 @@ largest_of(const gml_stitch *stitch, gml_stream_cache *cache)
     return largest_bytes + (cache->cached ? cache->cached->block.block_bytes : 0);
 }
 
-void
-gml_stitch_usage(gml_policy *self, gml_usage *out)
-{
+void gml_stitch_usage(gml_policy *self, gml_usage *out) {
     gml_stitch *stitch = gml_stitch_of(self);
     *out = (gml_usage){
         .reserved_bytes = self->reserved_bytes,
@@ -49,17 +45,13 @@ gml_stitch_usage(gml_policy *self, gml_usage *out)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static gml_status
-corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what)
-{
+static gml_status corrupt(gml_stitch *stitch, const gml_placement *placement, const char *what) {
     return gml_driver_fail(stitch->policy.driver, GML_CORRUPT, "the placement at %" PRIu64 " %s",
                            placement->block.address, what);
 }
 
 /* A live or cached placement holds just its runs. */
-static gml_status
-check_holder(gml_stitch *stitch, const gml_placement *placement)
-{
+static gml_status check_holder(gml_stitch *stitch, const gml_placement *placement) {
     uint64_t held = 0;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
@@ -84,9 +76,7 @@ check_holder(gml_stitch *stitch, const gml_placement *placement)
     return GML_OK;
 }
 
-static gml_status
-check_fence(gml_stitch *stitch, const gml_extent *extent)
-{
+static gml_status check_fence(gml_stitch *stitch, const gml_extent *extent) {
     const gml_fences *fences = &stitch->fences;
     if (extent->instant <= fences->clock && fences->completed <= fences->marked &&
         fences->marked <= fences->clock) {
@@ -97,9 +87,8 @@ check_fence(gml_stitch *stitch, const gml_extent *extent)
                            extent->offset);
 }
 
-static gml_status
-check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, uint64_t *small_bytes)
-{
+static gml_status check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes,
+                                uint64_t *small_bytes) {
     gml_status status = GML_OK;
     for (const gml_extent *extent = gml_base_range_find(&stitch->range, 0);
          extent && status == GML_OK; extent = extent->next) {
@@ -119,9 +108,7 @@ check_extents(gml_stitch *stitch, uint64_t *used_bytes, uint64_t *free_bytes, ui
 }
 
 /* An idle view holds no extents, and is indexed by its size. */
-static gml_status
-check_idle(gml_stitch *stitch)
-{
+static gml_status check_idle(gml_stitch *stitch) {
     uint64_t count = 0;
     for (gml_link *link = stitch->idle_views.next; link != &stitch->idle_views; link = link->next) {
         const gml_placement *view = gml_view_of_idle(link);
@@ -139,9 +126,7 @@ check_idle(gml_stitch *stitch)
     return GML_OK;
 }
 
-gml_status
-gml_stitch_check(gml_policy *self)
-{
+gml_status gml_stitch_check(gml_policy *self) {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t used_bytes = 0, free_bytes = 0, small_bytes = 0, in_caches = 0;
     gml_status status = gml_base_range_check(&stitch->range);
@@ -178,33 +163,25 @@ gml_stitch_check(gml_policy *self)
 /* ---- visit ----------------------------------------------------------------------------------- */
 
 /* The live placement that holds `extent`, or NULL. */
-static const gml_placement *
-live_holder(const gml_extent *extent)
-{
+static const gml_placement *live_holder(const gml_extent *extent) {
     const gml_placement *holder = extent->kind == GML_EXTENT_USED ? extent->owner : NULL;
     return holder && holder->state == GML_PLACEMENT_LIVE ? holder : NULL;
 }
 
 /* A slab in the base range is a span of its own. */
-static bool
-is_base_slab(const gml_extent *extent)
-{
+static bool is_base_slab(const gml_extent *extent) {
     const gml_placement *holder = live_holder(extent);
     return holder && holder->slab && !holder->view;
 }
 
 /* Whether the memory there is told of here; else another driver that maps it does. */
-static bool
-is_told(const gml_base_range *range, uint64_t offset)
-{
+static bool is_told(const gml_base_range *range, uint64_t offset) {
     uint64_t slot = gml_base_range_chunk_begin(range, offset) / range->granule_bytes;
     return gml_driver_stands_for(range->driver, range->handles[slot]);
 }
 
-static void
-visit_base_slab(const gml_base_range *range, const gml_placement *placement,
-                const gml_visitor *visitor)
-{
+static void visit_base_slab(const gml_base_range *range, const gml_placement *placement,
+                            const gml_visitor *visitor) {
     bool is_here = is_told(range, placement->runs[0].offset);
     const gml_span_info span = {
         .address = placement->block.address,
@@ -226,9 +203,7 @@ typedef struct spot {
 } spot;
 
 /* The end of what is told of alike from there on, in one extent: only what is free is cut. */
-static uint64_t
-part_end(const gml_base_range *range, spot at)
-{
+static uint64_t part_end(const gml_base_range *range, spot at) {
     uint64_t end = at.extent->offset + at.extent->size_bytes;
     if (!range->driver->ops->stands_for || at.extent->kind != GML_EXTENT_FREE) {
         return end;
@@ -240,9 +215,7 @@ part_end(const gml_base_range *range, spot at)
     return next < end ? next : end;
 }
 
-static spot
-next_spot(const gml_base_range *range, spot at)
-{
+static spot next_spot(const gml_base_range *range, spot at) {
     uint64_t end = part_end(range, at);
     const gml_extent *extent = at.extent;
     extent = end < extent->offset + extent->size_bytes ? extent : extent->next;
@@ -250,16 +223,12 @@ next_spot(const gml_base_range *range, spot at)
 }
 
 /* Whether a run goes on there: present, and in no span of its own. */
-static bool
-is_in_run(const gml_extent *extent)
-{
+static bool is_in_run(const gml_extent *extent) {
     return extent && extent->kind != GML_EXTENT_ABSENT && !is_base_slab(extent);
 }
 
 /* Extents of a view count as used here; the request is reported with the view. */
-static void
-visit_part(const gml_base_range *range, spot at, const gml_visitor *visitor)
-{
+static void visit_part(const gml_base_range *range, spot at, const gml_visitor *visitor) {
     const gml_placement *holder = live_holder(at.extent);
     const gml_range_info info = {
         .address = range->base + at.offset,
@@ -272,9 +241,7 @@ visit_part(const gml_base_range *range, spot at, const gml_visitor *visitor)
 
 /* One span: from `first` on, as far as it is contiguous and told of alike. Returns the place behind
  * it. */
-static spot
-visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visitor)
-{
+static spot visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visitor) {
     bool is_here = is_told(range, first.offset);
     gml_span_info span = {.address = range->base + first.offset,
                           .is_view = !is_here,
@@ -293,9 +260,7 @@ visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visi
     return end;
 }
 
-static void
-visit_base_range(const gml_base_range *range, const gml_visitor *visitor)
-{
+static void visit_base_range(const gml_base_range *range, const gml_visitor *visitor) {
     const gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
         if (extent->kind == GML_EXTENT_ABSENT) {
@@ -313,9 +278,8 @@ visit_base_range(const gml_base_range *range, const gml_visitor *visitor)
     }
 }
 
-static void
-visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor *visitor)
-{
+static void visit_view_body(const gml_placement *placement, bool is_live,
+                            const gml_visitor *visitor) {
     if (is_live && placement->slab) {
         gml_slab_visit(placement->slab, visitor);
         return;
@@ -329,10 +293,8 @@ visit_view_body(const gml_placement *placement, bool is_live, const gml_visitor 
     visitor->range(visitor->context, &range);
 }
 
-static void
-visit_pieces(const gml_base_range *range, const gml_placement *placement,
-             const gml_visitor *visitor)
-{
+static void visit_pieces(const gml_base_range *range, const gml_placement *placement,
+                         const gml_visitor *visitor) {
     gml_address address = placement->block.address;
     for (size_t i = 0; i < placement->run_count && visitor->piece; i++) {
         const gml_run *run = &placement->runs[i];
@@ -345,9 +307,8 @@ visit_pieces(const gml_base_range *range, const gml_placement *placement,
 }
 
 /* The part of a view that its placement covers: its ends may reach into chunks of others. */
-static void
-visit_view(const gml_base_range *range, const gml_placement *placement, const gml_visitor *visitor)
-{
+static void visit_view(const gml_base_range *range, const gml_placement *placement,
+                       const gml_visitor *visitor) {
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     uint64_t size_bytes = placement->block.block_bytes;
     uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
@@ -365,9 +326,7 @@ visit_view(const gml_base_range *range, const gml_placement *placement, const gm
     visit_view_body(placement, is_live, visitor);
 }
 
-void
-gml_stitch_visit(gml_policy *self, const gml_visitor *visitor)
-{
+void gml_stitch_visit(gml_policy *self, const gml_visitor *visitor) {
     gml_stitch *stitch = gml_stitch_of(self);
     visit_base_range(&stitch->range, visitor);
     for (const gml_extent *extent = gml_base_range_find(&stitch->range, 0); extent;

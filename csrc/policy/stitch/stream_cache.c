@@ -7,9 +7,7 @@
 /* Where sweeping comes to pay: programs have fewer streams, unless they make new ones on and on. */
 enum { MANY_CACHES = 64 };
 
-static gml_status
-add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out)
-{
+static gml_status add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out) {
     if (stitch->cache_count >= MANY_CACHES && !gml_stitch_has_graphs(stitch)) {
         gml_stream_cache_sweep(stitch);
     }
@@ -28,9 +26,7 @@ add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out)
     return GML_OK;
 }
 
-gml_status
-gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out)
-{
+gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out) {
     if (stitch->last_cache && stitch->last_cache->stream == stream) {
         *out = stitch->last_cache;
         return GML_OK;
@@ -48,9 +44,7 @@ gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void
-close_cache(gml_stitch *stitch, gml_stream_cache *cache)
-{
+static void close_cache(gml_stitch *stitch, gml_stream_cache *cache) {
     (void)gml_map_take(&stitch->cache_by_stream, cache->stream + 1);
     gml_list_remove(&cache->caches);
     stitch->cache_count--;
@@ -58,9 +52,7 @@ close_cache(gml_stitch *stitch, gml_stream_cache *cache)
     free(cache);
 }
 
-void
-gml_stream_cache_sweep(gml_stitch *stitch)
-{
+void gml_stream_cache_sweep(gml_stitch *stitch) {
     stitch->last_cache = NULL;
     for (gml_link *link = stitch->caches.next, *next; link != &stitch->caches; link = next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
@@ -71,17 +63,13 @@ gml_stream_cache_sweep(gml_stitch *stitch)
     }
 }
 
-void
-gml_stream_caches_flush(gml_stitch *stitch)
-{
+void gml_stream_caches_flush(gml_stitch *stitch) {
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache_flush(stitch, gml_stream_cache_of_link(link));
     }
 }
 
-void
-gml_stream_caches_close(gml_stitch *stitch)
-{
+void gml_stream_caches_close(gml_stitch *stitch) {
     while (!gml_list_is_empty(&stitch->caches)) {
         close_cache(stitch, gml_stream_cache_of_link(stitch->caches.next));
     }

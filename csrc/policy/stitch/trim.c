@@ -2,18 +2,14 @@
 #include "policy/stitch/stitch.h"
 
 /* Whether an extent has chunks that may go from `floor` on: wholly free, and used by no work. */
-static bool
-has_chunks_to_give(const gml_stitch *stitch, const gml_extent *extent, uint64_t floor)
-{
+static bool has_chunks_to_give(const gml_stitch *stitch, const gml_extent *extent, uint64_t floor) {
     return extent->kind == GML_EXTENT_FREE && extent->whole.size_bytes &&
            gml_fence_is_over(&stitch->fences, extent->instant) &&
            extent->whole.address + extent->whole.size_bytes > floor;
 }
 
 /* Whether a chunk from `floor` on that the idle view maps is about to go. */
-static bool
-loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t floor)
-{
+static bool loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t floor) {
     const gml_base_range *range = &stitch->range;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
@@ -31,9 +27,7 @@ loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t f
 }
 
 /* Forgets the idle views that lose a chunk from `floor` on. */
-static gml_status
-forget_losers(gml_stitch *stitch, uint64_t floor)
-{
+static gml_status forget_losers(gml_stitch *stitch, uint64_t floor) {
     gml_status status = GML_OK;
     for (gml_link *link = stitch->idle_views.next;
          link != &stitch->idle_views && status == GML_OK;) {
@@ -47,9 +41,8 @@ forget_losers(gml_stitch *stitch, uint64_t floor)
 }
 
 /* Releases every whole chunk that is free in `cache`. */
-static gml_status
-release_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *released_bytes)
-{
+static gml_status release_chunks(gml_stitch *stitch, gml_stream_cache *cache,
+                                 uint64_t *released_bytes) {
     gml_status status = GML_OK;
     while (status == GML_OK && cache->set.whole_bytes) {
         gml_freeset_index(&cache->set);
@@ -60,17 +53,13 @@ release_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *released_b
 }
 
 /* The last extent that is present, or NULL. */
-static gml_extent *
-last_present(const gml_base_range *range)
-{
+static gml_extent *last_present(const gml_base_range *range) {
     gml_extent *last = gml_base_range_find(range, range->slots * range->granule_bytes - 1);
     return last->kind == GML_EXTENT_ABSENT ? last->previous : last;
 }
 
 /* The bytes of the last chunks that are wholly free, whichever streams own their parts. */
-static uint64_t
-count_idle_end(const gml_base_range *range)
-{
+static uint64_t count_idle_end(const gml_base_range *range) {
     const gml_extent *extent = last_present(range);
     uint64_t end = extent ? extent->offset + extent->size_bytes : 0, begin = end;
     for (; extent && extent->kind == GML_EXTENT_FREE; extent = extent->previous) {
@@ -82,9 +71,7 @@ count_idle_end(const gml_base_range *range)
 /* In an arena only the chunks at its end are released, one after the other: releasing others would
  * return nothing to the device, and memory behind a hole cannot be stitched to memory before it.
  * pre: streams share no chunk that is free. */
-static gml_status
-release_end(gml_stitch *stitch, uint64_t *released_bytes)
-{
+static gml_status release_end(gml_stitch *stitch, uint64_t *released_bytes) {
     gml_status status = GML_OK;
     while (status == GML_OK && count_idle_end(&stitch->range)) {
         gml_extent *last = last_present(&stitch->range);
@@ -95,9 +82,7 @@ release_end(gml_stitch *stitch, uint64_t *released_bytes)
 }
 
 /* The bytes of chunks that are wholly free, whichever streams own their parts. */
-static uint64_t
-count_idle_bytes(const gml_base_range *range)
-{
+static uint64_t count_idle_bytes(const gml_base_range *range) {
     uint64_t idle_bytes = 0;
     const gml_extent *extent = gml_base_range_find(range, 0);
     while (extent) {
@@ -116,9 +101,7 @@ count_idle_bytes(const gml_base_range *range)
 
 /* Joins free neighbours of different streams that meet inside a chunk, so that the chunk is whole
  * in one of them. pre: all that was freed is complete. */
-static void
-join_shared_chunks(gml_stitch *stitch)
-{
+static void join_shared_chunks(gml_stitch *stitch) {
     gml_base_range *range = &stitch->range;
     gml_extent *extent = gml_base_range_find(range, 0);
     while (extent->next) {
@@ -131,9 +114,7 @@ join_shared_chunks(gml_stitch *stitch)
 }
 
 /* The second half of trim(), once there is something to release. */
-static gml_status
-give_back(gml_stitch *stitch, uint64_t *released_bytes)
-{
+static gml_status give_back(gml_stitch *stitch, uint64_t *released_bytes) {
     bool is_done;
     gml_status status = gml_stitch_wait(stitch, NULL, &is_done);
     if (status != GML_OK || !is_done) {
@@ -157,9 +138,7 @@ give_back(gml_stitch *stitch, uint64_t *released_bytes)
 }
 
 /* Whether there is anything to release; the cheapest test comes first. */
-static bool
-has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
-{
+static bool has_surplus(const gml_stitch *stitch, uint64_t free_bytes) {
     const gml_base_range *range = &stitch->range;
     if (range->held_bytes > range->present_bytes) {
         return true; /* what could not be released before */
@@ -171,9 +150,7 @@ has_surplus(const gml_stitch *stitch, uint64_t free_bytes)
            (free_bytes / range->granule_bytes && count_idle_bytes(range));
 }
 
-gml_status
-gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
-{
+gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes) {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t free_bytes = 0;
     *released_bytes = 0;
@@ -197,9 +174,7 @@ gml_stitch_trim(gml_policy *self, uint64_t *released_bytes)
 
 /* Finds out how far the device has come; where it has no event for that, after it was waited for.
  */
-static gml_status
-look_at_device(gml_stitch *stitch)
-{
+static gml_status look_at_device(gml_stitch *stitch) {
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
         gml_stream_cache_flush(stitch, cache);
@@ -217,9 +192,7 @@ look_at_device(gml_stitch *stitch)
 /* Where the chunks begin that add up to `wanted_bytes`, from the end of the base range downwards:
  * the lowest places serve first, so that memory is missed least. *is_pending: chunks on the way are
  * idle, but for work that will have run. */
-static uint64_t
-find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending)
-{
+static uint64_t find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending) {
     const gml_base_range *range = &stitch->range;
     uint64_t floor = range->slots * range->granule_bytes, found_bytes = 0;
     const gml_extent *extent = last_present(range);
@@ -235,9 +208,7 @@ find_floor(const gml_stitch *stitch, uint64_t wanted_bytes, bool *is_pending)
     return excess_bytes ? gml_base_range_chunk_begin(range, floor + excess_bytes) : floor;
 }
 
-static gml_status
-release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes)
-{
+static gml_status release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes) {
     gml_base_range *range = &stitch->range;
     gml_status status = GML_OK;
     gml_extent *extent = last_present(range);
@@ -251,9 +222,8 @@ release_from(gml_stitch *stitch, uint64_t floor, uint64_t *released_bytes)
     return status;
 }
 
-gml_status
-gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
-{
+gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                           bool *is_pending) {
     gml_stitch *stitch = gml_stitch_of(self);
     *released_bytes = 0;
     *is_pending = false;
@@ -276,9 +246,7 @@ gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_byte
     return status;
 }
 
-uint64_t
-gml_stitch_idle_bytes(gml_policy *self)
-{
+uint64_t gml_stitch_idle_bytes(gml_policy *self) {
     gml_stitch *stitch = gml_stitch_of(self);
     uint64_t sum_bytes = 0;
     if (self->is_kept) {

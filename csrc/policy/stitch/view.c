@@ -21,40 +21,32 @@ typedef struct extent_of_views {
     uint64_t views, bytes, chunks;
 } extent_of_views;
 
-static uint64_t
-without(uint64_t bytes, uint64_t part_bytes)
-{
+static uint64_t without(uint64_t bytes, uint64_t part_bytes) {
     return bytes > part_bytes ? bytes - part_bytes : 0;
 }
 
-static extent_of_views
-most_views(const gml_stitch *stitch)
-{
+static extent_of_views most_views(const gml_stitch *stitch) {
     uint64_t chunks = VIEWS_OF_A_CHUNK * stitch->range.chunk_count;
     return (extent_of_views){stitch->max_views, stitch->max_view_bytes,
                              chunks > LEAST_VIEW_CHUNKS ? chunks : LEAST_VIEW_CHUNKS};
 }
 
-static extent_of_views
-less_by_an_eighth(extent_of_views most)
-{
+static extent_of_views less_by_an_eighth(extent_of_views most) {
     return (extent_of_views){most.views - gml_divide_up(most.views, 8), most.bytes - most.bytes / 8,
                              most.chunks - most.chunks / 8};
 }
 
 /* Whether they do not leave room for one that maps so many chunks. */
-static bool
-is_over(const gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uint64_t view_chunks)
-{
+static bool is_over(const gml_stitch *stitch, extent_of_views most, uint64_t view_bytes,
+                    uint64_t view_chunks) {
     return stitch->views >= most.views || stitch->view_bytes > without(most.bytes, view_bytes) ||
            stitch->view_chunks > without(most.chunks, view_chunks);
 }
 
 /* Forgets idle views that no work can use any more, those idle longest first, until there is room
  * or the next one may still be used. */
-static gml_status
-forget_unused(gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uint64_t view_chunks)
-{
+static gml_status forget_unused(gml_stitch *stitch, extent_of_views most, uint64_t view_bytes,
+                                uint64_t view_chunks) {
     gml_status status = GML_OK;
     while (status == GML_OK && !gml_list_is_empty(&stitch->idle_views) &&
            is_over(stitch, most, view_bytes, view_chunks)) {
@@ -71,10 +63,8 @@ forget_unused(gml_stitch *stitch, extent_of_views most, uint64_t view_bytes, uin
  * all at a time. Where the last eighth has begun, the device is asked how far it has come, so that
  * nobody has to wait for it once the room is needed; not where addresses must not depend on that.
  * During a capture the limits give way, and where graphs use the memory, or did until lately. */
-static gml_status
-make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes,
-          uint64_t view_chunks)
-{
+static gml_status make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes,
+                            uint64_t view_chunks) {
     extent_of_views most = most_views(stitch), fewer = less_by_an_eighth(most);
     if (gml_driver_is_frozen(stitch->policy.driver) || gml_stitch_has_graphs(stitch) ||
         !is_over(stitch, fewer, view_bytes, view_chunks)) {
@@ -102,9 +92,7 @@ make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes
 
 /* Gives a placement of several runs its own mapping, within the limits: idle views make room. After
  * a failure placement->view is 0, or a range that the driver did not take back. */
-static gml_status
-map(gml_stitch *stitch, gml_placement *placement)
-{
+static gml_status map(gml_stitch *stitch, gml_placement *placement) {
     gml_base_range *range = &stitch->range;
     uint64_t first = placement->runs[0].offset, begin = gml_base_range_chunk_begin(range, first);
     uint64_t view_bytes = 0;
@@ -137,9 +125,7 @@ map(gml_stitch *stitch, gml_placement *placement)
 }
 
 /* Unmaps the view. A later call resumes where a failed one stopped. */
-static gml_status
-unmap(gml_stitch *stitch, gml_placement *placement)
-{
+static gml_status unmap(gml_stitch *stitch, gml_placement *placement) {
     gml_status status = gml_mapping_destroy(stitch->policy.driver, placement->view,
                                             placement->view_bytes, &placement->mapped_bytes);
     if (status == GML_OK) {
@@ -154,24 +140,18 @@ unmap(gml_stitch *stitch, gml_placement *placement)
 /* ---- forgetting ------------------------------------------------------------------------------ */
 
 /* Once it is unmapped, and it is not pinned. */
-static void
-release_gone(gml_stitch *stitch, gml_placement *placement)
-{
+static void release_gone(gml_stitch *stitch, gml_placement *placement) {
     if (!placement->view && !placement->pin_count) {
         gml_placement_release(stitch, placement);
     }
 }
 
-void
-gml_view_unpin(gml_stitch *stitch, gml_placement *placement)
-{
+void gml_view_unpin(gml_stitch *stitch, gml_placement *placement) {
     placement->pin_count--;
     release_gone(stitch, placement);
 }
 
-gml_status
-gml_view_destroy(gml_stitch *stitch, gml_placement *placement)
-{
+gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement) {
     gml_idle_view_remove(stitch, placement);
     placement->state = GML_PLACEMENT_GONE;
     gml_status status = unmap(stitch, placement);
@@ -183,9 +163,7 @@ gml_view_destroy(gml_stitch *stitch, gml_placement *placement)
     return status;
 }
 
-gml_status
-gml_view_unmap_pending(gml_stitch *stitch)
-{
+gml_status gml_view_unmap_pending(gml_stitch *stitch) {
     gml_status first = GML_OK;
     for (gml_link *link = stitch->pending_unmaps.next; link != &stitch->pending_unmaps;) {
         gml_placement *placement = gml_view_of_idle(link);
@@ -201,9 +179,7 @@ gml_view_unmap_pending(gml_stitch *stitch)
     return first;
 }
 
-void
-gml_view_abandon_pending(gml_stitch *stitch)
-{
+void gml_view_abandon_pending(gml_stitch *stitch) {
     while (!gml_list_is_empty(&stitch->pending_unmaps)) {
         gml_placement *placement = gml_view_of_idle(stitch->pending_unmaps.next);
         gml_list_remove(&placement->idle);
@@ -213,9 +189,7 @@ gml_view_abandon_pending(gml_stitch *stitch)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-void
-gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement)
-{
+void gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement) {
     gml_idle_view_remove(stitch, placement);
     placement->cache->user_count--;
     placement->cache = cache;
@@ -230,9 +204,7 @@ gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *plac
 
 /* Whether the runs lie side by side under whole mappings: none but the first begins inside a chunk,
  * and none but the last ends there. */
-static bool
-is_seamless(const gml_base_range *range, const gml_choice *choice)
-{
+static bool is_seamless(const gml_base_range *range, const gml_choice *choice) {
     bool is_seamless = true;
     for (size_t i = 1; i < choice->run_count && is_seamless; i++) {
         const gml_run *before = &choice->runs[i - 1];
@@ -244,9 +216,7 @@ is_seamless(const gml_base_range *range, const gml_choice *choice)
 }
 
 /* A choice that does not add up must not become a block: it would reach into another one. */
-static gml_status
-check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
-{
+static gml_status check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice) {
     uint64_t sum_bytes = 0;
     for (size_t i = 0; i < choice->run_count; i++) {
         sum_bytes += choice->runs[i].size_bytes;
@@ -259,10 +229,8 @@ check_choice(gml_stitch *stitch, uint64_t size_bytes, const gml_choice *choice)
                            sum_bytes, choice->run_count, size_bytes);
 }
 
-static gml_status
-create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-            const gml_choice *choice, gml_placement **out)
-{
+static gml_status create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                              const gml_choice *choice, gml_placement **out) {
     gml_placement *again = gml_idle_view_find(stitch, cache, size_bytes);
     size_t count = again ? again->run_count : choice->run_count;
     gml_status status = gml_base_range_prepare(&stitch->range, 2 * count);
@@ -300,10 +268,8 @@ create_view(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
     return status;
 }
 
-gml_status
-gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                     const gml_choice *choice, gml_placement **out)
-{
+gml_status gml_placement_create(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                                const gml_choice *choice, gml_placement **out) {
     gml_status status = check_choice(stitch, size_bytes, choice);
     if (status == GML_OK && choice->run_count > 1) {
         return create_view(stitch, cache, size_bytes, choice, out);

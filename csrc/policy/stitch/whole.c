@@ -5,17 +5,13 @@
 /* How many free ranges of chunks a search looks at: a bound on the time. */
 enum { MAX_RANGES_TRIED = 64 };
 
-static bool
-is_smallest(const gml_base_range *range, uint64_t offset)
-{
+static bool is_smallest(const gml_base_range *range, uint64_t offset) {
     return gml_base_range_chunk_bytes(range, offset) == range->granule_bytes;
 }
 
 /* Whether the chunk at that offset qualifies: of the smallest size, and free in the stream
  * cache. */
-static bool
-may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offset)
-{
+static bool may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offset) {
     const gml_base_range *range = &stitch->range;
     if (offset >= range->slots * range->granule_bytes || !is_smallest(range, offset)) {
         return false;
@@ -28,9 +24,7 @@ may_take(const gml_stitch *stitch, const gml_stream_cache *cache, uint64_t offse
 
 /* Such a chunk among those free in the stream cache: in the smallest range of chunks that begins or
  * ends with one, so that large ranges stay. */
-static bool
-find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out)
-{
+static bool find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out) {
     const gml_base_range *range = &stitch->range;
     gml_freeset_index(&cache->set);
     gml_tree_node *node = gml_tree_first(&cache->set.wholes);
@@ -46,9 +40,8 @@ find_chunk(const gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out)
 }
 
 /* Moves a free chunk of that kind from another stream cache to this one, if that costs nothing. */
-static bool
-borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out, gml_status *status)
-{
+static bool borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out,
+                         gml_status *status) {
     if (!gml_share_is_open(stitch)) {
         return false;
     }
@@ -66,9 +59,8 @@ borrow_chunk(gml_stitch *stitch, gml_stream_cache *cache, uint64_t *out, gml_sta
 }
 
 /* Takes all that is missing from the driver; *out is the first chunk. */
-static gml_status
-grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t missing_bytes, uint64_t *out)
-{
+static gml_status grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t missing_bytes,
+                       uint64_t *out) {
     gml_base_range *range = &stitch->range;
     gml_tree_node *lowest = gml_tree_first(&range->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
@@ -79,10 +71,8 @@ grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t missing_bytes, uint64
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
 }
 
-gml_status
-gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
-                      gml_stream stream, gml_block **out)
-{
+gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
+                                 gml_stream stream, gml_block **out) {
     gml_stitch *stitch = gml_stitch_of(self);
     gml_stream_cache *cache;
     gml_status status = gml_stream_cache_find(stitch, stream, &cache);
@@ -111,10 +101,9 @@ gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_byt
     return status;
 }
 
-gml_status
-gml_stitch_live_chunks(gml_policy *self, gml_status (*see)(void *context, gml_handle handle),
-                       void *context)
-{
+gml_status gml_stitch_live_chunks(gml_policy *self,
+                                  gml_status (*see)(void *context, gml_handle handle),
+                                  void *context) {
     gml_stitch *stitch = gml_stitch_of(self);
     const gml_base_range *range = &stitch->range;
     gml_stream_caches_flush(stitch);

@@ -11,9 +11,7 @@
 /* There is no later moment to repeat a call in. */
 enum { DESTROY_ATTEMPTS = 3 };
 
-static gml_status
-caching_destroy(gml_policy *self)
-{
+static gml_status caching_destroy(gml_policy *self) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_status first = GML_OK;
     for (const gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
@@ -28,15 +26,11 @@ caching_destroy(gml_policy *self)
 }
 
 /* PyTorch counts searches, the age of its free blocks, only where it may collect them. */
-static bool
-has_garbage_limit(const gml_torch_heap *heap)
-{
+static bool has_garbage_limit(const gml_torch_heap *heap) {
     return gml_torch_bound(heap) && heap->knobs.garbage_collection_percent;
 }
 
-static gml_torch_block *
-find_free(gml_torch_heap *heap, const gml_torch_request *request)
-{
+static gml_torch_block *find_free(gml_torch_heap *heap, const gml_torch_request *request) {
     gml_torch_lane *lane = request->lane;
     if (has_garbage_limit(heap)) {
         heap->searches[lane->is_small]++;
@@ -50,9 +44,8 @@ find_free(gml_torch_heap *heap, const gml_torch_request *request)
 
 /* Small blocks may be cut down to 512 bytes; a large one keeps up to 1 MiB behind its request.
  * Those of a pool that is served whole stay so. */
-static bool
-must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
-{
+static bool must_split(const gml_torch_heap *heap, const gml_torch_block *block,
+                       uint64_t size_bytes) {
     uint64_t remaining_bytes = block->base.block_bytes - size_bytes;
     if (heap->knobs.is_whole) {
         return false;
@@ -63,16 +56,14 @@ must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t si
     return size_bytes < heap->knobs.max_split_size && remaining_bytes > GML_SMALL_LIMIT;
 }
 
-static gml_status
-add_segment(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
-{
+static gml_status add_segment(gml_torch_heap *heap, const gml_torch_request *request,
+                              gml_torch_block **out) {
     return gml_caching_segment_add(heap, request->lane, request->segment_bytes, out);
 }
 
 /* Collects garbage, asks; frees oversize blocks, asks. */
-static gml_status
-obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
-{
+static gml_status obtain(gml_torch_heap *heap, const gml_torch_request *request,
+                         gml_torch_block **out) {
     bool may_free = !gml_driver_is_frozen(heap->base.driver) && !heap->base.is_kept;
     gml_status status = may_free && has_garbage_limit(heap) ? gml_caching_collect(heap) : GML_OK;
     if (status == GML_OK) {
@@ -101,10 +92,8 @@ static const gml_torch_rules rules = {
     .idle_bytes = gml_caching_idle_bytes,
 };
 
-static gml_status
-caching_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-               gml_policy **out)
-{
+static gml_status caching_create(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out) {
     if (knobs->large_segment_size % GML_ALIGNMENT) {
         return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
                                "large_segment_size must be a multiple of 512 bytes");
@@ -119,9 +108,7 @@ caching_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *kno
     return GML_OK;
 }
 
-static gml_status
-caching_check(gml_policy *self)
-{
+static gml_status caching_check(gml_policy *self) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_torch_recount recount = {0};
     gml_status status = GML_OK;
@@ -140,9 +127,7 @@ caching_check(gml_policy *self)
 }
 
 /* A segment is one chunk if the driver backs malloc with mapped memory. */
-static gml_status
-caching_chunk(gml_policy *self, gml_address address, gml_chunk *out)
-{
+static gml_status caching_chunk(gml_policy *self, gml_address address, gml_chunk *out) {
     const gml_torch_segment *segment = ((gml_torch_heap *)self)->segments;
     while (segment && address - segment->address >= segment->size_bytes) {
         segment = segment->next;

@@ -6,16 +6,12 @@
 
 #include <inttypes.h>
 
-static bool
-is_range(gml_address address, uint64_t size_bytes)
-{
+static bool is_range(gml_address address, uint64_t size_bytes) {
     return address && size_bytes && address % GML_ALIGNMENT == 0 &&
            size_bytes % GML_ALIGNMENT == 0 && size_bytes <= UINT64_MAX - address;
 }
 
-static gml_status
-refuse(gml_policy *self, const char *what, gml_address address)
-{
+static gml_status refuse(gml_policy *self, const char *what, gml_address address) {
     return gml_driver_fail(self->driver, GML_CORRUPT,
                            "the recorded %s at 0x%" PRIx64
                            " is empty, not aligned to 512 bytes, out of order, overlaps the one "
@@ -24,10 +20,9 @@ refuse(gml_policy *self, const char *what, gml_address address)
 }
 
 /* Both lists ascend without overlap, and every block lies in one segment. */
-static gml_status
-check_record(gml_policy *self, const gml_recorded_segment *segments, size_t segment_count,
-             const gml_recorded_block *blocks, size_t block_count)
-{
+static gml_status check_record(gml_policy *self, const gml_recorded_segment *segments,
+                               size_t segment_count, const gml_recorded_block *blocks,
+                               size_t block_count) {
     size_t next = 0; /* first block not yet found in a segment */
     gml_address above = 0;
     for (size_t i = 0; i < segment_count; i++) {
@@ -50,9 +45,8 @@ check_record(gml_policy *self, const gml_recorded_segment *segments, size_t segm
     return next == block_count ? GML_OK : refuse(self, "block", blocks[next].address);
 }
 
-static gml_status
-add_segments(gml_torch_heap *heap, const gml_recorded_segment *segments, size_t segment_count)
-{
+static gml_status add_segments(gml_torch_heap *heap, const gml_recorded_segment *segments,
+                               size_t segment_count) {
     gml_status status = GML_OK;
     for (size_t i = 0; i < segment_count && status == GML_OK; i++) {
         const gml_recorded_segment *segment = &segments[i];
@@ -74,17 +68,13 @@ add_segments(gml_torch_heap *heap, const gml_recorded_segment *segments, size_t 
 }
 
 /* Cuts `block`, which is in no tree, in two; returns the upper part. */
-static gml_torch_block *
-cut_off(gml_torch_heap *heap, gml_torch_block *block, uint64_t low_bytes)
-{
+static gml_torch_block *cut_off(gml_torch_heap *heap, gml_torch_block *block, uint64_t low_bytes) {
     gml_torch_block *rest = gml_pool_take(&heap->block_pool);
     gml_torch_cut(block, low_bytes, rest);
     return rest;
 }
 
-static void
-count_inactive(gml_torch_heap *heap, const gml_torch_block *block)
-{
+static void count_inactive(gml_torch_heap *heap, const gml_torch_block *block) {
     if (gml_torch_is_split(block)) {
         gml_torch_stats_raise(heap->stats.inactive_split, block->lane->is_small, 1);
         gml_torch_stats_raise(heap->stats.inactive_split_bytes, block->lane->is_small,
@@ -95,19 +85,16 @@ count_inactive(gml_torch_heap *heap, const gml_torch_block *block)
 /* The true size of a recorded block. PyTorch leaves no free block of up to 1 MiB in a large
  * segment, so such a gap behind a block is slack that the block owns and that the record does not
  * show. */
-static uint64_t
-with_slack(const gml_torch_segment *segment, const gml_recorded_block *block, gml_address next)
-{
+static uint64_t with_slack(const gml_torch_segment *segment, const gml_recorded_block *block,
+                           gml_address next) {
     uint64_t gap_bytes = next - block->address - block->block_bytes;
     bool is_slack = !segment->lane->is_small && gap_bytes <= GML_SMALL_LIMIT;
     return block->block_bytes + (is_slack ? gap_bytes : 0);
 }
 
 /* Makes the recorded blocks that lie in a wholly free segment live; returns how many there are. */
-static size_t
-carve(gml_torch_heap *heap, gml_torch_segment *segment, const gml_recorded_block *blocks,
-      size_t block_count, gml_block **blocks_out)
-{
+static size_t carve(gml_torch_heap *heap, gml_torch_segment *segment,
+                    const gml_recorded_block *blocks, size_t block_count, gml_block **blocks_out) {
     gml_address end = segment->address + segment->size_bytes;
     gml_torch_block *free_part = segment->head;
     gml_torch_take(free_part);
@@ -140,10 +127,9 @@ carve(gml_torch_heap *heap, gml_torch_segment *segment, const gml_recorded_block
     return count;
 }
 
-gml_status
-gml_caching_restore(gml_policy *self, const gml_recorded_segment *segments, size_t segment_count,
-                    const gml_recorded_block *blocks, size_t block_count, gml_block **blocks_out)
-{
+gml_status gml_caching_restore(gml_policy *self, const gml_recorded_segment *segments,
+                               size_t segment_count, const gml_recorded_block *blocks,
+                               size_t block_count, gml_block **blocks_out) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     if (heap->segments) {
         return gml_driver_fail(self->driver, GML_INVALID_ARGUMENT,

@@ -4,10 +4,8 @@
 #include "base/size.h"
 #include "base/status.h"
 
-gml_status
-gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t size_bytes,
-                        gml_torch_block **out)
-{
+gml_status gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t size_bytes,
+                                   gml_torch_block **out) {
     gml_policy *self = &heap->base;
     uint64_t bound_bytes = gml_torch_bound(heap);
     if (bound_bytes && self->reserved_bytes + size_bytes > bound_bytes) {
@@ -39,9 +37,7 @@ gml_caching_segment_add(gml_torch_heap *heap, gml_torch_lane *lane, uint64_t siz
 }
 
 /* Gives the segment that consists of one free block back; on failure it stays. */
-static gml_status
-release_segment(gml_torch_heap *heap, gml_torch_segment *segment)
-{
+static gml_status release_segment(gml_torch_heap *heap, gml_torch_segment *segment) {
     gml_status status = gml_driver_free(heap->base.driver, segment->address);
     if (status != GML_OK) {
         return status;
@@ -69,15 +65,11 @@ typedef struct garbage {
     uint64_t wanted_bytes; /* still to be freed; 0: enough */
 } garbage;
 
-static uint64_t
-age_of(const gml_torch_heap *heap, const gml_torch_block *block)
-{
+static uint64_t age_of(const gml_torch_heap *heap, const gml_torch_block *block) {
     return heap->searches[false] - block->freed_at;
 }
 
-static void
-survey_garbage(const gml_torch_heap *heap, garbage *pile)
-{
+static void survey_garbage(const gml_torch_heap *heap, garbage *pile) {
     for (const gml_torch_lane *lane = heap->lanes[false]; lane; lane = lane->next) {
         for (gml_tree_node *node = gml_tree_first(&lane->free); node; node = gml_tree_next(node)) {
             const gml_torch_block *block = gml_torch_block_of(node);
@@ -90,9 +82,8 @@ survey_garbage(const gml_torch_heap *heap, garbage *pile)
 }
 
 /* Frees the blocks of one lane that are at least `least_age` old. */
-static gml_status
-collect_lane(gml_torch_heap *heap, const gml_torch_lane *lane, double least_age, garbage *pile)
-{
+static gml_status collect_lane(gml_torch_heap *heap, const gml_torch_lane *lane, double least_age,
+                               garbage *pile) {
     gml_status first = GML_OK;
     gml_tree_node *next;
     for (gml_tree_node *node = gml_tree_first(&lane->free); node; node = next) {
@@ -114,9 +105,7 @@ collect_lane(gml_torch_heap *heap, const gml_torch_lane *lane, double least_age,
     return first;
 }
 
-gml_status
-gml_caching_collect(gml_torch_heap *heap)
-{
+gml_status gml_caching_collect(gml_torch_heap *heap) {
     double share = (double)heap->knobs.garbage_collection_percent / 100.0;
     uint64_t threshold_bytes = (uint64_t)(share * (double)gml_torch_bound(heap));
     if (heap->base.reserved_bytes <= threshold_bytes) {
@@ -141,10 +130,8 @@ gml_caching_collect(gml_torch_heap *heap)
 /* ---- release for a request, and of everything ------------------------------------------------ */
 
 /* The largest oversize blocks of the lane, until they add up to `wanted_bytes`. */
-static gml_status
-release_largest(gml_torch_heap *heap, const gml_torch_lane *lane, uint64_t wanted_bytes,
-                bool *enough)
-{
+static gml_status release_largest(gml_torch_heap *heap, const gml_torch_lane *lane,
+                                  uint64_t wanted_bytes, bool *enough) {
     uint64_t released_bytes = 0;
     gml_tree_node *node = gml_tree_last(&lane->free);
     while (node && released_bytes < wanted_bytes &&
@@ -165,9 +152,8 @@ release_largest(gml_torch_heap *heap, const gml_torch_lane *lane, uint64_t wante
     return GML_OK;
 }
 
-gml_status
-gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_request *request, bool *enough)
-{
+gml_status gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_request *request,
+                                        bool *enough) {
     uint64_t limit_bytes = heap->knobs.max_split_size;
     *enough = false;
     if (limit_bytes == UINT64_MAX) {
@@ -188,15 +174,11 @@ gml_caching_release_oversize(gml_torch_heap *heap, const gml_torch_request *requ
 }
 
 /* It is one free block. */
-static bool
-is_idle(const gml_torch_segment *segment)
-{
+static bool is_idle(const gml_torch_segment *segment) {
     return segment->head->use == GML_TORCH_FREE && !segment->head->next;
 }
 
-static bool
-can_release_any(const gml_torch_heap *heap)
-{
+static bool can_release_any(const gml_torch_heap *heap) {
     const gml_torch_segment *segment = heap->segments;
     while (segment && !is_idle(segment)) {
         segment = segment->next;
@@ -205,9 +187,7 @@ can_release_any(const gml_torch_heap *heap)
 }
 
 /* Gives idle segments back. */
-static gml_status
-release_idle(gml_torch_heap *heap)
-{
+static gml_status release_idle(gml_torch_heap *heap) {
     gml_status first = GML_OK;
     gml_torch_segment *segment = heap->segments;
     while (segment) {
@@ -220,9 +200,7 @@ release_idle(gml_torch_heap *heap)
     return first;
 }
 
-gml_status
-gml_caching_release_all(gml_torch_heap *heap)
-{
+gml_status gml_caching_release_all(gml_torch_heap *heap) {
     if (gml_driver_is_frozen(heap->base.driver)) {
         return GML_OK;
     }
@@ -239,18 +217,16 @@ gml_caching_release_all(gml_torch_heap *heap)
 
 /* Whether `one` serves better than `other` to give that much: enough rather than not, then little
  * beyond it, or little less. */
-static bool
-is_better(const gml_torch_segment *one, const gml_torch_segment *other, uint64_t wanted_bytes)
-{
+static bool is_better(const gml_torch_segment *one, const gml_torch_segment *other,
+                      uint64_t wanted_bytes) {
     bool is_enough = other->size_bytes >= wanted_bytes;
     return is_enough ? one->size_bytes >= wanted_bytes && one->size_bytes < other->size_bytes
                      : one->size_bytes > other->size_bytes;
 }
 
 /* The idle segment that is to go next; NULL: there is none that no work uses. */
-static gml_torch_segment *
-choose_given(const gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
-{
+static gml_torch_segment *choose_given(const gml_torch_heap *heap, uint64_t wanted_bytes,
+                                       bool *is_pending) {
     gml_torch_segment *best = NULL;
     for (gml_torch_segment *each = heap->segments; each; each = each->next) {
         if (is_idle(each) && gml_torch_is_over(heap, each->head, is_pending) &&
@@ -261,9 +237,7 @@ choose_given(const gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending
     return best;
 }
 
-gml_status
-gml_caching_give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
-{
+gml_status gml_caching_give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending) {
     uint64_t before_bytes = heap->base.reserved_bytes, given_bytes = 0;
     gml_status status = GML_OK;
     while (status == GML_OK && given_bytes < wanted_bytes) {
@@ -277,9 +251,7 @@ gml_caching_give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
     return status;
 }
 
-uint64_t
-gml_caching_idle_bytes(const gml_torch_heap *heap)
-{
+uint64_t gml_caching_idle_bytes(const gml_torch_heap *heap) {
     uint64_t sum_bytes = 0;
     for (const gml_torch_segment *each = heap->segments; each; each = each->next) {
         sum_bytes += is_idle(each) ? each->size_bytes : 0;

@@ -11,9 +11,7 @@
 #include "policy/torch/heap.h"
 #include "policy/torch/heap_check.h"
 
-static gml_status
-expandable_destroy(gml_policy *self)
-{
+static gml_status expandable_destroy(gml_policy *self) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_status first = GML_OK;
     for (gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
@@ -29,17 +27,13 @@ expandable_destroy(gml_policy *self)
 /* ---- finding a free block -------------------------------------------------------------------- */
 
 /* The size to which the block could grow in place, used as its size for best fit. */
-static uint64_t
-expandable_bytes(const gml_torch_block *block)
-{
+static uint64_t expandable_bytes(const gml_torch_block *block) {
     const gml_torch_block *next = block->next;
     bool can_grow = next && next->use == GML_TORCH_UNMAPPED;
     return block->base.block_bytes + (can_grow ? next->base.block_bytes : 0);
 }
 
-static gml_torch_block *
-find_free(gml_torch_heap *heap, const gml_torch_request *request)
-{
+static gml_torch_block *find_free(gml_torch_heap *heap, const gml_torch_request *request) {
     gml_tree_node *node = gml_tree_at_least(&request->lane->free, request->size_bytes, 0);
     if (!node) {
         return NULL;
@@ -57,9 +51,7 @@ find_free(gml_torch_heap *heap, const gml_torch_request *request)
 
 /* ---- growing --------------------------------------------------------------------------------- */
 
-static bool
-has_room_from(const gml_torch_block *block, uint64_t size_bytes)
-{
+static bool has_room_from(const gml_torch_block *block, uint64_t size_bytes) {
     uint64_t room_bytes = 0;
     while (room_bytes < size_bytes && block && block->use != GML_TORCH_LIVE) {
         room_bytes += block->base.block_bytes;
@@ -70,9 +62,8 @@ has_room_from(const gml_torch_block *block, uint64_t size_bytes)
 
 /* The first of adjacent free and unmapped blocks, at the lowest address, that have room together;
  * else a new segment's block. */
-static gml_status
-find_room(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
-{
+static gml_status find_room(gml_torch_heap *heap, const gml_torch_request *request,
+                            gml_torch_block **out) {
     gml_torch_lane *lane = request->lane;
     gml_tree_node *node = gml_tree_first(&lane->unmapped);
     for (; node; node = gml_tree_next(node)) {
@@ -98,9 +89,8 @@ find_room(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_bloc
 
 /* Backs an unmapped block for `size_bytes` at least, from its beginning on; *out is the free block
  * that then holds it, merged with its neighbours. */
-static gml_status
-map_block(gml_torch_heap *heap, gml_torch_block *block, uint64_t size_bytes, gml_torch_block **out)
-{
+static gml_status map_block(gml_torch_heap *heap, gml_torch_block *block, uint64_t size_bytes,
+                            gml_torch_block **out) {
     gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
     uint64_t granule_bytes = segment->granule_bytes;
     size_t first = (size_t)((block->base.address - segment->base.address) / granule_bytes);
@@ -130,17 +120,14 @@ map_block(gml_torch_heap *heap, gml_torch_block *block, uint64_t size_bytes, gml
     return GML_OK;
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
+static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /* Maps hole after hole until one free block holds the request. Memory mapped before a failure
  * stays, as free memory. */
-static gml_status
-grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
-{
+static gml_status grow(gml_torch_heap *heap, const gml_torch_request *request,
+                       gml_torch_block **out) {
     uint64_t limit_bytes = heap->knobs.memory_limit;
     if (limit_bytes && heap->base.reserved_bytes + request->segment_bytes > limit_bytes) {
         return GML_OUT_OF_MEMORY;
@@ -165,10 +152,9 @@ grow(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **o
 /* Marks a part of a free block unmapped: the parts before and behind it stay free, in the spare
  * blocks, which are set to NULL where used. Returns the unmapped block, merged with its neighbours.
  */
-static gml_torch_block *
-take_out(gml_torch_heap *heap, gml_torch_block *block, uint64_t before_bytes,
-         uint64_t unmapped_bytes, gml_torch_block *spare[2])
-{
+static gml_torch_block *take_out(gml_torch_heap *heap, gml_torch_block *block,
+                                 uint64_t before_bytes, uint64_t unmapped_bytes,
+                                 gml_torch_block *spare[2]) {
     gml_torch_take(block);
     if (before_bytes) {
         gml_torch_block *low = block;
@@ -188,9 +174,7 @@ take_out(gml_torch_heap *heap, gml_torch_block *block, uint64_t before_bytes,
 }
 
 /* The whole granules in a block are those from place *first on; returns how many. */
-static size_t
-granules_in(const gml_torch_block *block, size_t *first)
-{
+static size_t granules_in(const gml_torch_block *block, size_t *first) {
     uint64_t granule_bytes = ((const gml_expandable_segment *)block->segment)->granule_bytes;
     uint64_t begin_bytes = block->base.address - block->segment->address;
     size_t end = (size_t)((begin_bytes + block->base.block_bytes) / granule_bytes);
@@ -200,9 +184,8 @@ granules_in(const gml_torch_block *block, size_t *first)
 
 /* Unmaps the last `most` whole granules in a free block, which no work uses; *out is the block of
  * the unmapped range, or the same block if it has none. */
-static gml_status
-unmap_block(gml_torch_heap *heap, gml_torch_block *block, size_t most, gml_torch_block **out)
-{
+static gml_status unmap_block(gml_torch_heap *heap, gml_torch_block *block, size_t most,
+                              gml_torch_block **out) {
     *out = block;
     gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
     uint64_t granule_bytes = segment->granule_bytes;
@@ -230,9 +213,8 @@ unmap_block(gml_torch_heap *heap, gml_torch_block *block, size_t most, gml_torch
 }
 
 /* All of a free block, once the device is idle. */
-static gml_status
-release_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **out)
-{
+static gml_status release_block(gml_torch_heap *heap, gml_torch_block *block,
+                                gml_torch_block **out) {
     size_t first;
     gml_status status =
         granules_in(block, &first) ? gml_driver_device_synchronize(heap->base.driver) : GML_OK;
@@ -240,9 +222,7 @@ release_block(gml_torch_heap *heap, gml_torch_block *block, gml_torch_block **ou
     return status == GML_OK ? unmap_block(heap, block, SIZE_MAX, out) : status;
 }
 
-static gml_status
-release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
-{
+static gml_status release_segment(gml_torch_heap *heap, gml_expandable_segment *segment) {
     gml_status first = gml_expandable_sweep(heap, segment);
     for (gml_torch_block *block = segment->base.head; block; block = block->next) {
         if (block->use == GML_TORCH_FREE) {
@@ -263,9 +243,7 @@ release_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
 
 /* Releases every free granule, and the empty reservations; a no-op while the driver is frozen.
  * Continues after a failure and returns the first. */
-static gml_status
-release_all(gml_torch_heap *heap)
-{
+static gml_status release_all(gml_torch_heap *heap) {
     if (gml_driver_is_frozen(heap->base.driver)) {
         return GML_OK;
     }
@@ -287,10 +265,8 @@ release_all(gml_torch_heap *heap)
 /* ---- a part of it, without a wait ------------------------------------------------------------ */
 
 /* Of one segment, until the heap holds no more than `least_bytes`. */
-static gml_status
-give_of(gml_torch_heap *heap, const gml_expandable_segment *segment, uint64_t least_bytes,
-        bool *is_pending)
-{
+static gml_status give_of(gml_torch_heap *heap, const gml_expandable_segment *segment,
+                          uint64_t least_bytes, bool *is_pending) {
     gml_status status = GML_OK;
     for (gml_torch_block *block = segment->base.head; block && status == GML_OK;
          block = block->next) {
@@ -304,9 +280,7 @@ give_of(gml_torch_heap *heap, const gml_expandable_segment *segment, uint64_t le
     return status;
 }
 
-static gml_status
-give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
-{
+static gml_status give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending) {
     uint64_t held_bytes = heap->base.reserved_bytes;
     uint64_t least_bytes = held_bytes > wanted_bytes ? held_bytes - wanted_bytes : 0;
     gml_status status = GML_OK;
@@ -317,9 +291,7 @@ give(gml_torch_heap *heap, uint64_t wanted_bytes, bool *is_pending)
     return status;
 }
 
-static uint64_t
-idle_bytes(const gml_torch_heap *heap)
-{
+static uint64_t idle_bytes(const gml_torch_heap *heap) {
     uint64_t sum_bytes = 0;
     for (const gml_torch_segment *each = heap->segments; each; each = each->next) {
         uint64_t granule_bytes = ((const gml_expandable_segment *)each)->granule_bytes;
@@ -334,9 +306,8 @@ idle_bytes(const gml_torch_heap *heap)
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
-static bool
-must_split(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
-{
+static bool must_split(const gml_torch_heap *heap, const gml_torch_block *block,
+                       uint64_t size_bytes) {
     (void)heap;
     return block->base.block_bytes - size_bytes >= GML_ALIGNMENT;
 }
@@ -351,10 +322,8 @@ static const gml_torch_rules rules = {
     .idle_bytes = idle_bytes,
 };
 
-static gml_status
-expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
-                  gml_policy **out)
-{
+static gml_status expandable_create(gml_driver *driver, uint64_t capacity_bytes,
+                                    const gml_knobs *knobs, gml_policy **out) {
     uint64_t granularity_bytes = driver->info.granularity_bytes;
     if (!driver->info.has_virtual_memory || !granularity_bytes) {
         return gml_driver_fail(driver, GML_UNSUPPORTED,
@@ -381,9 +350,7 @@ expandable_create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *
 }
 
 /* The granules under mapped blocks are backed, no others are, and the counts agree. */
-static gml_status
-check_granules(gml_torch_heap *heap, const gml_expandable_segment *segment)
-{
+static gml_status check_granules(gml_torch_heap *heap, const gml_expandable_segment *segment) {
     size_t handles = 0;
     size_t backed = 0;
     for (size_t place = 0; place < segment->room; place++) {
@@ -421,9 +388,7 @@ check_granules(gml_torch_heap *heap, const gml_expandable_segment *segment)
     return GML_OK;
 }
 
-static gml_status
-expandable_check(gml_policy *self)
-{
+static gml_status expandable_check(gml_policy *self) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_torch_recount recount = {0};
     gml_status status = GML_OK;

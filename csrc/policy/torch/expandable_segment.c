@@ -15,25 +15,20 @@ enum {
     ABANDON_ATTEMPTS = 6, /* there is no later moment to repeat a call in */
 };
 
-static uint64_t
-granule_bytes_of(const gml_torch_heap *heap, bool is_small)
-{
+static uint64_t granule_bytes_of(const gml_torch_heap *heap, bool is_small) {
     return is_small
                ? gml_round_up(GML_TORCH_SMALL_SEGMENT, heap->base.driver->info.granularity_bytes)
                : heap->knobs.large_segment_size;
 }
 
-static gml_address
-address_of(const gml_expandable_segment *segment, size_t place)
-{
+static gml_address address_of(const gml_expandable_segment *segment, size_t place) {
     return segment->base.address + place * segment->granule_bytes;
 }
 
 /* ---- one granule ----------------------------------------------------------------------------- */
 
-static gml_status
-create_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
-{
+static gml_status create_granule(gml_torch_heap *heap, gml_expandable_segment *segment,
+                                 size_t place) {
     gml_status status =
         gml_driver_create(heap->base.driver, segment->granule_bytes, &segment->handles[place]);
     if (status == GML_OK) {
@@ -45,9 +40,8 @@ create_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t pla
     return status;
 }
 
-static gml_status
-release_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
-{
+static gml_status release_granule(gml_torch_heap *heap, gml_expandable_segment *segment,
+                                  size_t place) {
     gml_status status = gml_driver_release(heap->base.driver, segment->handles[place]);
     if (status == GML_OK) {
         segment->handles[place] = 0;
@@ -59,9 +53,8 @@ release_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t pl
     return status;
 }
 
-static gml_status
-unmap_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
-{
+static gml_status unmap_granule(gml_torch_heap *heap, gml_expandable_segment *segment,
+                                size_t place) {
     gml_status status =
         gml_driver_unmap(heap->base.driver, address_of(segment, place), segment->granule_bytes);
     if (status == GML_OK) {
@@ -72,18 +65,15 @@ unmap_granule(gml_torch_heap *heap, gml_expandable_segment *segment, size_t plac
 }
 
 /* The statistic follows reserved_bytes, by the net change of a whole operation. */
-static void
-count_reserved(gml_torch_heap *heap, const gml_expandable_segment *segment, uint64_t before_bytes)
-{
+static void count_reserved(gml_torch_heap *heap, const gml_expandable_segment *segment,
+                           uint64_t before_bytes) {
     gml_torch_stats_change(heap->stats.reserved_bytes, segment->base.lane->is_small,
                            heap->base.reserved_bytes, before_bytes);
 }
 
 /* ---- backing --------------------------------------------------------------------------------- */
 
-static gml_status
-ensure_room(gml_torch_heap *heap, gml_expandable_segment *segment, size_t room)
-{
+static gml_status ensure_room(gml_torch_heap *heap, gml_expandable_segment *segment, size_t room) {
     if (room <= segment->room) {
         return GML_OK;
     }
@@ -107,9 +97,7 @@ ensure_room(gml_torch_heap *heap, gml_expandable_segment *segment, size_t room)
 }
 
 /* Makes a stuck granule loose. */
-static gml_status
-free_stuck(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
-{
+static gml_status free_stuck(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place) {
     if (segment->granules[place] != GML_GRANULE_STUCK) {
         return GML_OK;
     }
@@ -121,9 +109,8 @@ free_stuck(gml_torch_heap *heap, gml_expandable_segment *segment, size_t place)
 }
 
 /* Makes every granule of the range loose, with the handles that are missing. */
-static gml_status
-gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
-{
+static gml_status gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment,
+                                 size_t first, size_t count) {
     uint64_t missing_bytes = 0;
     for (size_t place = first; place < first + count; place++) {
         gml_status status = free_stuck(heap, segment, place);
@@ -148,9 +135,8 @@ gather_handles(gml_torch_heap *heap, gml_expandable_segment *segment, size_t fir
 }
 
 /* Releases loose handles in the range; those that the driver refuses to release stay strays. */
-static void
-drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
-{
+static void drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
+                       size_t count) {
     gml_driver_begin_undo(heap->base.driver);
     for (size_t place = first; place < first + count; place++) {
         if (segment->granules[place] == GML_GRANULE_LOOSE) {
@@ -161,9 +147,8 @@ drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, 
 }
 
 /* Maps loose granules; those that cannot be unmapped after a failure are left stuck. */
-static gml_status
-map_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, size_t count)
-{
+static gml_status map_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
+                            size_t count) {
     uint64_t stuck_bytes = 0;
     gml_status status =
         gml_mapping_add(heap->base.driver, address_of(segment, first), segment->handles + first,
@@ -176,10 +161,8 @@ map_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first, s
     return status;
 }
 
-gml_status
-gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
-                    size_t count)
-{
+gml_status gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
+                               size_t count) {
     gml_status status = ensure_room(heap, segment, first + count);
     if (status != GML_OK) {
         return status;
@@ -196,10 +179,8 @@ gml_expandable_back(gml_torch_heap *heap, gml_expandable_segment *segment, size_
     return status;
 }
 
-gml_status
-gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
-                      size_t count, size_t *unbacked)
-{
+gml_status gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment,
+                                 size_t first, size_t count, size_t *unbacked) {
     *unbacked = 0;
     gml_status status = GML_OK;
     uint64_t before_bytes = heap->base.reserved_bytes;
@@ -216,9 +197,7 @@ gml_expandable_unback(gml_torch_heap *heap, gml_expandable_segment *segment, siz
     return status;
 }
 
-gml_status
-gml_expandable_sweep(gml_torch_heap *heap, gml_expandable_segment *segment)
-{
+gml_status gml_expandable_sweep(gml_torch_heap *heap, gml_expandable_segment *segment) {
     gml_status first = GML_OK;
     uint64_t before_bytes = heap->base.reserved_bytes;
     bool has_strays = segment->handle_count > segment->backed_count;
@@ -236,17 +215,13 @@ gml_expandable_sweep(gml_torch_heap *heap, gml_expandable_segment *segment)
 
 /* ---- the reservation ------------------------------------------------------------------------- */
 
-uint64_t
-gml_expandable_segment_span(const gml_torch_heap *heap, bool is_small)
-{
+uint64_t gml_expandable_segment_span(const gml_torch_heap *heap, bool is_small) {
     uint64_t total_bytes = heap->base.driver->info.total_bytes;
     return gml_round_up(total_bytes + total_bytes / 8, granule_bytes_of(heap, is_small));
 }
 
-gml_status
-gml_expandable_segment_open(gml_torch_heap *heap, gml_torch_lane *lane,
-                            gml_expandable_segment **out)
-{
+gml_status gml_expandable_segment_open(gml_torch_heap *heap, gml_torch_lane *lane,
+                                       gml_expandable_segment **out) {
     gml_expandable_segment *segment = (gml_expandable_segment *)gml_torch_segment_new(heap, lane);
     if (!segment) {
         return gml_torch_no_host_memory(heap);
@@ -264,9 +239,7 @@ gml_expandable_segment_open(gml_torch_heap *heap, gml_torch_lane *lane,
     return GML_OK;
 }
 
-gml_status
-gml_expandable_segment_close(gml_torch_heap *heap, gml_expandable_segment *segment)
-{
+gml_status gml_expandable_segment_close(gml_torch_heap *heap, gml_expandable_segment *segment) {
     gml_status status =
         gml_driver_unreserve(heap->base.driver, segment->base.address, segment->base.size_bytes);
     if (status == GML_OK) {
@@ -279,9 +252,7 @@ gml_expandable_segment_close(gml_torch_heap *heap, gml_expandable_segment *segme
 }
 
 /* One pass over the remaining granules; after a failure the next pass resumes where it stopped. */
-static gml_status
-empty_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
-{
+static gml_status empty_segment(gml_torch_heap *heap, gml_expandable_segment *segment) {
     gml_status first = GML_OK;
     for (size_t place = 0; place < segment->room; place++) {
         gml_granule granule = segment->granules[place];
@@ -299,9 +270,7 @@ empty_segment(gml_torch_heap *heap, gml_expandable_segment *segment)
     return first;
 }
 
-gml_status
-gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_segment *segment)
-{
+gml_status gml_expandable_segment_abandon(gml_torch_heap *heap, gml_expandable_segment *segment) {
     gml_status first = GML_OK;
     if (segment->handle_count) {
         first = gml_driver_device_synchronize(heap->base.driver);

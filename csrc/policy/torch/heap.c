@@ -9,9 +9,7 @@
 
 /* ---- heap and lanes -------------------------------------------------------------------------- */
 
-static void
-add_lane(gml_torch_heap *heap, gml_torch_lane *lane, gml_stream stream, bool is_small)
-{
+static void add_lane(gml_torch_heap *heap, gml_torch_lane *lane, gml_stream stream, bool is_small) {
     lane->stream = stream;
     lane->is_small = is_small;
     gml_torch_lane **link = &heap->lanes[is_small];
@@ -22,10 +20,9 @@ add_lane(gml_torch_heap *heap, gml_torch_lane *lane, gml_stream stream, bool is_
     *link = lane;
 }
 
-gml_torch_heap *
-gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules, gml_driver *driver,
-                      uint64_t capacity_bytes, const gml_knobs *knobs, size_t segment_object_bytes)
-{
+gml_torch_heap *gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules,
+                                      gml_driver *driver, uint64_t capacity_bytes,
+                                      const gml_knobs *knobs, size_t segment_object_bytes) {
     gml_torch_heap *heap = calloc(1, sizeof *heap);
     if (!heap) {
         return NULL;
@@ -46,9 +43,7 @@ gml_torch_heap_create(const gml_policy_ops *ops, const gml_torch_rules *rules, g
     return heap;
 }
 
-void
-gml_torch_heap_destroy(gml_torch_heap *heap)
-{
+void gml_torch_heap_destroy(gml_torch_heap *heap) {
     gml_fences_close(&heap->fences);
     gml_map_clear(&heap->lane_of_stream[false]);
     gml_map_clear(&heap->lane_of_stream[true]);
@@ -58,17 +53,13 @@ gml_torch_heap_destroy(gml_torch_heap *heap)
     free(heap);
 }
 
-gml_status
-gml_torch_no_host_memory(gml_torch_heap *heap)
-{
+gml_status gml_torch_no_host_memory(gml_torch_heap *heap) {
     return gml_driver_fail(heap->base.driver, GML_NO_HOST_MEMORY,
                            "the host has no memory for the records of the %s policy",
                            heap->base.ops->name);
 }
 
-gml_torch_lane *
-gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small)
-{
+gml_torch_lane *gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small) {
     if (!stream) {
         return &heap->default_lanes[is_small];
     }
@@ -87,9 +78,8 @@ gml_torch_find_lane(gml_torch_heap *heap, gml_stream stream, bool is_small)
 }
 
 /* Errors: GML_NO_HOST_MEMORY. */
-static gml_status
-make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream, gml_torch_request *out)
-{
+static gml_status make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream,
+                               gml_torch_request *out) {
     uint64_t rounded_bytes = gml_torch_round(heap->knobs.roundup_power2_divisions, size_bytes);
     bool is_small = rounded_bytes <= GML_SMALL_LIMIT;
     gml_torch_lane *lane = heap->recent[is_small];
@@ -109,9 +99,7 @@ make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_stream stream, gml_t
     return GML_OK;
 }
 
-static void
-explain_refusal(gml_torch_heap *heap, const gml_torch_request *request)
-{
+static void explain_refusal(gml_torch_heap *heap, const gml_torch_request *request) {
     uint64_t live_bytes = heap->stats.active_bytes[GML_POOL_ALL].current;
     char bound[64] = "the device has no more";
     if (gml_torch_bound(heap)) {
@@ -128,9 +116,7 @@ explain_refusal(gml_torch_heap *heap, const gml_torch_request *request)
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
-gml_torch_segment *
-gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane)
-{
+gml_torch_segment *gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane) {
     gml_torch_segment *segment = gml_pool_take(&heap->segment_pool);
     gml_torch_block *head = gml_pool_take(&heap->block_pool);
     if (!segment || !head) {
@@ -147,10 +133,8 @@ gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane)
     return segment;
 }
 
-void
-gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_address address,
-                        uint64_t size_bytes, gml_torch_use use)
-{
+void gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_address address,
+                             uint64_t size_bytes, gml_torch_use use) {
     segment->address = address;
     segment->place = heap->knobs.oldest_segment_first ? heap->entered_bytes : address;
     segment->size_bytes = size_bytes;
@@ -166,9 +150,7 @@ gml_torch_segment_enter(gml_torch_heap *heap, gml_torch_segment *segment, gml_ad
     gml_torch_put(heap, segment->head, use);
 }
 
-void
-gml_torch_segment_leave(gml_torch_heap *heap, gml_torch_segment *segment)
-{
+void gml_torch_segment_leave(gml_torch_heap *heap, gml_torch_segment *segment) {
     gml_torch_take(segment->head);
     if (segment->prev) {
         segment->prev->next = segment->next;
@@ -180,18 +162,14 @@ gml_torch_segment_leave(gml_torch_heap *heap, gml_torch_segment *segment)
     }
 }
 
-void
-gml_torch_segment_discard(gml_torch_heap *heap, gml_torch_segment *segment)
-{
+void gml_torch_segment_discard(gml_torch_heap *heap, gml_torch_segment *segment) {
     gml_pool_give(&heap->block_pool, segment->head);
     gml_pool_give(&heap->segment_pool, segment);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-void
-gml_torch_put(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use)
-{
+void gml_torch_put(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use) {
     gml_torch_lane *lane = block->lane;
     block->use = use;
     block->node.address = use == GML_TORCH_FREE ? gml_torch_place(block) : block->base.address;
@@ -205,16 +183,12 @@ gml_torch_put(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use)
     }
 }
 
-void
-gml_torch_take(gml_torch_block *block)
-{
+void gml_torch_take(gml_torch_block *block) {
     gml_torch_lane *lane = block->lane;
     gml_tree_remove(block->use == GML_TORCH_FREE ? &lane->free : &lane->unmapped, &block->node);
 }
 
-void
-gml_torch_cut(gml_torch_block *block, uint64_t low_bytes, gml_torch_block *rest)
-{
+void gml_torch_cut(gml_torch_block *block, uint64_t low_bytes, gml_torch_block *rest) {
     rest->base.address = block->base.address + low_bytes;
     rest->base.block_bytes = block->base.block_bytes - low_bytes;
     rest->base.stream = block->base.stream;
@@ -233,9 +207,7 @@ gml_torch_cut(gml_torch_block *block, uint64_t low_bytes, gml_torch_block *rest)
 }
 
 /* `low` takes over the range of its upper neighbour; both are in no tree. */
-static void
-absorb_next(gml_torch_heap *heap, gml_torch_block *low)
-{
+static void absorb_next(gml_torch_heap *heap, gml_torch_block *low) {
     gml_torch_block *high = low->next;
     low->base.block_bytes += high->base.block_bytes;
     low->freed = low->freed > high->freed ? low->freed : high->freed;
@@ -246,9 +218,7 @@ absorb_next(gml_torch_heap *heap, gml_torch_block *low)
     gml_pool_give(&heap->block_pool, high);
 }
 
-gml_torch_block *
-gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use)
-{
+gml_torch_block *gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use) {
     if (block->next && block->next->use == use) {
         gml_torch_take(block->next);
         absorb_next(heap, block);
@@ -263,9 +233,8 @@ gml_torch_merge(gml_torch_heap *heap, gml_torch_block *block, gml_torch_use use)
 
 /* ---- serving and freeing --------------------------------------------------------------------- */
 
-bool
-gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block, uint64_t size_bytes)
-{
+bool gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block,
+                         uint64_t size_bytes) {
     uint64_t limit_bytes = heap->knobs.max_split_size;
     if (size_bytes < limit_bytes) {
         return block->base.block_bytes < limit_bytes;
@@ -275,9 +244,8 @@ gml_torch_may_serve(const gml_torch_heap *heap, const gml_torch_block *block, ui
 
 /* A free block becomes live, `cut_bytes` of it being left free behind it. Blocks that are a whole
  * segment are no split blocks, so the first cut makes one and later cuts shrink one. */
-static void
-count_served(gml_torch_heap *heap, const gml_torch_block *block, bool was_split, uint64_t cut_bytes)
-{
+static void count_served(gml_torch_heap *heap, const gml_torch_block *block, bool was_split,
+                         uint64_t cut_bytes) {
     gml_torch_stats *stats = &heap->stats;
     bool is_small = block->lane->is_small;
     uint64_t block_bytes = block->base.block_bytes;
@@ -299,10 +267,8 @@ count_served(gml_torch_heap *heap, const gml_torch_block *block, bool was_split,
 
 /* Makes a free block live, after splitting off the remainder if `must_split`. Errors:
  * GML_NO_HOST_MEMORY, where the block stays free. */
-static gml_status
-serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *request,
-      bool must_split, gml_state state)
-{
+static gml_status serve(gml_torch_heap *heap, gml_torch_block *block,
+                        const gml_torch_request *request, bool must_split, gml_state state) {
     gml_torch_block *rest = NULL;
     if (must_split) {
         rest = gml_pool_take(&heap->block_pool);
@@ -324,9 +290,7 @@ serve(gml_torch_heap *heap, gml_torch_block *block, const gml_torch_request *req
 }
 
 /* Nothing of what graphs use is released. */
-static gml_status
-release_all(gml_torch_heap *heap)
-{
+static gml_status release_all(gml_torch_heap *heap) {
     gml_policy *policy = &heap->base;
     gml_status status = GML_OK;
     if (policy->awaits_device && !policy->is_kept && !gml_driver_is_frozen(policy->driver)) {
@@ -337,9 +301,8 @@ release_all(gml_torch_heap *heap)
 }
 
 /* New memory, in PyTorch's order. While the driver is frozen nothing is released. */
-static gml_status
-obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block **out)
-{
+static gml_status obtain(gml_torch_heap *heap, const gml_torch_request *request,
+                         gml_torch_block **out) {
     bool is_closed = heap->base.is_closed;
     gml_status status = is_closed ? GML_OUT_OF_MEMORY : heap->rules->obtain(heap, request, out);
     if (status == GML_OUT_OF_MEMORY && !is_closed && !gml_driver_is_frozen(heap->base.driver)) {
@@ -356,9 +319,8 @@ obtain(gml_torch_heap *heap, const gml_torch_request *request, gml_torch_block *
     return status;
 }
 
-gml_status
-gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+gml_status gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream,
+                              gml_block **out) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_torch_request request;
     gml_status status = make_request(heap, size_bytes, stream, &request);
@@ -382,9 +344,7 @@ gml_torch_allocate(gml_policy *self, uint64_t size_bytes, gml_stream stream, gml
     return status;
 }
 
-gml_status
-gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
-{
+gml_status gml_torch_trim(gml_policy *self, uint64_t *released_bytes) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     uint64_t before_bytes = self->reserved_bytes;
     gml_status status = release_all(heap);
@@ -394,9 +354,7 @@ gml_torch_trim(gml_policy *self, uint64_t *released_bytes)
     return status;
 }
 
-bool
-gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool *is_pending)
-{
+bool gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool *is_pending) {
     bool is_over = gml_fence_is_over(&heap->fences, block->freed);
     *is_pending |= !is_over && block->freed <= heap->fences.marked;
     return is_over;
@@ -405,9 +363,8 @@ gml_torch_is_over(const gml_torch_heap *heap, const gml_torch_block *block, bool
 /* PyTorch's allocators wait before they release. What goes to another process waits for no stream:
  * the device is asked how far it has come, and where it cannot say that, nothing is known to be
  * over. */
-gml_status
-gml_torch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes, bool *is_pending)
-{
+gml_status gml_torch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,
+                          bool *is_pending) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     *released_bytes = 0;
     *is_pending = false;
@@ -424,26 +381,20 @@ gml_torch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes
     return status;
 }
 
-uint64_t
-gml_torch_idle_bytes(gml_policy *self)
-{
+uint64_t gml_torch_idle_bytes(gml_policy *self) {
     const gml_torch_heap *heap = (const gml_torch_heap *)self;
     return self->is_kept ? 0 : heap->rules->idle_bytes(heap);
 }
 
 /* Counts a free neighbour of a block being freed as an inactive split block. */
-static void
-add_free_neighbour(const gml_torch_block *neighbour, uint64_t *count, uint64_t *bytes)
-{
+static void add_free_neighbour(const gml_torch_block *neighbour, uint64_t *count, uint64_t *bytes) {
     if (neighbour && neighbour->use == GML_TORCH_FREE) {
         *count += 1;
         *bytes += neighbour->base.block_bytes;
     }
 }
 
-void
-gml_torch_heap_free(gml_policy *self, gml_block *live)
-{
+void gml_torch_heap_free(gml_policy *self, gml_block *live) {
     gml_torch_heap *heap = (gml_torch_heap *)self;
     gml_torch_block *block = (gml_torch_block *)live;
     gml_torch_stats *stats = &heap->stats;
@@ -469,9 +420,7 @@ gml_torch_heap_free(gml_policy *self, gml_block *live)
 
 /* ---- what others may see --------------------------------------------------------------------- */
 
-static uint64_t
-largest_servable(const gml_torch_heap *heap, bool is_small)
-{
+static uint64_t largest_servable(const gml_torch_heap *heap, bool is_small) {
     const gml_tree_node *last = gml_tree_last(&heap->default_lanes[is_small].free);
     if (!last) {
         return 0;
@@ -483,9 +432,7 @@ largest_servable(const gml_torch_heap *heap, bool is_small)
     return size_bytes > GML_SMALL_LIMIT ? size_bytes : 0;
 }
 
-void
-gml_torch_usage(gml_policy *self, gml_usage *out)
-{
+void gml_torch_usage(gml_policy *self, gml_usage *out) {
     const gml_torch_heap *heap = (const gml_torch_heap *)self;
     uint64_t large_bytes = largest_servable(heap, false);
     *out = (gml_usage){
@@ -496,9 +443,7 @@ gml_torch_usage(gml_policy *self, gml_usage *out)
 }
 
 /* Shows the mapped run that begins at `first` as one span; returns its successor. */
-static const gml_torch_block *
-visit_run(const gml_torch_block *first, const gml_visitor *visitor)
-{
+static const gml_torch_block *visit_run(const gml_torch_block *first, const gml_visitor *visitor) {
     gml_span_info span = {
         .address = first->base.address,
         .stream = first->lane->stream,
@@ -522,9 +467,7 @@ visit_run(const gml_torch_block *first, const gml_visitor *visitor)
     return end;
 }
 
-void
-gml_torch_visit(gml_policy *self, const gml_visitor *visitor)
-{
+void gml_torch_visit(gml_policy *self, const gml_visitor *visitor) {
     const gml_torch_heap *heap = (const gml_torch_heap *)self;
     for (const gml_torch_segment *segment = heap->segments; segment; segment = segment->next) {
         const gml_torch_block *block = segment->head;
@@ -534,9 +477,7 @@ gml_torch_visit(gml_policy *self, const gml_visitor *visitor)
     }
 }
 
-void
-gml_torch_stats_fill(gml_policy *self, gml_torch_stats *out)
-{
+void gml_torch_stats_fill(gml_policy *self, gml_torch_stats *out) {
     const gml_torch_stats *stats = &((const gml_torch_heap *)self)->stats;
     for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
         out->segment[pool] = stats->segment[pool];
@@ -554,8 +495,6 @@ gml_torch_stats_fill(gml_policy *self, gml_torch_stats *out)
     out->max_split_size = stats->max_split_size;
 }
 
-void
-gml_torch_reset_peaks(gml_policy *self)
-{
+void gml_torch_reset_peaks(gml_policy *self) {
     gml_torch_stats_reset_peaks(&((gml_torch_heap *)self)->stats);
 }

@@ -94,9 +94,7 @@ struct gml_torch_heap {
 
 /* The most PyTorch may take from the device, 0 for all of it: its own limit, or else the
  * capacity. */
-static inline uint64_t
-gml_torch_bound(const gml_torch_heap *heap)
-{
+static inline uint64_t gml_torch_bound(const gml_torch_heap *heap) {
     uint64_t limit_bytes = heap->knobs.memory_limit;
     bool is_less = limit_bytes && (!heap->capacity_bytes || limit_bytes < heap->capacity_bytes);
     return is_less ? limit_bytes : heap->capacity_bytes;
@@ -110,23 +108,17 @@ struct gml_torch_request {
     gml_torch_lane *lane;
 };
 
-static inline gml_torch_block *
-gml_torch_block_of(gml_tree_node *node)
-{
+static inline gml_torch_block *gml_torch_block_of(gml_tree_node *node) {
     return (gml_torch_block *)(void *)((char *)node - offsetof(gml_torch_block, node));
 }
 
 /* Of free blocks of one size the one of the lowest place serves: its address, or what all segments
  * had that came before it. */
-static inline uint64_t
-gml_torch_place(const gml_torch_block *block)
-{
+static inline uint64_t gml_torch_place(const gml_torch_block *block) {
     return block->segment->place + (block->base.address - block->segment->address);
 }
 
-static inline bool
-gml_torch_is_split(const gml_torch_block *block)
-{
+static inline bool gml_torch_is_split(const gml_torch_block *block) {
     return block->prev || block->next;
 }
 

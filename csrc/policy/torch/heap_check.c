@@ -3,16 +3,13 @@
 
 #include <inttypes.h>
 
-gml_status
-gml_torch_corrupt(gml_torch_heap *heap, const char *what, gml_address address)
-{
+gml_status gml_torch_corrupt(gml_torch_heap *heap, const char *what, gml_address address) {
     return gml_driver_fail(heap->base.driver, GML_CORRUPT, "%s policy: %s at 0x%" PRIx64,
                            heap->base.ops->name, what, address);
 }
 
-static void
-count_block(const gml_torch_heap *heap, const gml_torch_block *block, gml_torch_recount *recount)
-{
+static void count_block(const gml_torch_heap *heap, const gml_torch_block *block,
+                        gml_torch_recount *recount) {
     bool is_small = block->lane->is_small;
     switch (block->use) {
     case GML_TORCH_LIVE:
@@ -33,9 +30,8 @@ count_block(const gml_torch_heap *heap, const gml_torch_block *block, gml_torch_
 }
 
 /* The error in one block, given where it should begin; NULL if it is correct. */
-static const char *
-fault_of(const gml_torch_segment *segment, const gml_torch_block *block, gml_address expected)
-{
+static const char *fault_of(const gml_torch_segment *segment, const gml_torch_block *block,
+                            gml_address expected) {
     if (block->base.address != expected || !block->base.block_bytes) {
         return "blocks do not tile their segment";
     }
@@ -58,10 +54,8 @@ fault_of(const gml_torch_segment *segment, const gml_torch_block *block, gml_add
     return NULL;
 }
 
-gml_status
-gml_torch_check_segment(gml_torch_heap *heap, const gml_torch_segment *segment,
-                        gml_torch_recount *recount)
-{
+gml_status gml_torch_check_segment(gml_torch_heap *heap, const gml_torch_segment *segment,
+                                   gml_torch_recount *recount) {
     gml_address expected = segment->address;
     if (segment->head->prev) {
         return gml_torch_corrupt(heap, "a segment does not begin with its first block", expected);
@@ -81,10 +75,8 @@ gml_torch_check_segment(gml_torch_heap *heap, const gml_torch_segment *segment,
 }
 
 /* The tree is in order and each node is an idle block of this lane, under its own key. */
-static gml_status
-check_tree(gml_torch_heap *heap, const gml_torch_lane *lane, const gml_tree *tree,
-           gml_torch_use use)
-{
+static gml_status check_tree(gml_torch_heap *heap, const gml_torch_lane *lane, const gml_tree *tree,
+                             gml_torch_use use) {
     if (!gml_tree_is_valid(tree)) {
         return gml_torch_corrupt(heap, "an idle list is out of order for stream", lane->stream);
     }
@@ -101,9 +93,7 @@ check_tree(gml_torch_heap *heap, const gml_torch_lane *lane, const gml_tree *tre
     return GML_OK;
 }
 
-gml_status
-gml_torch_check_lanes(gml_torch_heap *heap, const gml_torch_recount *recount)
-{
+gml_status gml_torch_check_lanes(gml_torch_heap *heap, const gml_torch_recount *recount) {
     uint64_t free_blocks = 0;
     uint64_t unmapped_blocks = 0;
     for (int is_small = 0; is_small < 2; is_small++) {
@@ -125,17 +115,13 @@ gml_torch_check_lanes(gml_torch_heap *heap, const gml_torch_recount *recount)
     return GML_OK;
 }
 
-static bool
-row_is(const gml_stat stats[GML_POOL_COUNT], const uint64_t counted[2])
-{
+static bool row_is(const gml_stat stats[GML_POOL_COUNT], const uint64_t counted[2]) {
     return stats[GML_POOL_LARGE].current == counted[false] &&
            stats[GML_POOL_SMALL].current == counted[true] &&
            stats[GML_POOL_ALL].current == counted[false] + counted[true];
 }
 
-gml_status
-gml_torch_check_stats(gml_torch_heap *heap, const gml_torch_recount *recount)
-{
+gml_status gml_torch_check_stats(gml_torch_heap *heap, const gml_torch_recount *recount) {
     const gml_torch_stats *stats = &heap->stats;
     const struct {
         const char *name;

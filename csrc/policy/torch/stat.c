@@ -1,17 +1,13 @@
 /* The slow part of stat.h. */
 #include "policy/torch/stat.h"
 
-static void
-reset_peaks(gml_stat stats[GML_POOL_COUNT])
-{
+static void reset_peaks(gml_stat stats[GML_POOL_COUNT]) {
     for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
         stats[pool].peak = stats[pool].current;
     }
 }
 
-void
-gml_torch_stats_reset_peaks(gml_torch_stats *stats)
-{
+void gml_torch_stats_reset_peaks(gml_torch_stats *stats) {
     reset_peaks(stats->allocation);
     reset_peaks(stats->segment);
     reset_peaks(stats->active);

@@ -16,15 +16,11 @@ static _Thread_local int pushed_count;
 /* How often the program holds the primary context of a device. */
 static int retained[STANDIN_MOST_DEVICES];
 
-static CUcontext
-context_of(standin_device *device)
-{
+static CUcontext context_of(standin_device *device) {
     return (CUcontext)(void *)device;
 }
 
-standin_device *
-standin_context_of(CUcontext context)
-{
+standin_device *standin_context_of(CUcontext context) {
     for (int i = 0; i < standin_settings_get()->devices; i++) {
         standin_device *device = standin_device_at(i);
         if (context_of(device) == context) {
@@ -34,21 +30,15 @@ standin_context_of(CUcontext context)
     return NULL;
 }
 
-standin_device *
-standin_context_device(void)
-{
+standin_device *standin_context_device(void) {
     return standin_has_current() ? standin_current_device() : NULL;
 }
 
-cudaError_t
-standin_check_context(void)
-{
+cudaError_t standin_check_context(void) {
     return standin_context_device() ? cudaSuccess : cudaErrorDeviceUninitialized;
 }
 
-cudaError_t
-standin_check_driver_stream(CUstream stream)
-{
+cudaError_t standin_check_driver_stream(CUstream stream) {
     bool is_default =
         stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     TRY(is_default ? standin_check_context() : cudaSuccess);
@@ -57,46 +47,34 @@ standin_check_driver_stream(CUstream stream)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-cudaError_t
-standin_cuInit(unsigned flags)
-{
+cudaError_t standin_cuInit(unsigned flags) {
     (void)flags;
     return standin_settings_get()->devices > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-cudaError_t
-standin_cuDeviceGetCount(int *out)
-{
+cudaError_t standin_cuDeviceGetCount(int *out) {
     *out = standin_settings_get()->devices;
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuDeviceGet(CUdevice *out, int ordinal)
-{
+cudaError_t standin_cuDeviceGet(CUdevice *out, int ordinal) {
     *out = ordinal;
     return standin_check_device(ordinal);
 }
 
-cudaError_t
-standin_cuDeviceGetName(char *out, int out_bytes, CUdevice ordinal)
-{
+cudaError_t standin_cuDeviceGetName(char *out, int out_bytes, CUdevice ordinal) {
     (void)ordinal;
     (void)snprintf(out, (size_t)out_bytes, "%s", standin_settings_get()->name);
     return cudaSuccess;
 }
 
 /* The same as in the properties of the runtime API. */
-cudaError_t
-standin_cuDeviceGetUuid(CUuuid *out, CUdevice ordinal)
-{
+cudaError_t standin_cuDeviceGetUuid(CUuuid *out, CUdevice ordinal) {
     standin_uuid(standin_settings_get()->numbers[ordinal], out->bytes);
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuDeviceTotalMem(size_t *out, CUdevice ordinal)
-{
+cudaError_t standin_cuDeviceTotalMem(size_t *out, CUdevice ordinal) {
     (void)ordinal;
     *out = standin_settings_get()->capacity_bytes;
     return cudaSuccess;
@@ -104,17 +82,13 @@ standin_cuDeviceTotalMem(size_t *out, CUdevice ordinal)
 
 /* ---- primary contexts ------------------------------------------------------------------------ */
 
-cudaError_t
-standin_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
-{
+cudaError_t standin_cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal) {
     retained[ordinal]++;
     *out = context_of(standin_device_at(ordinal));
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuDevicePrimaryCtxRelease(CUdevice ordinal)
-{
+cudaError_t standin_cuDevicePrimaryCtxRelease(CUdevice ordinal) {
     if (retained[ordinal] == 0) {
         return cudaErrorDeviceUninitialized;
     }
@@ -122,9 +96,7 @@ standin_cuDevicePrimaryCtxRelease(CUdevice ordinal)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_active)
-{
+cudaError_t standin_cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_active) {
     *flags = CU_CTX_SCHED_AUTO;
     *is_active = standin_device_at(ordinal)->is_active || retained[ordinal] > 0;
     return cudaSuccess;
@@ -132,17 +104,13 @@ standin_cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *is_ac
 
 /* ---- the thread's stack of contexts ---------------------------------------------------------- */
 
-cudaError_t
-standin_cuCtxGetCurrent(CUcontext *out)
-{
+cudaError_t standin_cuCtxGetCurrent(CUcontext *out) {
     standin_device *device = standin_context_device();
     *out = device ? context_of(device) : NULL;
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuCtxPushCurrent(CUcontext context)
-{
+cudaError_t standin_cuCtxPushCurrent(CUcontext context) {
     const standin_device *device = standin_context_of(context);
     if (!device) {
         return cudaErrorDeviceUninitialized;
@@ -159,9 +127,7 @@ standin_cuCtxPushCurrent(CUcontext context)
 }
 
 /* pre: the thread has a context. */
-static void
-pop_current(void)
-{
+static void pop_current(void) {
     if (pushed_count > 0) {
         (void)standin_cudaSetDevice(pushed[--pushed_count]);
     } else {
@@ -169,9 +135,7 @@ pop_current(void)
     }
 }
 
-cudaError_t
-standin_cuCtxPopCurrent(CUcontext *out)
-{
+cudaError_t standin_cuCtxPopCurrent(CUcontext *out) {
     if (out) {
         *out = context_of(standin_context_device());
     }
@@ -180,9 +144,7 @@ standin_cuCtxPopCurrent(CUcontext *out)
 }
 
 /* Replaces the top of the stack; NULL takes it away. */
-cudaError_t
-standin_cuCtxSetCurrent(CUcontext context)
-{
+cudaError_t standin_cuCtxSetCurrent(CUcontext context) {
     const standin_device *device = standin_context_of(context);
     if (context && !device) {
         return cudaErrorDeviceUninitialized;
@@ -196,9 +158,7 @@ standin_cuCtxSetCurrent(CUcontext context)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuCtxGetDevice(CUdevice *out)
-{
+cudaError_t standin_cuCtxGetDevice(CUdevice *out) {
     *out = standin_current_ordinal();
     return cudaSuccess;
 }

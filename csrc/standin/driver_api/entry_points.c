@@ -16,9 +16,7 @@ enum { MOST_NAME_BYTES = 128 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void *library; /* this one; the program itself where its objects are linked into that */
 
-static void
-find_library(void)
-{
+static void find_library(void) {
     Dl_info here;
     if (dladdr(&once, &here) != 0 && here.dli_fname) {
         library = dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -28,9 +26,7 @@ find_library(void)
     }
 }
 
-void *
-standin_entry(const char *name)
-{
+void *standin_entry(const char *name) {
     (void)pthread_once(&once, find_library);
     return library ? dlsym(library, name) : NULL;
 }
@@ -39,9 +35,7 @@ standin_entry(const char *name)
  * newest form of each, which is what the header maps the plain name to. A form that the header maps
  * no name to (cuCtxSynchronize_v2) must not be exported, or it would be found here. The one old
  * form is the look-up itself, which callers choose by the version that they know. */
-static void *
-find_symbol(const char *name, int version)
-{
+static void *find_symbol(const char *name, int version) {
     static const char *const suffixes[] = {"_v3", "_v2", ""};
     char exported[MOST_NAME_BYTES + 4];
     if (strcmp(name, "cuGetProcAddress") == 0 && version < 12000) {
@@ -58,18 +52,14 @@ find_symbol(const char *name, int version)
 }
 
 /* NULL for a name that is not the driver's or not known. */
-static void *
-look_up(const char *name, int version)
-{
+static void *look_up(const char *name, int version) {
     bool is_driver = strncmp(name, "cu", 2) == 0 && strncmp(name, "cuda", 4) != 0 &&
                      strlen(name) < MOST_NAME_BYTES;
     return is_driver ? find_symbol(name, version) : NULL;
 }
 
-CUresult
-cuGetProcAddress_v2(const char *symbol, void **out, int version, cuuint64_t flags,
-                    CUdriverProcAddressQueryResult *status)
-{
+CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status) {
     CALLED();
     (void)flags;
     *out = look_up(symbol, version);
@@ -79,18 +69,14 @@ cuGetProcAddress_v2(const char *symbol, void **out, int version, cuuint64_t flag
     return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult
-cuGetProcAddress(const char *symbol, void **out, int version, cuuint64_t flags)
-{
+CUresult cuGetProcAddress(const char *symbol, void **out, int version, cuuint64_t flags) {
     return cuGetProcAddress_v2(symbol, out, version, flags, NULL);
 }
 
 /* Success also for a name that is not there, which is then NULL, as the runtime's page says. */
-cudaError_t
-cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
-                                 unsigned long long flags,
-                                 enum cudaDriverEntryPointQueryResult *status)
-{
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *status) {
     CALLED();
     (void)flags;
     *out = look_up(symbol, (int)version);

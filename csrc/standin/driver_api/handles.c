@@ -14,9 +14,7 @@ typedef void *(*look_up)(void *handle, const char *name);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static look_up system_look_up;
 
-static void
-find_system(void)
-{
+static void find_system(void) {
     /* dlsym() cannot be looked up by itself. It has the version of the oldest C library. */
     static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.17"};
     void *found = NULL;
@@ -27,9 +25,7 @@ find_system(void)
 }
 
 /* Whether an address lies in a libcudart, also one called libcudart.1a2b3c4d.so.13. */
-static bool
-is_of_runtime(const void *address)
-{
+static bool is_of_runtime(const void *address) {
     Dl_info place;
     if (dladdr(address, &place) == 0 || !place.dli_fname) {
         return false;
@@ -40,9 +36,7 @@ is_of_runtime(const void *address)
 }
 
 /* The last call must stay a jump: RTLD_NEXT means what comes after the caller. */
-STANDIN_API void *
-dlsym(void *restrict handle, const char *restrict name)
-{
+STANDIN_API void *dlsym(void *restrict handle, const char *restrict name) {
     (void)pthread_once(&once, find_system);
     if (handle != RTLD_DEFAULT && handle != RTLD_NEXT && strncmp(name, "cuda", 4) == 0) {
         void *found = system_look_up(handle, name);

@@ -18,23 +18,17 @@ struct CUmod_st {
     kernel *kernels; /* asked for so far */
 };
 
-cudaError_t
-standin_cuModuleLoadData(CUmodule *out, const void *data)
-{
+cudaError_t standin_cuModuleLoadData(CUmodule *out, const void *data) {
     (void)data;
     *out = standin_new(sizeof **out);
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuModuleLoad(CUmodule *out, const char *path)
-{
+cudaError_t standin_cuModuleLoad(CUmodule *out, const char *path) {
     return access(path, R_OK) == 0 ? standin_cuModuleLoadData(out, path) : cudaErrorFileNotFound;
 }
 
-cudaError_t
-standin_cuModuleUnload(CUmodule module)
-{
+cudaError_t standin_cuModuleUnload(CUmodule module) {
     while (module->kernels) {
         kernel *first = module->kernels;
         module->kernels = first->next;
@@ -44,9 +38,7 @@ standin_cuModuleUnload(CUmodule module)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
-{
+cudaError_t standin_cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
     (void)name;
     kernel *made = standin_new(sizeof *made);
     const standin_settings *settings = standin_settings_get();
@@ -62,16 +54,14 @@ standin_cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction function)
-{
+cudaError_t standin_cuFuncGetAttribute(int *out, CUfunction_attribute attribute,
+                                       CUfunction function) {
     *out = ((kernel *)(void *)function)->attributes[attribute];
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
+cudaError_t standin_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
+                                       int value) {
     int most_shared = standin_attribute(standin_device_at(standin_current_ordinal()),
                                         cudaDevAttrMaxSharedMemoryPerBlockOptin);
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > most_shared) {
@@ -81,10 +71,8 @@ standin_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, 
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
-                         void **extra)
-{
+cudaError_t standin_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                     void **arguments, void **extra) {
     (void)function, (void)arguments, (void)extra;
     dim3 grid = {config->gridDimX, config->gridDimY, config->gridDimZ};
     dim3 block = {config->blockDimX, config->blockDimY, config->blockDimZ};
@@ -92,11 +80,10 @@ standin_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void
     return error == cudaErrorInvalidConfiguration ? cudaErrorInvalidValue : error;
 }
 
-cudaError_t
-standin_cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                       CUstream stream, void **arguments, void **extra)
-{
+cudaError_t standin_cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                   unsigned grid_z, unsigned block_x, unsigned block_y,
+                                   unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                   void **arguments, void **extra) {
     CUlaunchConfig wanted = {grid_x,  grid_y,       grid_z, block_x, block_y,
                              block_z, shared_bytes, stream, NULL,    0};
     return standin_cuLaunchKernelEx(&wanted, function, arguments, extra);

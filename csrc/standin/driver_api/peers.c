@@ -9,21 +9,15 @@
 /* Bits of devices, kept as pointers, by address of a mapping; none where no peer was let in. */
 static gml_map peers_of;
 
-static uintptr_t
-peers_at(gml_address mapping)
-{
+static uintptr_t peers_at(gml_address mapping) {
     return (uintptr_t)gml_map_find(&peers_of, mapping);
 }
 
-void
-standin_peers_forget(gml_address mapping)
-{
+void standin_peers_forget(gml_address mapping) {
     (void)gml_map_take(&peers_of, mapping);
 }
 
-void
-standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out)
-{
+void standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out) {
     uintptr_t after = (peers_at(mapping) | let_in) & ~(uintptr_t)shut_out;
     standin_peers_forget(mapping);
     if (after != 0) {
@@ -33,16 +27,13 @@ standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_out)
 
 /* Memory of a program's handle that `device` does not own and was never let into. Plain memory and
  * that of pools have rules of their own, which are not checked. */
-static bool
-is_shut(const standin_mapping *of, const standin_device *device)
-{
+static bool is_shut(const standin_mapping *of, const standin_device *device) {
     return of->device != device && of->is_of_program &&
            !(peers_at(of->mapping.address) >> device->ordinal & 1U);
 }
 
-static cudaError_t
-check_range(const standin_device *device, const char *name, standin_range range)
-{
+static cudaError_t check_range(const standin_device *device, const char *name,
+                               standin_range range) {
     gml_address end = range.address + range.size_bytes;
     standin_mapping found;
     for (gml_address at = range.address; at < end && standin_find_mapping(at, &found);) {
@@ -57,9 +48,7 @@ check_range(const standin_device *device, const char *name, standin_range range)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_check_peers(const standin_device *device, const standin_operation *operation)
-{
+cudaError_t standin_check_peers(const standin_device *device, const standin_operation *operation) {
     bool is_asked = !operation->crosses_devices && standin_device_at(1);
     for (int i = 0; is_asked && i < STANDIN_MOST_RANGES; i++) {
         TRY(check_range(device, operation->name, operation->ranges[i]));
@@ -67,9 +56,8 @@ standin_check_peers(const standin_device *device, const standin_operation *opera
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
+cudaError_t standin_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                                   CUdeviceptr ptr) {
     standin_mapping found;
     bool is_device = location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
                      standin_device_at(location->id);

@@ -13,9 +13,7 @@ typedef struct pointer_facts {
 } pointer_facts;
 
 /* cudaErrorInvalidValue for an address that CUDA knows nothing of. */
-static cudaError_t
-find_facts(gml_address address, pointer_facts *out)
-{
+static cudaError_t find_facts(gml_address address, pointer_facts *out) {
     *out = (pointer_facts){.place = standin_place_of(address)};
     if (!standin_find_range(address, &out->range, &out->is_reservation)) {
         out->range = (standin_range){out->place.begin, out->place.size_bytes};
@@ -26,9 +24,8 @@ find_facts(gml_address address, pointer_facts *out)
     return is_known ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t
-standin_cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address)
-{
+cudaError_t standin_cuPointerGetAttribute(void *out, CUpointer_attribute attribute,
+                                          CUdeviceptr address) {
     pointer_facts of;
     TRY(find_facts(address, &of));
     bool is_host = of.place.type == cudaMemoryTypeHost;
@@ -90,9 +87,7 @@ standin_cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdevice
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address)
-{
+cudaError_t standin_cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     pointer_facts of;
     TRY(find_facts(address, &of));
     if (base) {

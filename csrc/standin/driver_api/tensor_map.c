@@ -6,16 +6,13 @@
 
 enum { MOST_RANK = 5, LEAST_RANK_INTERLEAVED = 3, MOST_BOX = 256, MOST_ELEMENT_STRIDE = 8 };
 
-static bool
-is_aligned(gml_address address, uint64_t bytes)
-{
+static bool is_aligned(gml_address address, uint64_t bytes) {
     return address % bytes == 0;
 }
 
 /* One of the dimensions; `stride` is from one of its elements to the next, NULL for the first. */
-static bool
-is_dimension(cuuint64_t size, const cuuint64_t *stride, cuuint32_t box, cuuint32_t element_stride)
-{
+static bool is_dimension(cuuint64_t size, const cuuint64_t *stride, cuuint32_t box,
+                         cuuint32_t element_stride) {
     return size >= 1 && size <= UINT64_C(1) << 32 && box >= 1 && box <= MOST_BOX &&
            element_stride >= 1 && element_stride <= MOST_ELEMENT_STRIDE &&
            (!stride || (is_aligned(*stride, 16) && *stride < UINT64_C(1) << 40));
@@ -26,8 +23,7 @@ standin_cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType type, cuuin
                                void *tensor, const cuuint64_t *sizes, const cuuint64_t *strides,
                                const cuuint32_t *box, const cuuint32_t *element_strides,
                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                               CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
-{
+                               CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
     (void)type, (void)swizzle, (void)promotion, (void)fill;
     cuuint32_t least = interleave == CU_TENSOR_MAP_INTERLEAVE_NONE ? 1 : LEAST_RANK_INTERLEAVED;
     if (standin_settings_get()->major < 9) {

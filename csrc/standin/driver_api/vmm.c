@@ -42,28 +42,20 @@ static const char ticket_magic[16] = "gmlake-standin";
 
 static gml_map allocations; /* by handle of the program */
 
-static gml_model *
-model_of(const standin_device *device)
-{
+static gml_model *model_of(const standin_device *device) {
     return &((gml_modelled *)(void *)device->driver)->model;
 }
 
-static CUmemGenericAllocationHandle
-outer_handle(const standin_device *device, gml_handle handle)
-{
+static CUmemGenericAllocationHandle outer_handle(const standin_device *device, gml_handle handle) {
     return handle * HANDLE_STEP + (uint64_t)device->ordinal;
 }
 
-static standin_device *
-device_of_handle(CUmemGenericAllocationHandle handle)
-{
+static standin_device *device_of_handle(CUmemGenericAllocationHandle handle) {
     return standin_device_at((int)(handle % HANDLE_STEP));
 }
 
 /* Whose rules are asked about an address; an address of nobody is refused by any. */
-static standin_device *
-device_to_ask(gml_address address)
-{
+static standin_device *device_to_ask(gml_address address) {
     standin_device *device = standin_device_of(address);
     return device ? device : standin_device_at(standin_current_ordinal());
 }
@@ -71,9 +63,7 @@ device_to_ask(gml_address address)
 /* ---- physical memory ------------------------------------------------------------------------- */
 
 /* The device that memory with these properties would lie on. */
-static cudaError_t
-check_properties(const CUmemAllocationProp *properties, standin_device **out)
-{
+static cudaError_t check_properties(const CUmemAllocationProp *properties, standin_device **out) {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return cudaErrorInvalidValue;
     }
@@ -88,9 +78,7 @@ check_properties(const CUmemAllocationProp *properties, standin_device **out)
     return *out ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-static gml_status
-create(standin_device *device, size_t size, gml_handle *out)
-{
+static gml_status create(standin_device *device, size_t size, gml_handle *out) {
     gml_status status = gml_driver_create(device->driver, size, out);
     if (status == GML_OUT_OF_MEMORY) {
         standin_pool_trim(device, true);
@@ -99,9 +87,7 @@ create(standin_device *device, size_t size, gml_handle *out)
     return status;
 }
 
-static void
-forget(CUmemGenericAllocationHandle handle)
-{
+static void forget(CUmemGenericAllocationHandle handle) {
     allocation *held = gml_map_take(&allocations, handle);
     if (held && held->is_foreign && held->file >= 0) {
         (void)close(held->file);
@@ -112,10 +98,8 @@ forget(CUmemGenericAllocationHandle handle)
     free(held);
 }
 
-cudaError_t
-standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
-                    const CUmemAllocationProp *properties, unsigned long long flags)
-{
+cudaError_t standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+                                const CUmemAllocationProp *properties, unsigned long long flags) {
     standin_device *device = NULL;
     gml_handle handle = 0;
     TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
@@ -130,9 +114,7 @@ standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 }
 
 /* The last reference goes to the device's driver, which keeps the memory while it is mapped. */
-cudaError_t
-standin_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+cudaError_t standin_cuMemRelease(CUmemGenericAllocationHandle handle) {
     standin_device *device = device_of_handle(handle);
     allocation *held = gml_map_find(&allocations, handle);
     if (held && held->references > 1) {
@@ -154,10 +136,9 @@ standin_cuMemRelease(CUmemGenericAllocationHandle handle)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *properties,
-                                      CUmemAllocationGranularity_flags option)
-{
+cudaError_t standin_cuMemGetAllocationGranularity(size_t *out,
+                                                  const CUmemAllocationProp *properties,
+                                                  CUmemAllocationGranularity_flags option) {
     (void)option; /* the least, or the recommended one: the same here */
     standin_device *device = NULL;
     TRY(check_properties(properties, &device));
@@ -165,10 +146,8 @@ standin_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *pr
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
-                                               CUmemGenericAllocationHandle handle)
-{
+cudaError_t standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
+                                                           CUmemGenericAllocationHandle handle) {
     const allocation *held = gml_map_find(&allocations, handle);
     if (!held || held->references == 0) {
         return cudaErrorInvalidValue;
@@ -179,10 +158,9 @@ standin_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
 
 /* ---- other processes ------------------------------------------------------------------------- */
 
-cudaError_t
-standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-                                     CUmemAllocationHandleType type, unsigned long long flags)
-{
+cudaError_t standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                                 CUmemAllocationHandleType type,
+                                                 unsigned long long flags) {
     standin_device *device = device_of_handle(handle);
     allocation *held = gml_map_find(&allocations, handle);
     if (!device || !held || held->references == 0 || flags != 0) {
@@ -218,10 +196,8 @@ standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle han
 
 /* Takes memory of this process's device, too: that keeps the books simple, and is why a process
  * here seems to need what it only opens. */
-cudaError_t
-standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *shared,
-                                       CUmemAllocationHandleType type)
-{
+cudaError_t standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *shared,
+                                                   CUmemAllocationHandleType type) {
     ticket found;
     int given = (int)(intptr_t)shared;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
@@ -267,10 +243,8 @@ standin_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *
 
 /* CUDA's reservations belong to no device. Ours begins with the thread's device, and goes over to
  * the device whose memory is mapped in it first. */
-cudaError_t
-standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                            unsigned long long flags)
-{
+cudaError_t standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
+                                        CUdeviceptr addr, unsigned long long flags) {
     standin_device *device = standin_device_at(standin_current_ordinal());
     gml_address address = 0;
     TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
@@ -284,18 +258,14 @@ standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUd
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
+cudaError_t standin_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
     standin_device *device = device_to_ask(ptr);
     gml_status status = gml_driver_unreserve(device->driver, ptr, size);
     return standin_error_of(device, status);
 }
 
 /* Gives an empty reservation of another device to this one. Only the books know whose it is. */
-static cudaError_t
-take_reservation(standin_device *to, gml_address address)
-{
+static cudaError_t take_reservation(standin_device *to, gml_address address) {
     standin_device *from = standin_device_of(address);
     if (!from || from == to) {
         return cudaSuccess; /* what is wrong with no reservation is said by the rules */
@@ -316,10 +286,8 @@ take_reservation(standin_device *to, gml_address address)
     return standin_error_of(to, status);
 }
 
-cudaError_t
-standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
-                 CUmemGenericAllocationHandle handle, unsigned long long flags)
-{
+cudaError_t standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                             CUmemGenericAllocationHandle handle, unsigned long long flags) {
     standin_device *device = device_of_handle(handle);
     if (offset != 0 || flags != 0) {
         standin_misuse("cuMemMap: offset %zu and flags %llu must be 0", offset, flags);
@@ -342,9 +310,8 @@ standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 }
 
 /* The granule that an address lies in; NULL where nothing is mapped. */
-static const gml_model_granule *
-mapped_slot(const standin_device *device, gml_address address, gml_address *mapping_address)
-{
+static const gml_model_granule *mapped_slot(const standin_device *device, gml_address address,
+                                            gml_address *mapping_address) {
     gml_model *model = model_of(device);
     const gml_range *range = gml_model_range_at(model, address);
     if (!range || !range->slots) {
@@ -357,9 +324,7 @@ mapped_slot(const standin_device *device, gml_address address, gml_address *mapp
 }
 
 /* Ends one whole mapping, and its memory if nothing else holds that. */
-static gml_status
-unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes)
-{
+static gml_status unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes) {
     gml_address mapping_address = address;
     const gml_physical *physical = mapped_slot(device, address, &mapping_address)->physical;
     CUmemGenericAllocationHandle handle = outer_handle(device, physical->handle);
@@ -375,9 +340,7 @@ unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes)
     return status;
 }
 
-cudaError_t
-standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
-{
+cudaError_t standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes) {
     standin_device *device = device_to_ask(address);
     gml_status status = gml_model_check_whole(model_of(device), "unmap", address, size_bytes);
     if (status == GML_OK) {
@@ -392,9 +355,7 @@ standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 }
 
 /* Makes a handle of a mapping again, also where the program has released it. */
-cudaError_t
-standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *pointer)
-{
+cudaError_t standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *pointer) {
     gml_address address = standin_address(pointer), mapping_address = 0;
     const standin_device *device = standin_device_of(address);
     const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
@@ -422,9 +383,8 @@ typedef struct wanted_access {
     unsigned let_in, shut_out;
 } wanted_access;
 
-static cudaError_t
-read_access(const CUmemAccessDesc *descriptors, size_t count, wanted_access *out)
-{
+static cudaError_t read_access(const CUmemAccessDesc *descriptors, size_t count,
+                               wanted_access *out) {
     *out = (wanted_access){0};
     for (size_t i = 0; i < count; i++) {
         if (descriptors[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
@@ -439,9 +399,7 @@ read_access(const CUmemAccessDesc *descriptors, size_t count, wanted_access *out
     return cudaSuccess;
 }
 
-static void
-change_peers(gml_address address, uint64_t size_bytes, wanted_access wanted)
-{
+static void change_peers(gml_address address, uint64_t size_bytes, wanted_access wanted) {
     gml_address end = address + size_bytes;
     standin_mapping found;
     while (address < end && standin_find_mapping(address, &found)) {
@@ -450,10 +408,8 @@ change_peers(gml_address address, uint64_t size_bytes, wanted_access wanted)
     }
 }
 
-cudaError_t
-standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes, const CUmemAccessDesc *descriptors,
-                       size_t count)
-{
+cudaError_t standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes,
+                                   const CUmemAccessDesc *descriptors, size_t count) {
     standin_device *device = device_to_ask(address);
     unsigned owner = 1U << device->ordinal;
     wanted_access wanted = {0};
@@ -472,9 +428,7 @@ standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes, const CUmemAccess
 
 /* ---- for the other files --------------------------------------------------------------------- */
 
-bool
-standin_find_mapping(gml_address address, standin_mapping *out)
-{
+bool standin_find_mapping(gml_address address, standin_mapping *out) {
     gml_address mapping_address = 0;
     standin_device *device = standin_device_of(address);
     const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
@@ -495,9 +449,7 @@ standin_find_mapping(gml_address address, standin_mapping *out)
     return true;
 }
 
-bool
-standin_find_range(gml_address address, standin_range *out, bool *is_reservation)
-{
+bool standin_find_range(gml_address address, standin_range *out, bool *is_reservation) {
     const standin_device *device = standin_device_of(address);
     if (!device) {
         return false;

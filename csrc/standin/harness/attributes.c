@@ -52,9 +52,7 @@ static const struct {
     {120, 1536, 24, 102400, 101376},
 };
 
-static int
-of_generation(int attribute)
-{
+static int of_generation(int attribute) {
     const standin_settings *settings = standin_settings_get();
     int capability = 10 * settings->major + settings->minor;
     size_t row = sizeof generations / sizeof generations[0] - 1;
@@ -77,9 +75,7 @@ of_generation(int attribute)
     }
 }
 
-int
-standin_attribute(const standin_device *device, int attribute)
-{
+int standin_attribute(const standin_device *device, int attribute) {
     const standin_settings *settings = standin_settings_get();
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
@@ -105,16 +101,12 @@ standin_attribute(const standin_device *device, int attribute)
     return of_generation(attribute);
 }
 
-void
-standin_uuid(int number, char out[STANDIN_UUID_BYTES])
-{
+void standin_uuid(int number, char out[STANDIN_UUID_BYTES]) {
     memset(out, 0, STANDIN_UUID_BYTES);
     (void)snprintf(out, STANDIN_UUID_BYTES, "standin-%d", number);
 }
 
-cudaError_t
-standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
-{
+cudaError_t standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal) {
     const standin_device *of = standin_device_at(ordinal);
 #define GIVE(field, attribute)                                                                     \
     out->field = (__typeof__(out->field))standin_attribute(of, (int)(attribute))
@@ -150,17 +142,13 @@ standin_cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int ordinal)
-{
+cudaError_t standin_cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int ordinal) {
     *out = standin_attribute(standin_device_at(ordinal), (int)attribute);
     return cudaSuccess;
 }
 
 /* Unlike for each device. */
-cudaError_t
-standin_cudaDeviceGetPCIBusId(char *out, int out_bytes, int ordinal)
-{
+cudaError_t standin_cudaDeviceGetPCIBusId(char *out, int out_bytes, int ordinal) {
     unsigned number = (unsigned)standin_settings_get()->numbers[ordinal];
     (void)snprintf(out, (size_t)out_bytes, "0000:00:%02X.0", number & 0xff);
     return cudaSuccess;

@@ -39,9 +39,7 @@ static atomic_uint used;
 static atomic_ullong forgotten[MOST_CALLS]; /* by the last reset; control.c shows the rest */
 
 /* A new file of the report folder, of the size of a report; negative: none. */
-static int
-open_report(const char *folder)
-{
+static int open_report(const char *folder) {
     char path[4096];
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -59,9 +57,7 @@ open_report(const char *folder)
 }
 
 /* A report in a file, at `place` or anywhere if that is NULL; NULL where there is none. */
-static report *
-map_report(report *place)
-{
+static report *map_report(report *place) {
     const char *folder = standin_settings_get()->report_folder;
     int file = folder ? open_report(folder) : -1;
     if (file < 0) {
@@ -73,9 +69,7 @@ map_report(report *place)
     return mapped == MAP_FAILED ? NULL : mapped;
 }
 
-static void
-begin_report(void)
-{
+static void begin_report(void) {
     report *mapped = map_report(NULL);
     if (mapped) {
         memcpy(mapped->format, FORMAT, sizeof FORMAT);
@@ -84,9 +78,7 @@ begin_report(void)
 }
 
 /* The entry of a call, made on its first. Two threads may each make one; the second stays empty. */
-static entry *
-entry_of(standin_call *call)
-{
+static entry *entry_of(standin_call *call) {
     unsigned place = atomic_load_explicit(&call->place, memory_order_acquire);
     (void)pthread_once(&once, begin_report);
     if (place == 0) {
@@ -105,30 +97,22 @@ entry_of(standin_call *call)
 
 static _Thread_local const char *current_call = "nothing";
 
-const char *
-standin_current_call(void)
-{
+const char *standin_current_call(void) {
     return current_call;
 }
 
-void
-standin_count(standin_call *call)
-{
+void standin_count(standin_call *call) {
     current_call = call->name;
     atomic_fetch_add_explicit(&entry_of(call)->count, 1, memory_order_relaxed);
 }
 
-void
-standin_count_unanswered(standin_call *call, bool is_known)
-{
+void standin_count_unanswered(standin_call *call, bool is_known) {
     if (atomic_fetch_add(&entry_of(call)->count, 1) == 0 && !is_known) {
         fprintf(stderr, "gmlake stand-in: %s has no behaviour here\n", call->name);
     }
 }
 
-void
-standin_misuse(const char *format, ...)
-{
+void standin_misuse(const char *format, ...) {
     char line[400];
     va_list arguments;
     va_start(arguments, format);
@@ -143,9 +127,7 @@ standin_misuse(const char *format, ...)
 }
 
 /* A forked child has a report of its own, in place of the one that it shares with its parent. */
-void
-standin_forget_counts(void)
-{
+void standin_forget_counts(void) {
     static report kept; /* too large for the stack; a child has one thread */
     memcpy(&kept, counts, sizeof kept);
     if (counts != &unreported && !map_report(counts)) {
@@ -159,15 +141,11 @@ standin_forget_counts(void)
     }
 }
 
-uint64_t
-gmlake_standin_misuses(void)
-{
+uint64_t gmlake_standin_misuses(void) {
     return atomic_load(&counts->misuses);
 }
 
-uint64_t
-gmlake_standin_calls(uint64_t index, const char **name)
-{
+uint64_t gmlake_standin_calls(uint64_t index, const char **name) {
     if (index >= MOST_CALLS || index >= atomic_load(&used)) {
         *name = NULL;
         return 0;
@@ -176,9 +154,7 @@ gmlake_standin_calls(uint64_t index, const char **name)
     return atomic_load(&counts->entries[index].count) - atomic_load(&forgotten[index]);
 }
 
-void
-gmlake_standin_reset_calls(void)
-{
+void gmlake_standin_reset_calls(void) {
     for (size_t i = 0; i < MOST_CALLS; i++) {
         atomic_store(&forgotten[i], atomic_load(&counts->entries[i].count));
     }

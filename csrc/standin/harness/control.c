@@ -1,9 +1,7 @@
 /* The control functions that need the lock. */
 #include "standin/harness/control.h"
 
-int
-gmlake_standin_set_pace(const char *pace, uint64_t lag)
-{
+int gmlake_standin_set_pace(const char *pace, uint64_t lag) {
     standin_enter();
     bool is_known = standin_read_pace(pace, &standin_settings_get()->pace);
     standin_settings_get()->lag = lag;
@@ -11,9 +9,7 @@ gmlake_standin_set_pace(const char *pace, uint64_t lag)
     return is_known ? 0 : -1;
 }
 
-int
-gmlake_standin_advance(cudaStream_t stream, uint64_t count)
-{
+int gmlake_standin_advance(cudaStream_t stream, uint64_t count) {
     standin_enter();
     standin_stream *found = standin_stream_of(stream);
     if (found) {
@@ -23,9 +19,7 @@ gmlake_standin_advance(cudaStream_t stream, uint64_t count)
     return found ? 0 : -1;
 }
 
-uint64_t
-gmlake_standin_pending(cudaStream_t stream)
-{
+uint64_t gmlake_standin_pending(cudaStream_t stream) {
     standin_enter();
     const standin_stream *found = standin_stream_of(stream);
     uint64_t pending = found ? found->pending : 0;

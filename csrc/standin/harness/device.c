@@ -16,16 +16,12 @@ static _Thread_local int current;
 static _Thread_local bool has_current;
 static _Thread_local cudaError_t last_error;
 
-static void __attribute__((noreturn))
-give_up(const char *reason)
-{
+static void __attribute__((noreturn)) give_up(const char *reason) {
     fprintf(stderr, "gmlake stand-in: %s\n", reason);
     _Exit(2);
 }
 
-void *
-standin_new(size_t size_bytes)
-{
+void *standin_new(size_t size_bytes) {
     void *made = calloc(1, size_bytes);
     if (!made) {
         give_up("no host memory left");
@@ -33,46 +29,34 @@ standin_new(size_t size_bytes)
     return made;
 }
 
-void
-standin_demand(gml_status status)
-{
+void standin_demand(gml_status status) {
     if (status != GML_OK) {
         give_up("no host memory left");
     }
 }
 
-void
-standin_insert(gml_map *map, uint64_t key, void *value)
-{
+void standin_insert(gml_map *map, uint64_t key, void *value) {
     standin_demand(gml_map_insert(map, key, value));
 }
 
 static gml_map handles; /* to their kinds */
 
-void
-standin_remember(const void *handle, standin_kind kind)
-{
+void standin_remember(const void *handle, standin_kind kind) {
     standin_insert(&handles, (uint64_t)(uintptr_t)handle, (void *)(uintptr_t)kind);
 }
 
-void
-standin_forget(const void *handle)
-{
+void standin_forget(const void *handle) {
     (void)gml_map_take(&handles, (uint64_t)(uintptr_t)handle);
 }
 
-cudaError_t
-standin_check_handle(const void *handle, standin_kind kind)
-{
+cudaError_t standin_check_handle(const void *handle, standin_kind kind) {
     void *found = handle ? gml_map_find(&handles, (uint64_t)(uintptr_t)handle) : NULL;
     cudaError_t error =
         kind == STANDIN_EVENT ? cudaErrorInvalidResourceHandle : cudaErrorInvalidValue;
     return found == (void *)(uintptr_t)kind ? cudaSuccess : error;
 }
 
-static void
-open_device(standin_device *device, int ordinal)
-{
+static void open_device(standin_device *device, int ordinal) {
     const standin_settings *settings = standin_settings_get();
     char reason[GML_REASON_BYTES] = "";
     gml_status status = settings->is_backed
@@ -87,9 +71,7 @@ open_device(standin_device *device, int ordinal)
     device->default_stream = standin_stream_new(device, 0);
 }
 
-void
-standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *total_bytes)
-{
+void standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *total_bytes) {
     uint64_t left = 0, served = 0;
     (void)gml_driver_memory_info(device->driver, &left, &served);
     *total_bytes = standin_settings_get()->capacity_bytes;
@@ -98,36 +80,26 @@ standin_memory_info(const standin_device *device, size_t *free_bytes, size_t *to
 }
 
 /* A child of fork() goes on from a state that no other thread of its parent was changing. */
-static void
-lock_for_fork(void)
-{
+static void lock_for_fork(void) {
     (void)pthread_mutex_lock(&lock);
 }
 
-static void
-unlock_in_parent(void)
-{
+static void unlock_in_parent(void) {
     (void)pthread_mutex_unlock(&lock);
 }
 
-static void
-unlock_in_child(void)
-{
+static void unlock_in_child(void) {
     (void)pthread_mutex_unlock(&lock);
     standin_forget_sharing();
     standin_forget_counts();
     standin_forget_host_functions();
 }
 
-static void __attribute__((constructor))
-watch_forks(void)
-{
+static void __attribute__((constructor)) watch_forks(void) {
     (void)pthread_atfork(lock_for_fork, unlock_in_parent, unlock_in_child);
 }
 
-void
-standin_enter(void)
-{
+void standin_enter(void) {
     (void)pthread_mutex_lock(&lock);
     if (device_count == 0) {
         device_count = standin_settings_get()->devices;
@@ -139,70 +111,50 @@ standin_enter(void)
     standin_begin_sharing(devices, device_count);
 }
 
-void
-standin_begin(standin_call *call)
-{
+void standin_begin(standin_call *call) {
     standin_count(call);
     standin_enter();
 }
 
-void
-standin_leave(void)
-{
+void standin_leave(void) {
     standin_end_sharing(devices, device_count);
     (void)pthread_mutex_unlock(&lock);
     standin_run_host_functions();
 }
 
-standin_device *
-standin_device_at(int ordinal)
-{
+standin_device *standin_device_at(int ordinal) {
     return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
 }
 
-cudaError_t
-standin_check_device(int ordinal)
-{
+cudaError_t standin_check_device(int ordinal) {
     return standin_device_at(ordinal) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-standin_device *
-standin_current_device(void)
-{
+standin_device *standin_current_device(void) {
     has_current = true;
     return &devices[current];
 }
 
-int
-standin_current_ordinal(void)
-{
+int standin_current_ordinal(void) {
     return current;
 }
 
-bool
-standin_has_current(void)
-{
+bool standin_has_current(void) {
     return has_current;
 }
 
-void
-standin_forget_current(void)
-{
+void standin_forget_current(void) {
     has_current = false;
     current = 0;
 }
 
-cudaError_t
-standin_cudaSetDevice(int ordinal)
-{
+cudaError_t standin_cudaSetDevice(int ordinal) {
     current = ordinal;
     (void)standin_current_device();
     return cudaSuccess;
 }
 
-standin_device *
-standin_device_of(gml_address address)
-{
+standin_device *standin_device_of(gml_address address) {
     for (int i = 0; i < device_count; i++) {
         const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
         if (!gml_model_is_hole(&modelled->model, address, 1)) {
@@ -212,9 +164,7 @@ standin_device_of(gml_address address)
     return NULL;
 }
 
-cudaError_t
-standin_return(cudaError_t error)
-{
+cudaError_t standin_return(cudaError_t error) {
     if (has_current) {
         devices[current].is_active = true;
     }
@@ -225,16 +175,12 @@ standin_return(cudaError_t error)
     return error;
 }
 
-CUresult
-standin_return_driver(cudaError_t error)
-{
+CUresult standin_return_driver(cudaError_t error) {
     standin_leave();
     return (CUresult)error;
 }
 
-cudaError_t
-standin_error_of(standin_device *device, gml_status status)
-{
+cudaError_t standin_error_of(standin_device *device, gml_status status) {
     switch (status) {
     case GML_OK:
         return cudaSuccess;
@@ -253,56 +199,42 @@ standin_error_of(standin_device *device, gml_status status)
     }
 }
 
-cudaError_t
-cudaGetLastError(void)
-{
+cudaError_t cudaGetLastError(void) {
     CALLED();
     cudaError_t error = last_error;
     last_error = cudaSuccess;
     return error;
 }
 
-cudaError_t
-cudaPeekAtLastError(void)
-{
+cudaError_t cudaPeekAtLastError(void) {
     CALLED();
     return last_error;
 }
 
 /* ---- which devices there are, and who reaches whom ------------------------------------------- */
 
-cudaError_t
-standin_cudaGetDeviceCount(int *out)
-{
+cudaError_t standin_cudaGetDeviceCount(int *out) {
     *out = standin_settings_get()->devices;
     return *out > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-cudaError_t
-standin_cudaGetDevice(int *out)
-{
+cudaError_t standin_cudaGetDevice(int *out) {
     *out = standin_current_ordinal();
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaDriverGetVersion(int *out)
-{
+cudaError_t standin_cudaDriverGetVersion(int *out) {
     *out = CUDA_VERSION;
     return cudaSuccess;
 }
 
 /* Every device reaches every other. */
-cudaError_t
-standin_cudaDeviceCanAccessPeer(int *out, int ordinal, int peer)
-{
+cudaError_t standin_cudaDeviceCanAccessPeer(int *out, int ordinal, int peer) {
     *out = ordinal != peer;
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaDeviceEnablePeerAccess(int peer, unsigned flags)
-{
+cudaError_t standin_cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     (void)flags;
     standin_device *device = standin_current_device();
     if (peer == device->ordinal) {

@@ -59,9 +59,7 @@ static const error_words known[] = {
 };
 
 /* NULL for an error that the stand-in never gives. */
-static const error_words *
-find(int error)
-{
+static const error_words *find(int error) {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if ((int)known[i].error == error) {
             return &known[i];
@@ -70,34 +68,26 @@ find(int error)
     return NULL;
 }
 
-const char *
-cudaGetErrorName(cudaError_t error)
-{
+const char *cudaGetErrorName(cudaError_t error) {
     CALLED();
     const error_words *found = find((int)error);
     return found ? found->name : "unrecognized error code";
 }
 
-const char *
-cudaGetErrorString(cudaError_t error)
-{
+const char *cudaGetErrorString(cudaError_t error) {
     CALLED();
     const error_words *found = find((int)error);
     return found ? found->text : "unrecognized error code";
 }
 
-CUresult
-cuGetErrorName(CUresult error, const char **out)
-{
+CUresult cuGetErrorName(CUresult error, const char **out) {
     CALLED();
     const error_words *found = find((int)error);
     *out = found ? found->driver_name : NULL;
     return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult
-cuGetErrorString(CUresult error, const char **out)
-{
+CUresult cuGetErrorString(CUresult error, const char **out) {
     CALLED();
     const error_words *found = find((int)error);
     *out = found && found->driver_name ? found->text : NULL;

@@ -3,8 +3,6 @@
 #include "standin/standin.h"
 
 /* A setting that cannot be understood is said before the program begins. */
-static void __attribute__((constructor))
-check_settings(void)
-{
+static void __attribute__((constructor)) check_settings(void) {
     (void)standin_settings_get();
 }

@@ -11,24 +11,18 @@ static standin_settings settings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The environment is read before PyTorch has threads, and never changed by us. */
-static const char *
-value_of(const char *name)
-{
+static const char *value_of(const char *name) {
     const char *value = getenv(name); /* NOLINT(concurrency-mt-unsafe) */
     return value && *value ? value : NULL;
 }
 
 /* A setting that cannot be understood would make every result of the run meaningless. */
-static void __attribute__((noreturn))
-refuse(const char *name, const char *wanted)
-{
+static void __attribute__((noreturn)) refuse(const char *name, const char *wanted) {
     fprintf(stderr, "gmlake stand-in: %s=%s: expected %s\n", name, value_of(name), wanted);
     _Exit(2);
 }
 
-static uint64_t
-whole_number(const char *name, uint64_t otherwise, uint64_t least, uint64_t most)
-{
+static uint64_t whole_number(const char *name, uint64_t otherwise, uint64_t least, uint64_t most) {
     const char *value = value_of(name);
     char *end = NULL;
     if (!value) {
@@ -46,9 +40,7 @@ whole_number(const char *name, uint64_t otherwise, uint64_t least, uint64_t most
 }
 
 /* "80GiB", "512MiB", "1024KiB", or bytes. */
-static uint64_t
-size_in_bytes(const char *name, uint64_t otherwise)
-{
+static uint64_t size_in_bytes(const char *name, uint64_t otherwise) {
     static const struct {
         const char *unit;
         unsigned shift;
@@ -69,15 +61,11 @@ size_in_bytes(const char *name, uint64_t otherwise)
     refuse(name, "a size such as 80GiB or 512MiB, from 64KiB to 64TiB");
 }
 
-static bool
-yes_or_no(const char *name, bool otherwise)
-{
+static bool yes_or_no(const char *name, bool otherwise) {
     return whole_number(name, otherwise, 0, 1) == 1;
 }
 
-bool
-standin_read_pace(const char *word, standin_pace *out)
-{
+bool standin_read_pace(const char *word, standin_pace *out) {
     static const char *const words[] = {"eager", "lag", "manual"};
     for (int i = STANDIN_EAGER; i <= STANDIN_MANUAL; i++) {
         if (strcmp(word, words[i]) == 0) {
@@ -88,9 +76,7 @@ standin_read_pace(const char *word, standin_pace *out)
     return false;
 }
 
-static void
-read_pace(void)
-{
+static void read_pace(void) {
     const char *value = value_of("GMLAKE_STANDIN_PACE");
     if (!standin_read_pace(value ? value : "lag", &settings.pace)) {
         refuse("GMLAKE_STANDIN_PACE", "eager, lag or manual");
@@ -98,9 +84,7 @@ read_pace(void)
     settings.lag = whole_number("GMLAKE_STANDIN_LAG", 32, 0, 1 << 20);
 }
 
-static void
-read_capability(void)
-{
+static void read_capability(void) {
     const char *name = "GMLAKE_STANDIN_CAPABILITY";
     const char *value = value_of(name);
     char end = 0;
@@ -116,9 +100,7 @@ read_capability(void)
 
 /* CUDA_VISIBLE_DEVICES as CUDA reads it, for devices named by number: what comes after one that is
  * not there, or was named before, is not visible. */
-static int
-read_visible(int devices)
-{
+static int read_visible(int devices) {
     const char *rest = getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe) */
     uint64_t seen = 0;
     int visible = 0;
@@ -139,9 +121,7 @@ read_visible(int devices)
     return rest ? visible : devices;
 }
 
-static void
-read_settings(void)
-{
+static void read_settings(void) {
     const char *name = value_of("GMLAKE_STANDIN_NAME");
     settings.present = (int)whole_number("GMLAKE_STANDIN_DEVICES", 1, 1, STANDIN_MOST_DEVICES);
     settings.devices = read_visible(settings.present);
@@ -162,9 +142,7 @@ read_settings(void)
     read_capability();
 }
 
-standin_settings *
-standin_settings_get(void)
-{
+standin_settings *standin_settings_get(void) {
     (void)pthread_once(&once, read_settings);
     return &settings;
 }

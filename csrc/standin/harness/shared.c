@@ -43,17 +43,13 @@ static struct {
     int flights_file;
 } shared;
 
-static void __attribute__((noreturn))
-give_up(const char *what)
-{
+static void __attribute__((noreturn)) give_up(const char *what) {
     fprintf(stderr, "gmlake stand-in: GMLAKE_STANDIN_SHARED=%s: %s: %s\n",
             standin_settings_get()->shared_file, what, strerror(errno)); /* NOLINT(*-mt-unsafe) */
     _Exit(2);
 }
 
-static bool
-lock_byte(int number, int command, short type)
-{
+static bool lock_byte(int number, int command, short type) {
     struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
     int result;
     do {
@@ -62,17 +58,13 @@ lock_byte(int number, int command, short type)
     return command == F_GETLK ? wanted.l_type != F_UNLCK : result == 0;
 }
 
-static int
-open_flights(void)
-{
+static int open_flights(void) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s.flights", standin_settings_get()->shared_file);
     return open(path, O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }
 
-static void *
-map_file(int file, size_t size)
-{
+static void *map_file(int file, size_t size) {
     if (file < 0 || posix_fallocate(file, 0, (off_t)size) != 0) {
         give_up("it cannot be written");
     }
@@ -83,9 +75,7 @@ map_file(int file, size_t size)
     return mapped;
 }
 
-static void
-open_file(void)
-{
+static void open_file(void) {
     shared.file =
         open(standin_settings_get()->shared_file, O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
     shared.slots = map_file(shared.file, SLOTS * sizeof *shared.slots);
@@ -100,9 +90,7 @@ open_file(void)
     memset(shared.slots[shared.slot], 0, sizeof *shared.slots);
 }
 
-static uint64_t
-held_by_others(int number)
-{
+static uint64_t held_by_others(int number) {
     uint64_t sum_bytes = 0;
     for (int slot = 0; slot < SLOTS; slot++) {
         uint64_t held_bytes = slot == shared.slot ? 0 : shared.slots[slot][number];
@@ -117,16 +105,12 @@ held_by_others(int number)
 
 /* Whether the file of a flight is open anywhere: asked of the file that this process keeps, which
  * holds no such lock. */
-static bool
-is_open(int number)
-{
+static bool is_open(int number) {
     struct flock asked = {.l_type = F_WRLCK, .l_start = LOCKS_BEGIN + number, .l_len = 1};
     return fcntl(shared.flights_file, F_OFD_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
 }
 
-int
-standin_open_flight(int ordinal, uint64_t size_bytes, int *out)
-{
+int standin_open_flight(int ordinal, uint64_t size_bytes, int *out) {
     *out = -1;
     if (!shared.slots) {
         return memfd_create("gmlake-standin-ticket", MFD_CLOEXEC);
@@ -149,16 +133,12 @@ standin_open_flight(int ordinal, uint64_t size_bytes, int *out)
     return file;
 }
 
-int
-standin_flight_of(int file)
-{
+int standin_flight_of(int file) {
     off_t place = shared.slots ? lseek(file, 0, SEEK_CUR) : 0;
     return place >= PLACES_BEGIN ? (int)((place - PLACES_BEGIN) / PLACE_BYTES) : -1;
 }
 
-bool
-standin_hold_flight(int number, int change)
-{
+bool standin_hold_flight(int number, int change) {
     if (number < 0 || number >= FLIGHTS || !shared.slots) {
         return false;
     }
@@ -168,9 +148,7 @@ standin_hold_flight(int number, int change)
 }
 
 /* What is on its way, and nobody's. */
-static uint64_t
-flying_bytes(int device_number)
-{
+static uint64_t flying_bytes(int device_number) {
     uint64_t sum_bytes = 0;
     for (int number = 0; number < FLIGHTS; number++) {
         flight *at = &shared.flights[number];
@@ -185,9 +163,7 @@ flying_bytes(int device_number)
 
 /* ---- each call ------------------------------------------------------------------------------- */
 
-void
-standin_begin_sharing(standin_device *devices, int count)
-{
+void standin_begin_sharing(standin_device *devices, int count) {
     const standin_settings *settings = standin_settings_get();
     if (!settings->shared_file) {
         return;
@@ -209,9 +185,7 @@ standin_begin_sharing(standin_device *devices, int count)
     }
 }
 
-void
-standin_end_sharing(const standin_device *devices, int count)
-{
+void standin_end_sharing(const standin_device *devices, int count) {
     if (!shared.slots) {
         return;
     }
@@ -223,9 +197,7 @@ standin_end_sharing(const standin_device *devices, int count)
     (void)lock_byte(SLOTS, F_SETLK, F_UNLCK);
 }
 
-void
-standin_forget_sharing(void)
-{
+void standin_forget_sharing(void) {
     if (shared.slots) {
         (void)munmap(shared.slots, SLOTS * sizeof *shared.slots);
         (void)munmap(shared.flights, FLIGHTS * sizeof *shared.flights);

@@ -18,9 +18,7 @@ typedef struct sizes {
     uint64_t in, filter, out; /* in bytes */
 } sizes;
 
-static uint64_t
-elements(const int64_t dimensions[4])
-{
+static uint64_t elements(const int64_t dimensions[4]) {
     uint64_t product = 1;
     for (int i = 0; i < 4; i++) {
         product *= dimensions[i] > 0 ? (uint64_t)dimensions[i] : 1;
@@ -28,17 +26,13 @@ elements(const int64_t dimensions[4])
     return product;
 }
 
-static uint64_t
-least(uint64_t one, uint64_t other)
-{
+static uint64_t least(uint64_t one, uint64_t other) {
     return one < other ? one : other;
 }
 
 /* The gradient of a filter is worked out in parts of all pictures, which are summed up in the end.
  */
-static uint64_t
-parts_of(const standin_convolution *of)
-{
+static uint64_t parts_of(const standin_convolution *of) {
     uint64_t part = elements(of->filter) * sizeof(float);
     bool is_single = of->element_bytes == sizeof(float);
     uint64_t room = is_single ? PARTS_BYTES : 2 * PARTS_BYTES;
@@ -47,16 +41,12 @@ parts_of(const standin_convolution *of)
 }
 
 /* The filter moves by its own length, as where pictures are cut into patches. */
-static bool
-cuts_patches(const standin_convolution *of)
-{
+static bool cuts_patches(const standin_convolution *of) {
     return of->filter[2] > 1 && of->in[2] == of->out[2] * of->filter[2];
 }
 
 /* Few channels: they are filled up in the copy, if there is one. */
-static uint64_t
-of_picture(const standin_convolution *of, sizes plain)
-{
+static uint64_t of_picture(const standin_convolution *of, sizes plain) {
     uint64_t channels = of->in[1] > 0 ? (uint64_t)of->in[1] : 1;
     uint64_t filled = of->element_bytes == 2 ? FEW_CHANNELS : 4;
     sizes wide = {plain.in / channels * filled, plain.filter / channels * filled, plain.out};
@@ -83,9 +73,7 @@ of_picture(const standin_convolution *of, sizes plain)
     }
 }
 
-static uint64_t
-of_groups(const standin_convolution *of, sizes plain, uint64_t groups)
-{
+static uint64_t of_groups(const standin_convolution *of, sizes plain, uint64_t groups) {
     uint64_t channels = of->filter[1] > 0 ? (uint64_t)of->filter[1] : 1;
     uint64_t filled = (channels + CHANNELS_AT_ONCE - 1) / CHANNELS_AT_ONCE * CHANNELS_AT_ONCE;
     uint64_t all = plain.in + plain.out + plain.filter;
@@ -97,9 +85,7 @@ of_groups(const standin_convolution *of, sizes plain, uint64_t groups)
 }
 
 /* A filter of one point is a product of matrices, of which each picture's is one. */
-static uint64_t
-of_points(const standin_convolution *of, sizes plain)
-{
+static uint64_t of_points(const standin_convolution *of, sizes plain) {
     uint64_t all = plain.in + plain.out;
     bool skips = of->in[2] != of->out[2];
     if (of->out[2] * of->out[3] == 1) {
@@ -115,16 +101,12 @@ of_points(const standin_convolution *of, sizes plain)
 }
 
 /* The result is written where it belongs: seen where few channels become twice as many. */
-static bool
-writes_in_place(const standin_convolution *of)
-{
+static bool writes_in_place(const standin_convolution *of) {
     return of->pass == STANDIN_FORWARD && of->element_bytes == 4 && of->in[1] < DOUBLED &&
            of->filter[0] == 2 * of->in[1];
 }
 
-uint64_t
-standin_convolution_workspace(const standin_convolution *of)
-{
+uint64_t standin_convolution_workspace(const standin_convolution *of) {
     sizes plain = {elements(of->in) * of->element_bytes, elements(of->filter) * of->element_bytes,
                    elements(of->out) * of->element_bytes};
     uint64_t groups = of->filter[1] > 0 ? (uint64_t)(of->in[1] / of->filter[1]) : 1;

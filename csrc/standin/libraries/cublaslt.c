@@ -14,10 +14,8 @@ typedef struct layout {
     int32_t batches;
 } layout;
 
-cublasStatus_t
-cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
-                           uint64_t columns, int64_t leading)
-{
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t leading) {
     CALLED();
     layout *made = standin_new(sizeof *made);
     *made = (layout){type, CUBLASLT_ORDER_COL, rows, columns, leading, 0, 1};
@@ -25,11 +23,9 @@ cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint6
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t
-cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matrix,
-                                 cublasLtMatrixLayoutAttribute_t name, const void *value,
-                                 size_t size)
-{
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matrix,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void *value, size_t size) {
     CALLED();
 #define FIELD(field) offsetof(layout, field), sizeof((layout *)0)->field
     static const struct {
@@ -46,13 +42,13 @@ cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matrix,
 }
 
 /* The algorithms differ in their index alone, and need no work area. */
-cublasStatus_t
-cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
-                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               cublasLtMatmulPreference_t preference, int requested,
-                               cublasLtMatmulHeuristicResult_t results[], int *returned)
-{
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t descriptor,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int *returned) {
     CALLED();
     (void)handle, (void)descriptor, (void)a, (void)b, (void)c, (void)d, (void)preference;
     *returned = requested < ALGORITHMS ? requested : ALGORITHMS;
@@ -66,9 +62,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
 }
 
 /* As it lies in memory: by columns, so that rows and columns of a row-major one change places. */
-static standin_range
-range_of(const void *data, cublasLtMatrixLayout_t matrix)
-{
+static standin_range range_of(const void *data, cublasLtMatrixLayout_t matrix) {
     const layout *self = (const layout *)(void *)matrix;
     bool is_by_rows = self->order == CUBLASLT_ORDER_ROW;
     standin_matrix found = {
@@ -83,14 +77,13 @@ range_of(const void *data, cublasLtMatrixLayout_t matrix)
 }
 
 /* C is left out: PyTorch passes D for it wherever it is read. */
-cublasStatus_t
-cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor, const void *alpha,
-               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
-               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
-               cublasLtMatrixLayout_t layout_c, void *d, cublasLtMatrixLayout_t layout_d,
-               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
-               cudaStream_t stream)
-{
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t layout_a,
+                              const void *b, cublasLtMatrixLayout_t layout_b, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t layout_c, void *d,
+                              cublasLtMatrixLayout_t layout_d,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
     CALLED();
     (void)handle, (void)descriptor, (void)alpha, (void)beta, (void)c, (void)layout_c,
         (void)algorithm;

@@ -37,9 +37,7 @@ typedef struct tensor_list {
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-static size_t
-element_bytes(cudnnBackendAttributeType_t type)
-{
+static size_t element_bytes(cudnnBackendAttributeType_t type) {
     switch (type) {
     case CUDNN_TYPE_BOOLEAN:
         return sizeof(bool);
@@ -59,9 +57,7 @@ element_bytes(cudnnBackendAttributeType_t type)
     }
 }
 
-static attribute *
-find_attribute(const descriptor *self, cudnnBackendAttributeName_t name)
-{
+static attribute *find_attribute(const descriptor *self, cudnnBackendAttributeName_t name) {
     attribute *found = self->attributes;
     while (found != NULL && found->name != name) {
         found = found->next;
@@ -70,42 +66,32 @@ find_attribute(const descriptor *self, cudnnBackendAttributeName_t name)
 }
 
 /* The descriptors that an attribute holds; none for one that is not there. */
-static int64_t
-children(const attribute *holder, descriptor ***out)
-{
+static int64_t children(const attribute *holder, descriptor ***out) {
     bool is_holder = holder != NULL && holder->type == CUDNN_TYPE_BACKEND_DESCRIPTOR;
     *out = is_holder ? holder->values : NULL;
     return is_holder ? holder->count : 0;
 }
 
-static descriptor *
-first_child(const descriptor *self, cudnnBackendAttributeName_t name)
-{
+static descriptor *first_child(const descriptor *self, cudnnBackendAttributeName_t name) {
     descriptor **found = NULL;
     return children(find_attribute(self, name), &found) > 0 ? found[0] : NULL;
 }
 
-static int64_t
-integer_of(const descriptor *self, cudnnBackendAttributeName_t name)
-{
+static int64_t integer_of(const descriptor *self, cudnnBackendAttributeName_t name) {
     const attribute *found = find_attribute(self, name);
     return found != NULL && found->type == CUDNN_TYPE_INT64 && found->count > 0
                ? *(const int64_t *)found->values
                : 0;
 }
 
-static bool
-is_true(const descriptor *self, cudnnBackendAttributeName_t name)
-{
+static bool is_true(const descriptor *self, cudnnBackendAttributeName_t name) {
     const attribute *found = find_attribute(self, name);
     return found != NULL && found->type == CUDNN_TYPE_BOOLEAN && *(const bool *)found->values;
 }
 
 static void give_back(descriptor *self);
 
-static void
-empty(attribute *self)
-{
+static void empty(attribute *self) {
     descriptor **held = NULL;
     int64_t count = children(self, &held);
     for (int64_t i = 0; i < count; i++) {
@@ -116,9 +102,7 @@ empty(attribute *self)
     self->count = 0;
 }
 
-static void
-drop_attributes(descriptor *self)
-{
+static void drop_attributes(descriptor *self) {
     while (self->attributes != NULL) {
         attribute *first = self->attributes;
         self->attributes = first->next;
@@ -127,9 +111,7 @@ drop_attributes(descriptor *self)
     }
 }
 
-static void
-give_back(descriptor *self)
-{
+static void give_back(descriptor *self) {
     if (self == NULL || atomic_fetch_sub(&self->references, 1) > 1) {
         return;
     }
@@ -137,9 +119,8 @@ give_back(descriptor *self)
     free(self);
 }
 
-static void
-fill(attribute *self, cudnnBackendAttributeType_t type, int64_t count, const void *values)
-{
+static void fill(attribute *self, cudnnBackendAttributeType_t type, int64_t count,
+                 const void *values) {
     size_t size = (size_t)count * element_bytes(type);
     void *copy = standin_new(size + 1);
     memcpy(copy, values, size);
@@ -155,10 +136,8 @@ fill(attribute *self, cudnnBackendAttributeType_t type, int64_t count, const voi
     }
 }
 
-static void
-set(descriptor *self, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-    int64_t count, const void *values)
-{
+static void set(descriptor *self, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values) {
     attribute *found = find_attribute(self, name);
     if (found == NULL) {
         found = standin_new(sizeof *found);
@@ -169,9 +148,7 @@ set(descriptor *self, cudnnBackendAttributeName_t name, cudnnBackendAttributeTyp
     fill(found, type, count, values);
 }
 
-static descriptor *
-create(cudnnBackendDescriptorType_t type)
-{
+static descriptor *create(cudnnBackendDescriptorType_t type) {
     descriptor *self = standin_new(sizeof *self);
     atomic_init(&self->references, 1);
     self->type = type;
@@ -179,9 +156,7 @@ create(cudnnBackendDescriptorType_t type)
 }
 
 /* Makes `to` say what `from` says, as a query for a descriptor does. */
-static void
-copy_into(descriptor *to, const descriptor *from)
-{
+static void copy_into(descriptor *to, const descriptor *from) {
     drop_attributes(to);
     for (const attribute *each = from->attributes; each != NULL; each = each->next) {
         set(to, each->name, each->type, each->count, each->values);
@@ -190,9 +165,7 @@ copy_into(descriptor *to, const descriptor *from)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static uint64_t
-tensor_bytes(const descriptor *self)
-{
+static uint64_t tensor_bytes(const descriptor *self) {
     const attribute *dimensions = find_attribute(self, CUDNN_ATTR_TENSOR_DIMENSIONS);
     const attribute *strides = find_attribute(self, CUDNN_ATTR_TENSOR_STRIDES);
     const attribute *type = find_attribute(self, CUDNN_ATTR_TENSOR_DATA_TYPE);
@@ -206,17 +179,13 @@ tensor_bytes(const descriptor *self)
 
 /* Whether the tensor is that many bytes of device memory: not one between two operations, nor a
  * number on the host, nor one whose rows have lengths of their own. */
-static bool
-is_plain_memory(const descriptor *self)
-{
+static bool is_plain_memory(const descriptor *self) {
     return !is_true(self, CUDNN_ATTR_TENSOR_IS_VIRTUAL) &&
            !is_true(self, CUDNN_ATTR_TENSOR_IS_BY_VALUE) &&
            first_child(self, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC) == NULL;
 }
 
-static void
-add_tensor(tensor_list *list, const descriptor *tensor)
-{
+static void add_tensor(tensor_list *list, const descriptor *tensor) {
     int64_t id = integer_of(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID);
     for (int i = 0; i < list->count; i++) {
         if (integer_of(list->tensors[i], CUDNN_ATTR_TENSOR_UNIQUE_ID) == id) {
@@ -229,9 +198,7 @@ add_tensor(tensor_list *list, const descriptor *tensor)
 }
 
 /* The tensors of one operation are its attributes, whatever their names. */
-static void
-add_operation(tensor_list *list, const descriptor *operation)
-{
+static void add_operation(tensor_list *list, const descriptor *operation) {
     for (const attribute *each = operation->attributes; each != NULL; each = each->next) {
         descriptor **held = NULL;
         int64_t count = children(each, &held);
@@ -243,9 +210,7 @@ add_operation(tensor_list *list, const descriptor *operation)
     }
 }
 
-static void
-list_tensors(tensor_list *list, const descriptor *graph)
-{
+static void list_tensors(tensor_list *list, const descriptor *graph) {
     descriptor **operations = NULL;
     *list = (tensor_list){0};
     if (graph == NULL) {
@@ -259,16 +224,12 @@ list_tensors(tensor_list *list, const descriptor *graph)
 
 /* ---- engines and plans ----------------------------------------------------------------------- */
 
-static const descriptor *
-engine_of(const descriptor *config)
-{
+static const descriptor *engine_of(const descriptor *config) {
     return config == NULL ? NULL : first_child(config, CUDNN_ATTR_ENGINECFG_ENGINE);
 }
 
 /* The operation of a graph that is a convolution, NULL for none. */
-static const descriptor *
-convolution_in(const descriptor *graph)
-{
+static const descriptor *convolution_in(const descriptor *graph) {
     descriptor **operations = NULL;
     int64_t count =
         graph ? children(find_attribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS), &operations) : 0;
@@ -284,9 +245,7 @@ convolution_in(const descriptor *graph)
 }
 
 /* N, C, H, W; 1 where a tensor has fewer. The depth of one with more counts as height. */
-static void
-read_dimensions(const descriptor *tensor, int64_t out[4])
-{
+static void read_dimensions(const descriptor *tensor, int64_t out[4]) {
     const attribute *found = tensor ? find_attribute(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS) : NULL;
     out[0] = out[1] = out[2] = out[3] = 1;
     for (int64_t i = 0; found != NULL && i < found->count; i++) {
@@ -300,9 +259,7 @@ read_dimensions(const descriptor *tensor, int64_t out[4])
     }
 }
 
-static standin_convolution
-read_convolution(const descriptor *operation)
-{
+static standin_convolution read_convolution(const descriptor *operation) {
     static const struct {
         cudnnBackendDescriptorType_t type;
         standin_pass pass;
@@ -340,9 +297,7 @@ read_convolution(const descriptor *operation)
 
 /* Attention asks for what it was seen to ask for on an H200 (cuDNN 9.19). Of the engines of a
  * convolution the first to be proposed asks for what an H100's asks for, the second for nothing. */
-static int64_t
-workspace_bytes(const descriptor *config)
-{
+static int64_t workspace_bytes(const descriptor *config) {
     const descriptor *engine = engine_of(config);
     if (engine == NULL) {
         return 0;
@@ -360,9 +315,7 @@ workspace_bytes(const descriptor *config)
 }
 
 /* Makes `config` a configuration of engine `index` for the graph. */
-static void
-configure(descriptor *config, descriptor *graph, int64_t index)
-{
+static void configure(descriptor *config, descriptor *graph, int64_t index) {
     descriptor *engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
     set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
@@ -371,9 +324,8 @@ configure(descriptor *config, descriptor *graph, int64_t index)
 }
 
 /* Proposed in an order in which the first choice needs a work area and a later one does not. */
-static cudnnStatus_t
-propose(const descriptor *heuristics, int64_t requested, int64_t *count, descriptor **configs)
-{
+static cudnnStatus_t propose(const descriptor *heuristics, int64_t requested, int64_t *count,
+                             descriptor **configs) {
     static const int64_t order[ENGINES] = {FIRST_ENGINE, 0, 2, 3};
     descriptor *graph = first_child(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     *count = configs != NULL && requested < ENGINES ? requested : ENGINES;
@@ -385,37 +337,33 @@ propose(const descriptor *heuristics, int64_t requested, int64_t *count, descrip
 
 /* ---- the interface --------------------------------------------------------------------------- */
 
-cudnnStatus_t
-cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
-{
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t *out) {
     CALLED();
     *out = create(type);
     return CUDNN_STATUS_SUCCESS;
 }
 
 /* What other descriptors hold stays until they are gone. */
-cudnnStatus_t
-cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle)
-{
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle) {
     CALLED();
     give_back(handle);
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t
-cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle, cudnnBackendAttributeName_t name,
-                         cudnnBackendAttributeType_t type, int64_t count, const void *values)
-{
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t count,
+                                       const void *values) {
     CALLED();
     set(handle, name, type, count, values);
     return CUDNN_STATUS_SUCCESS;
 }
 
 /* Gives a stored attribute: how many values there are, and as many as were asked for. */
-static cudnnStatus_t
-get_stored(const descriptor *self, cudnnBackendAttributeName_t name,
-           cudnnBackendAttributeType_t type, int64_t requested, int64_t *count, void *out)
-{
+static cudnnStatus_t get_stored(const descriptor *self, cudnnBackendAttributeName_t name,
+                                cudnnBackendAttributeType_t type, int64_t requested, int64_t *count,
+                                void *out) {
     const attribute *found = find_attribute(self, name);
     *count = found == NULL ? 0 : found->count;
     if (found == NULL || out == NULL || found->type != type) {
@@ -433,9 +381,7 @@ get_stored(const descriptor *self, cudnnBackendAttributeName_t name,
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t
-get_integer(int64_t value, int64_t requested, int64_t *count, void *out)
-{
+static cudnnStatus_t get_integer(int64_t value, int64_t requested, int64_t *count, void *out) {
     *count = 1;
     if (out != NULL && requested >= 1) {
         *(int64_t *)out = value;
@@ -443,11 +389,10 @@ get_integer(int64_t value, int64_t requested, int64_t *count, void *out)
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t
-cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle, cudnnBackendAttributeName_t name,
-                         cudnnBackendAttributeType_t type, int64_t requested, int64_t *count,
-                         void *out)
-{
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t requested,
+                                       int64_t *count, void *out) {
     CALLED();
     const descriptor *self = handle;
     int64_t unused = 0;
@@ -473,9 +418,7 @@ cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle, cudnnBackendAttr
 }
 
 /* Where the pack says that the tensor lies; NULL if it does not. */
-static const void *
-data_of(const descriptor *pack, const descriptor *tensor)
-{
+static const void *data_of(const descriptor *pack, const descriptor *tensor) {
     const attribute *ids = find_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const attribute *pointers = find_attribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     int64_t id = integer_of(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID);
@@ -490,10 +433,8 @@ data_of(const descriptor *pack, const descriptor *tensor)
     return NULL;
 }
 
-cudnnStatus_t
-cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_handle,
-                    cudnnBackendDescriptor_t pack_handle)
-{
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_handle,
+                                  cudnnBackendDescriptor_t pack_handle) {
     CALLED();
     const descriptor *plan = plan_handle, *pack = pack_handle;
     const descriptor *config = first_child(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);

@@ -71,39 +71,30 @@ STANDIN_API nvml_result nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, 
 STANDIN_API nvml_result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link,
                                                             void *out);
 
-nvml_result
-nvmlInit(void)
-{
+nvml_result nvmlInit(void) {
     CALLED();
     return NVML_SUCCESS;
 }
 
-nvml_result
-nvmlInit_v2(void)
-{
+nvml_result nvmlInit_v2(void) {
     CALLED();
     return NVML_SUCCESS;
 }
 
-nvml_result
-nvmlInitWithFlags(unsigned flags)
-{
+nvml_result nvmlInitWithFlags(unsigned flags) {
     CALLED();
     (void)flags;
     return NVML_SUCCESS;
 }
 
-nvml_result
-nvmlShutdown(void)
-{
+nvml_result nvmlShutdown(void) {
     CALLED();
     return NVML_SUCCESS;
 }
 
 /* Words of the given room, which must hold all of them. */
-static nvml_result __attribute__((format(printf, 3, 4)))
-write_words(char *out, unsigned out_bytes, const char *format, ...)
-{
+static nvml_result __attribute__((format(printf, 3, 4))) write_words(char *out, unsigned out_bytes,
+                                                                     const char *format, ...) {
     va_list values;
     va_start(values, format);
     int written = vsnprintf(out, out_bytes, format, values);
@@ -113,26 +104,20 @@ write_words(char *out, unsigned out_bytes, const char *format, ...)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-nvml_result
-nvmlSystemGetCudaDriverVersion_v2(int *out)
-{
+nvml_result nvmlSystemGetCudaDriverVersion_v2(int *out) {
     CALLED();
     *out = CUDA_VERSION;
     return NVML_SUCCESS;
 }
 
 /* That of the H200 whose answers attributes.c has. */
-nvml_result
-nvmlSystemGetDriverVersion(char *out, unsigned out_bytes)
-{
+nvml_result nvmlSystemGetDriverVersion(char *out, unsigned out_bytes) {
     CALLED();
     return write_words(out, out_bytes, "580.159.04");
 }
 
 /* Of the machine: CUDA_VISIBLE_DEVICES is for whoever asks. */
-nvml_result
-nvmlDeviceGetCount_v2(unsigned *out)
-{
+nvml_result nvmlDeviceGetCount_v2(unsigned *out) {
     CALLED();
     *out = (unsigned)standin_settings_get()->present;
     return NVML_SUCCESS;
@@ -140,23 +125,17 @@ nvmlDeviceGetCount_v2(unsigned *out)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-static unsigned
-number_of(nvml_device device)
-{
+static unsigned number_of(nvml_device device) {
     return (unsigned)(uintptr_t)device - 1;
 }
 
-static nvml_result
-check_device(nvml_device device)
-{
+static nvml_result check_device(nvml_device device) {
     return number_of(device) < (unsigned)standin_settings_get()->present ? NVML_SUCCESS
                                                                          : NVML_INVALID_ARGUMENT;
 }
 
 /* NULL for one that CUDA_VISIBLE_DEVICES hides from this process. */
-static standin_device *
-find_visible(nvml_device device)
-{
+static standin_device *find_visible(nvml_device device) {
     const standin_settings *settings = standin_settings_get();
     for (int i = 0; i < settings->devices; i++) {
         if ((unsigned)settings->numbers[i] == number_of(device)) {
@@ -166,24 +145,18 @@ find_visible(nvml_device device)
     return NULL;
 }
 
-static nvml_device
-device_at(unsigned number)
-{
+static nvml_device device_at(unsigned number) {
     return (nvml_device)(uintptr_t)(number + 1);
 }
 
-nvml_result
-nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out)
-{
+nvml_result nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out) {
     CALLED();
     *out = device_at(number);
     return check_device(*out);
 }
 
 /* As cudaDeviceGetPCIBusId() names them. */
-nvml_result
-nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out)
-{
+nvml_result nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out) {
     CALLED();
     unsigned number = 0;
     /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
@@ -196,9 +169,7 @@ nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out)
 
 enum { WORDS_OF_UUID = sizeof "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" };
 
-static nvml_result
-write_uuid(nvml_device device, char *out, unsigned out_bytes)
-{
+static nvml_result write_uuid(nvml_device device, char *out, unsigned out_bytes) {
     char bytes[STANDIN_UUID_BYTES];
     char digits[2 * STANDIN_UUID_BYTES + 1];
     standin_uuid((int)number_of(device), bytes);
@@ -209,9 +180,7 @@ write_uuid(nvml_device device, char *out, unsigned out_bytes)
                        digits + 12, digits + 16, digits + 20);
 }
 
-nvml_result
-nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out)
-{
+nvml_result nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out) {
     CALLED();
     char found[WORDS_OF_UUID];
     for (int i = 0; i < standin_settings_get()->present; i++) {
@@ -224,17 +193,13 @@ nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out)
     return NVML_NOT_FOUND;
 }
 
-nvml_result
-nvmlDeviceGetIndex(nvml_device device, unsigned *out)
-{
+nvml_result nvmlDeviceGetIndex(nvml_device device, unsigned *out) {
     CALLED();
     *out = number_of(device);
     return check_device(device);
 }
 
-nvml_result
-nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes)
-{
+nvml_result nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes) {
     CALLED();
     nvml_result result = check_device(device);
     return result == NVML_SUCCESS ? write_words(out, out_bytes, "%s", standin_settings_get()->name)
@@ -242,17 +207,13 @@ nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes)
 }
 
 /* As CUDA has it in the properties of a device. */
-nvml_result
-nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes)
-{
+nvml_result nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes) {
     CALLED();
     nvml_result result = check_device(device);
     return result == NVML_SUCCESS ? write_uuid(device, out, out_bytes) : result;
 }
 
-nvml_result
-nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out)
-{
+nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out) {
     CALLED();
     unsigned number = number_of(device) & 0xff;
     *out = (nvml_place){.device = number};
@@ -261,9 +222,7 @@ nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out)
     return check_device(device);
 }
 
-nvml_result
-nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
-{
+nvml_result nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor) {
     CALLED();
     *major = standin_settings_get()->major;
     *minor = standin_settings_get()->minor;
@@ -271,9 +230,7 @@ nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
 }
 
 /* Of a device that this process does not see nothing is used. */
-nvml_result
-nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out)
-{
+nvml_result nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out) {
     CALLED();
     size_t total = standin_settings_get()->capacity_bytes;
     size_t left = total;
@@ -288,9 +245,8 @@ nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out)
 }
 
 /* No other process uses these devices. */
-nvml_result
-nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, nvml_process *out)
-{
+nvml_result nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
+                                                 nvml_process *out) {
     CALLED();
     unsigned room = *count;
     uint64_t left = 0, served = 0; /* what is held may be more than the device says that it has */
@@ -311,9 +267,7 @@ nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, nvml_p
 }
 
 /* None has a fabric, */
-nvml_result
-nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out)
-{
+nvml_result nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out) {
     CALLED();
     (void)device;
     out->status = NVML_SUCCESS;
@@ -322,17 +276,13 @@ nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out)
 }
 
 /* nor NVLink. */
-nvml_result
-nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, int *out)
-{
+nvml_result nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, int *out) {
     CALLED();
     (void)device, (void)link, (void)out;
     return NVML_NOT_SUPPORTED;
 }
 
-nvml_result
-nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link, void *out)
-{
+nvml_result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link, void *out) {
     CALLED();
     (void)device, (void)link, (void)out;
     return NVML_NOT_SUPPORTED;

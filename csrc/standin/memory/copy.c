@@ -12,16 +12,12 @@
  * a device: in its `value`. */
 enum { TO_HOST = 1, FROM_HOST = 2 };
 
-static bool
-is_host(const standin_place *place)
-{
+static bool is_host(const standin_place *place) {
     return place->type != cudaMemoryTypeDevice;
 }
 
 /* From the first byte of the first row to the last of the last. */
-static uint64_t
-span_of(uint64_t width_bytes, uint64_t height, uint64_t pitch_bytes)
-{
+static uint64_t span_of(uint64_t width_bytes, uint64_t height, uint64_t pitch_bytes) {
     return height > 1 ? (height - 1) * pitch_bytes + width_bytes : width_bytes;
 }
 
@@ -36,10 +32,8 @@ typedef struct copied_rows {
 
 /* The bytes at one end of an operation, NULL where the device has none. False where nothing can be
  * touched any more, which is reported. */
-static bool
-find_bytes(const standin_operation *self, gml_address address, uint64_t pitch_bytes, bool host_end,
-           char **out)
-{
+static bool find_bytes(const standin_operation *self, gml_address address, uint64_t pitch_bytes,
+                       bool host_end, char **out) {
     *out = NULL;
     if (host_end) {
         *out = (void *)(uintptr_t)address;
@@ -59,9 +53,7 @@ find_bytes(const standin_operation *self, gml_address address, uint64_t pitch_by
 }
 
 /* Memory without bytes reads as zeros, but for what was copied to it since the last kernel. */
-static void
-move(char *to, const char *from, uint64_t size_bytes)
-{
+static void move(char *to, const char *from, uint64_t size_bytes) {
     if (from) {
         memmove(to, from, (size_t)size_bytes);
     } else {
@@ -70,9 +62,7 @@ move(char *to, const char *from, uint64_t size_bytes)
 }
 
 /* A copy to memory without bytes. */
-static void
-remember(const standin_operation *self, const char *from)
-{
+static void remember(const standin_operation *self, const char *from) {
     if (from && self->height == 1) {
         standin_recent_write(self->to, from, self->width_bytes);
     } else {
@@ -80,9 +70,7 @@ remember(const standin_operation *self, const char *from)
     }
 }
 
-static void
-run_copy(const standin_operation *self)
-{
+static void run_copy(const standin_operation *self) {
     char *to = NULL;
     char *from = self->staged;
     if (!find_bytes(self, self->to, self->to_pitch_bytes, self->value & TO_HOST, &to)) {
@@ -110,9 +98,7 @@ run_copy(const standin_operation *self)
 }
 
 /* Writes the pattern in `from`, of width_bytes, as often as `height` says. */
-static void
-run_fill(const standin_operation *self)
-{
+static void run_fill(const standin_operation *self) {
     char *to = NULL;
     standin_recent_forget();
     if (!find_bytes(self, self->to, self->width_bytes, self->value & TO_HOST, &to) || !to) {
@@ -127,18 +113,14 @@ run_fill(const standin_operation *self)
     }
 }
 
-static void
-drop_staged(standin_operation *self)
-{
+static void drop_staged(standin_operation *self) {
     free(self->staged);
 }
 
 /* ---- when it is submitted -------------------------------------------------------------------- */
 
 /* Whether the first and the last page belong to this process at all. */
-static bool
-is_in_process(gml_address address, uint64_t size_bytes)
-{
+static bool is_in_process(gml_address address, uint64_t size_bytes) {
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     gml_address first = address & ~(page_bytes - 1);
     gml_address last = (address + size_bytes - 1) & ~(page_bytes - 1);
@@ -148,9 +130,8 @@ is_in_process(gml_address address, uint64_t size_bytes)
 }
 
 /* An address that no block holds must at least be one of the host. */
-static cudaError_t
-check_place(const standin_place *place, gml_address address, uint64_t size_bytes)
-{
+static cudaError_t check_place(const standin_place *place, gml_address address,
+                               uint64_t size_bytes) {
     if (address == 0 || size_bytes > UINT64_MAX - address) {
         return cudaErrorInvalidValue;
     }
@@ -172,9 +153,7 @@ check_place(const standin_place *place, gml_address address, uint64_t size_bytes
 }
 
 /* Copies rows from memory that the caller may change as soon as the call has returned. */
-static bool
-stage(standin_operation *copy)
-{
+static bool stage(standin_operation *copy) {
     char *staged = malloc((size_t)(copy->width_bytes * copy->height));
     if (!staged) {
         return false;
@@ -191,25 +170,19 @@ stage(standin_operation *copy)
 }
 
 /* Submits, and waits where that is asked for. */
-static cudaError_t
-submit(standin_stream *stream, standin_operation *operation, bool must_wait)
-{
+static cudaError_t submit(standin_stream *stream, standin_operation *operation, bool must_wait) {
     TRY(standin_submit(stream, operation));
     return must_wait ? standin_synchronize_stream(stream) : cudaSuccess;
 }
 
 /* Whether a copy is over when the call returns though the caller did not ask for that: into memory
  * that is not page-locked, and from host to host. */
-static bool
-waits_by_itself(const standin_place *to, const standin_place *from)
-{
+static bool waits_by_itself(const standin_place *to, const standin_place *from) {
     return to->type == cudaMemoryTypeUnregistered || (is_host(to) && is_host(from));
 }
 
 /* The copy of these rows, but for what is staged. */
-static standin_operation
-describe_copy(const copied_rows *rows, bool to_host, bool from_host)
-{
+static standin_operation describe_copy(const copied_rows *rows, bool to_host, bool from_host) {
     uint64_t to_bytes = span_of(rows->width_bytes, rows->height, rows->to_pitch_bytes);
     uint64_t from_bytes = span_of(rows->width_bytes, rows->height, rows->from_pitch_bytes);
     return (standin_operation){
@@ -227,10 +200,8 @@ describe_copy(const copied_rows *rows, bool to_host, bool from_host)
 }
 
 /* One end of rows that are to be copied. */
-static cudaError_t
-check_end(const standin_place *place, gml_address address, uint64_t pitch_bytes,
-          const copied_rows *rows)
-{
+static cudaError_t check_end(const standin_place *place, gml_address address, uint64_t pitch_bytes,
+                             const copied_rows *rows) {
     uint64_t size_bytes;
     if (pitch_bytes < rows->width_bytes) {
         return cudaErrorInvalidPitchValue;
@@ -243,9 +214,7 @@ check_end(const standin_place *place, gml_address address, uint64_t pitch_bytes,
 
 /* Any mixture of host and device addresses. What is read from memory without bytes is zeros. With
  * `is_blocking` it is done when the call returns. */
-static cudaError_t
-copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
-{
+static cudaError_t copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking) {
     standin_stream *stream = standin_stream_of(handle);
     TRY(is_blocking ? standin_guard_stream(stream) : cudaSuccess);
     if (rows->width_bytes == 0 || rows->height == 0) {
@@ -269,9 +238,7 @@ copy_rows(const copied_rows *rows, cudaStream_t handle, bool is_blocking)
 
 /* Reports an end that is not the device's. Where the kind says the host's, a device's will do:
  * addresses are unified, and a GPU was seen to take them. */
-static cudaError_t
-check_side(bool is_device, const char *side, gml_address address)
-{
+static cudaError_t check_side(bool is_device, const char *side, gml_address address) {
     if (!is_device || standin_place_of(address).type != cudaMemoryTypeUnregistered) {
         return cudaSuccess;
     }
@@ -282,9 +249,8 @@ check_side(bool is_device, const char *side, gml_address address)
 }
 
 /* In stream order. Nothing to copy has no direction. */
-static cudaError_t
-copy_as(enum cudaMemcpyKind kind, const copied_rows *rows, cudaStream_t stream, bool is_blocking)
-{
+static cudaError_t copy_as(enum cudaMemcpyKind kind, const copied_rows *rows, cudaStream_t stream,
+                           bool is_blocking) {
     if (rows->width_bytes > 0 && rows->height > 0) {
         bool within = kind == cudaMemcpyDeviceToDevice;
         TRY(check_side(within || kind == cudaMemcpyHostToDevice, "destination", rows->to));
@@ -293,9 +259,7 @@ copy_as(enum cudaMemcpyKind kind, const copied_rows *rows, cudaStream_t stream, 
     return copy_rows(rows, stream, is_blocking);
 }
 
-static copied_rows
-one_row(void *to, const void *from, uint64_t size_bytes)
-{
+static copied_rows one_row(void *to, const void *from, uint64_t size_bytes) {
     return (copied_rows){
         standin_address(to), standin_address(from), size_bytes, size_bytes, size_bytes, 1, false};
 }
@@ -304,28 +268,23 @@ one_row(void *to, const void *from, uint64_t size_bytes)
 
 /* Those without a stream use the default one, which no capture may see. They are over before they
  * return unless they stay within devices. */
-cudaError_t
-standin_cudaMemcpy(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind)
-{
+cudaError_t standin_cudaMemcpy(void *to, const void *from, size_t size_bytes,
+                               enum cudaMemcpyKind kind) {
     copied_rows row = one_row(to, from, size_bytes);
     standin_place places[] = {standin_place_of(row.to), standin_place_of(row.from)};
     TRY(standin_guard_captures());
     return copy_as(kind, &row, NULL, is_host(&places[0]) || is_host(&places[1]));
 }
 
-cudaError_t
-standin_cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind,
-                        cudaStream_t stream)
-{
+cudaError_t standin_cudaMemcpyAsync(void *to, const void *from, size_t size_bytes,
+                                    enum cudaMemcpyKind kind, cudaStream_t stream) {
     copied_rows row = one_row(to, from, size_bytes);
     return copy_as(kind, &row, stream, false);
 }
 
-cudaError_t
-standin_cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                          size_t width, size_t height, enum cudaMemcpyKind kind,
-                          cudaStream_t stream)
-{
+cudaError_t standin_cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
+                                      size_t from_pitch, size_t width, size_t height,
+                                      enum cudaMemcpyKind kind, cudaStream_t stream) {
     copied_rows rows = {
         standin_address(to), standin_address(from), to_pitch, from_pitch, width, height, false,
     };
@@ -333,9 +292,7 @@ standin_cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t fr
 }
 
 /* Reports memory that is not of the device that it is said to be of. */
-static cudaError_t
-check_owner(const void *pointer, int ordinal)
-{
+static cudaError_t check_owner(const void *pointer, int ordinal) {
     const standin_place place = standin_place_of(standin_address(pointer));
     if (!is_host(&place) && place.device->ordinal != ordinal) {
         standin_misuse("%s: %p is memory of device %d, not of device %d", standin_current_call(),
@@ -346,10 +303,8 @@ check_owner(const void *pointer, int ordinal)
 }
 
 /* Neither device needs access to the other's memory. */
-cudaError_t
-standin_cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
-                            size_t size_bytes, cudaStream_t stream)
-{
+cudaError_t standin_cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                        size_t size_bytes, cudaStream_t stream) {
     copied_rows row = one_row(to, from, size_bytes);
     row.crosses_devices = true;
     TRY(check_owner(to, to_device));
@@ -358,10 +313,8 @@ standin_cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_
 }
 
 /* Into a variable of a kernel, of the current device. */
-cudaError_t
-standin_cudaMemcpyToSymbol(const void *symbol, const void *from, size_t count, size_t offset,
-                           enum cudaMemcpyKind kind)
-{
+cudaError_t standin_cudaMemcpyToSymbol(const void *symbol, const void *from, size_t count,
+                                       size_t offset, enum cudaMemcpyKind kind) {
     uint64_t size_bytes = 0;
     gml_address address = standin_symbol_address(symbol, &size_bytes);
     if (address == 0) {
@@ -376,9 +329,8 @@ standin_cudaMemcpyToSymbol(const void *symbol, const void *from, size_t count, s
 /* ---- fills ----------------------------------------------------------------------------------- */
 
 /* Fills with a pattern, whose size divides the address. */
-static cudaError_t
-fill(gml_address to, uint64_t pattern, uint64_t pattern_bytes, size_t count, cudaStream_t handle)
-{
+static cudaError_t fill(gml_address to, uint64_t pattern, uint64_t pattern_bytes, size_t count,
+                        cudaStream_t handle) {
     standin_stream *stream = standin_stream_of(handle);
     if (count == 0) {
         return cudaSuccess;
@@ -406,31 +358,25 @@ fill(gml_address to, uint64_t pattern, uint64_t pattern_bytes, size_t count, cud
     return standin_submit(stream, &operation);
 }
 
-cudaError_t
-standin_cudaMemsetAsync(void *to, int value, size_t size_bytes, cudaStream_t stream)
-{
+cudaError_t standin_cudaMemsetAsync(void *to, int value, size_t size_bytes, cudaStream_t stream) {
     return fill(standin_address(to), (unsigned char)value, 1, size_bytes, stream);
 }
 
 /* Over before the call returns unless the memory is the device's alone. */
-cudaError_t
-standin_cudaMemset(void *to, int value, size_t size_bytes)
-{
+cudaError_t standin_cudaMemset(void *to, int value, size_t size_bytes) {
     standin_place place = standin_place_of(standin_address(to));
     TRY(standin_guard_captures());
     TRY(standin_cudaMemsetAsync(to, value, size_bytes, NULL));
     return is_host(&place) ? standin_cudaStreamSynchronize(NULL) : cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
-{
+cudaError_t standin_cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count,
+                                     CUstream stream) {
     return fill(to, value, sizeof value, count, stream);
 }
 
-cudaError_t
-standin_cuStreamWriteValue32(CUstream stream, CUdeviceptr to, cuuint32_t value, unsigned flags)
-{
+cudaError_t standin_cuStreamWriteValue32(CUstream stream, CUdeviceptr to, cuuint32_t value,
+                                         unsigned flags) {
     (void)flags; /* of ordering, which a queue has anyway */
     return fill(to, value, sizeof value, 1, stream);
 }

@@ -24,17 +24,13 @@ typedef struct owner {
 
 static gml_tree owners; /* their ranges are disjoint */
 
-static uint64_t
-whole_pages(uint64_t size_bytes)
-{
+static uint64_t whole_pages(uint64_t size_bytes) {
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     return (size_bytes + page_bytes - 1) & ~(page_bytes - 1);
 }
 
 /* The owner whose range holds the address, or NULL. */
-static owner *
-owner_of(gml_address address)
-{
+static owner *owner_of(gml_address address) {
     gml_tree_node *node = gml_tree_at_least(&owners, 0, address);
     if (!node || node->address != address) {
         node = node ? gml_tree_previous(node) : gml_tree_last(&owners);
@@ -44,40 +40,31 @@ owner_of(gml_address address)
 }
 
 /* The owner of the block that begins here, or NULL. */
-static owner *
-owner_at(gml_address address)
-{
+static owner *owner_at(gml_address address) {
     owner *found = owner_of(address);
     return found && found->node.address == address ? found : NULL;
 }
 
 /* Whether the range touches one that is known already. */
-static bool
-is_taken(gml_address address, uint64_t size_bytes)
-{
+static bool is_taken(gml_address address, uint64_t size_bytes) {
     const gml_tree_node *above = gml_tree_at_least(&owners, 0, address);
     return owner_of(address) || (above && above->address - address < size_bytes);
 }
 
-static void
-enter(owner_kind kind, standin_device *device, gml_address address, uint64_t size_bytes)
-{
+static void enter(owner_kind kind, standin_device *device, gml_address address,
+                  uint64_t size_bytes) {
     owner *made = standin_new(sizeof *made);
     *made = (owner){.size_bytes = size_bytes, .kind = kind, .device = device};
     made->node.address = address;
     gml_tree_insert(&owners, &made->node);
 }
 
-static void
-forget(owner *gone)
-{
+static void forget(owner *gone) {
     gml_tree_remove(&owners, &gone->node);
     free(gone);
 }
 
-standin_place
-standin_place_of(gml_address address)
-{
+standin_place standin_place_of(gml_address address) {
     const owner *found = owner_of(address);
     if (found) {
         enum cudaMemoryType type = found->kind == PLAIN ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
@@ -88,17 +75,14 @@ standin_place_of(gml_address address)
                            .device = device};
 }
 
-bool
-standin_is_pinned(const void *address, uint64_t size_bytes)
-{
+bool standin_is_pinned(const void *address, uint64_t size_bytes) {
     const owner *found = owner_of(standin_address(address));
     return found && found->kind != PLAIN &&
            size_bytes <= found->size_bytes - (standin_address(address) - found->node.address);
 }
 
-cudaError_t
-standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *pointer)
-{
+cudaError_t standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out,
+                                             const void *pointer) {
     standin_place place = standin_place_of(standin_address(pointer));
     bool is_known = place.type != cudaMemoryTypeUnregistered;
     *out = (struct cudaPointerAttributes){
@@ -113,9 +97,7 @@ standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *
 /* ---- memory of a device ---------------------------------------------------------------------- */
 
 /* Takes idle memory of the pools when the device has none left. */
-static gml_status
-take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
-{
+static gml_status take_block(standin_device *device, uint64_t size_bytes, gml_address *out) {
     gml_status status = gml_driver_malloc(device->driver, size_bytes, out);
     if (status == GML_OUT_OF_MEMORY) {
         standin_pool_trim(device, true);
@@ -124,9 +106,7 @@ take_block(standin_device *device, uint64_t size_bytes, gml_address *out)
     return status;
 }
 
-cudaError_t
-standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
-{
+cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out) {
     *out = 0;
     if (size_bytes > 0) {
         TRY(standin_error_of(device, take_block(device, size_bytes, out)));
@@ -135,9 +115,7 @@ standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaMalloc(void **out, size_t size_bytes)
-{
+cudaError_t standin_cudaMalloc(void **out, size_t size_bytes) {
     gml_address address = 0;
     TRY(standin_guard_captures());
     TRY(standin_malloc(standin_current_device(), size_bytes, &address));
@@ -145,26 +123,20 @@ standin_cudaMalloc(void **out, size_t size_bytes)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes)
-{
+cudaError_t standin_cuMemAlloc(CUdeviceptr *out, size_t size_bytes) {
     void *made = NULL;
     TRY(size_bytes > 0 ? standin_cudaMalloc(&made, size_bytes) : cudaErrorInvalidValue);
     *out = standin_address(made);
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
-{
+cudaError_t standin_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     standin_memory_info(standin_current_device(), free_bytes, total_bytes);
     return cudaSuccess;
 }
 
 /* Says why nothing can be freed here. */
-static cudaError_t
-refuse_free(gml_address address)
-{
+static cudaError_t refuse_free(gml_address address) {
     const owner *found = owner_of(address);
     const char *reason = !found ? "no block begins here; it was freed before, or never allocated"
                          : found->node.address != address ? "this lies inside a block"
@@ -175,16 +147,12 @@ refuse_free(gml_address address)
 }
 
 /* The block of a device that begins here and may be freed; NULL otherwise. */
-static owner *
-device_block_at(gml_address address)
-{
+static owner *device_block_at(gml_address address) {
     owner *found = owner_at(address);
     return found && found->kind == PLAIN && !found->is_leaving ? found : NULL;
 }
 
-static cudaError_t
-give_back(owner *block)
-{
+static cudaError_t give_back(owner *block) {
     standin_device *device = block->device;
     gml_status status = gml_driver_free(device->driver, block->node.address);
     if (status == GML_OK) {
@@ -194,9 +162,7 @@ give_back(owner *block)
 }
 
 /* Waits for the device first, whatever device is current. */
-cudaError_t
-standin_cudaFree(void *pointer)
-{
+cudaError_t standin_cudaFree(void *pointer) {
     gml_address address = standin_address(pointer);
     (void)standin_current_device();
     if (address == 0) {
@@ -216,9 +182,7 @@ standin_cudaFree(void *pointer)
     return give_back(block);
 }
 
-static void
-run_free(const standin_operation *self)
-{
+static void run_free(const standin_operation *self) {
     owner *block = owner_at(self->to);
     if (!block || !block->is_leaving) {
         return;
@@ -227,9 +191,7 @@ run_free(const standin_operation *self)
     (void)give_back(block);
 }
 
-cudaError_t
-standin_free_in_order(gml_address address, standin_stream *stream)
-{
+cudaError_t standin_free_in_order(gml_address address, standin_stream *stream) {
     owner *block = device_block_at(address);
     if (!block) {
         return refuse_free(address);
@@ -247,9 +209,7 @@ standin_free_in_order(gml_address address, standin_stream *stream)
 
 /* ---- page-locked memory ---------------------------------------------------------------------- */
 
-cudaError_t
-standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
-{
+cudaError_t standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags) {
     static const unsigned known =
         cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
     if ((flags & ~known) != 0) {
@@ -273,9 +233,7 @@ standin_cudaHostAlloc(void **out, size_t size_bytes, unsigned flags)
     return cudaSuccess;
 }
 
-static cudaError_t
-synchronize_all(void)
-{
+static cudaError_t synchronize_all(void) {
     TRY(standin_guard_captures());
     for (int i = 0; standin_device_at(i); i++) {
         standin_synchronize_device(standin_device_at(i));
@@ -283,9 +241,7 @@ synchronize_all(void)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaFreeHost(void *address)
-{
+cudaError_t standin_cudaFreeHost(void *address) {
     if (!address) {
         return cudaSuccess;
     }
@@ -302,9 +258,7 @@ standin_cudaFreeHost(void *address)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags)
-{
+cudaError_t standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags) {
     static const unsigned known = cudaHostRegisterPortable | cudaHostRegisterMapped |
                                   cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
     gml_address begin = standin_address(address);
@@ -319,9 +273,7 @@ standin_cudaHostRegister(void *address, size_t size_bytes, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaHostUnregister(void *address)
-{
+cudaError_t standin_cudaHostUnregister(void *address) {
     owner *found = owner_at(standin_address(address));
     if (!found || found->kind != REGISTERED) {
         return cudaErrorHostMemoryNotRegistered;
@@ -332,9 +284,7 @@ standin_cudaHostUnregister(void *address)
 }
 
 /* Addresses are unified: a device sees this memory where the host does. */
-cudaError_t
-standin_cudaHostGetDevicePointer(void **out, void *address, unsigned flags)
-{
+cudaError_t standin_cudaHostGetDevicePointer(void **out, void *address, unsigned flags) {
     bool is_right = address && flags == 0 && standin_is_pinned(address, 1);
     *out = is_right ? address : NULL;
     return is_right ? cudaSuccess : cudaErrorInvalidValue;

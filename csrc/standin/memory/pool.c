@@ -12,9 +12,7 @@ static uint64_t frees_called; /* by cudaFreeAsync */
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-standin_pool *
-standin_pool_of(cudaMemPool_t handle)
-{
+standin_pool *standin_pool_of(cudaMemPool_t handle) {
     standin_pool *pool = pools;
     while (pool && (void *)pool != (void *)handle) {
         pool = pool->next;
@@ -22,16 +20,13 @@ standin_pool_of(cudaMemPool_t handle)
     return pool;
 }
 
-cudaError_t
-standin_check_pool(cudaMemPool_t handle)
-{
+cudaError_t standin_check_pool(cudaMemPool_t handle) {
     return standin_pool_of(handle) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 /* The pool at a place of the tables, made on first use. */
-static standin_pool *
-pool_at(standin_pool **place, standin_device *device, uint64_t release_threshold)
-{
+static standin_pool *pool_at(standin_pool **place, standin_device *device,
+                             uint64_t release_threshold) {
     if (!*place) {
         standin_pool *made = standin_new(sizeof *made);
         *made =
@@ -44,21 +39,15 @@ pool_at(standin_pool **place, standin_device *device, uint64_t release_threshold
     return *place;
 }
 
-standin_pool *
-standin_default_pool(standin_device *device)
-{
+standin_pool *standin_default_pool(standin_device *device) {
     return pool_at(&pools_of[device->ordinal], device, 0);
 }
 
-standin_pool *
-standin_graph_pool(standin_device *device)
-{
+standin_pool *standin_graph_pool(standin_device *device) {
     return pool_at(&graph_pools_of[device->ordinal], device, UINT64_MAX);
 }
 
-void
-standin_pool_trim(standin_device *device, bool is_short)
-{
+void standin_pool_trim(standin_device *device, bool is_short) {
     for (standin_pool *pool = pools; pool; pool = pool->next) {
         if (pool->device == device) {
             standin_pool_shrink(pool, is_short ? 0 : pool->release_threshold);
@@ -68,9 +57,8 @@ standin_pool_trim(standin_device *device, bool is_short)
 
 /* ---- allocation ------------------------------------------------------------------------------ */
 
-static standin_block *
-take_or_grow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stream)
-{
+static standin_block *take_or_grow(standin_pool *pool, uint64_t size_bytes,
+                                   const standin_stream *stream) {
     standin_block *taken = standin_pool_take(pool, size_bytes, stream);
     if (!taken && standin_pool_grow(pool, size_bytes) == GML_OK) {
         taken = standin_pool_take(pool, size_bytes, stream);
@@ -80,9 +68,8 @@ take_or_grow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stre
 
 /* Everything before giving up: idle memory of all pools of the device, then what is freed once the
  * device has done its work, where CUDA would make the stream wait for that. */
-static standin_block *
-take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stream)
-{
+static standin_block *take_somehow(standin_pool *pool, uint64_t size_bytes,
+                                   const standin_stream *stream) {
     standin_block *taken = take_or_grow(pool, size_bytes, stream);
     if (!taken) {
         standin_pool_trim(pool->device, true);
@@ -97,9 +84,7 @@ take_somehow(standin_pool *pool, uint64_t size_bytes, const standin_stream *stre
     return taken;
 }
 
-static void
-count_used(standin_block *taken)
-{
+static void count_used(standin_block *taken) {
     standin_pool *pool = taken->pool;
     pool->used_bytes += taken->node.size_bytes;
     if (pool->used_bytes > pool->used_peak_bytes) {
@@ -109,16 +94,12 @@ count_used(standin_block *taken)
 
 /* ---- memory of graphs ------------------------------------------------------------------------ */
 
-static standin_block *
-graph_block_at(gml_address address)
-{
+static standin_block *graph_block_at(gml_address address) {
     standin_block *found = standin_block_at(address);
     return found && found->is_of_graph ? found : NULL;
 }
 
-static void
-release_graph_block_if_done(standin_block *done)
-{
+static void release_graph_block_if_done(standin_block *done) {
     if (done->is_orphan && (done->is_freed || !done->is_launched)) {
         done->pool->used_bytes -= done->node.size_bytes;
         done->is_of_graph = false;
@@ -126,9 +107,7 @@ release_graph_block_if_done(standin_block *done)
     }
 }
 
-static void
-run_graph_allocate(const standin_operation *self)
-{
+static void run_graph_allocate(const standin_operation *self) {
     standin_block *found = graph_block_at(self->to);
     if (found) {
         found->is_launched = true;
@@ -137,9 +116,7 @@ run_graph_allocate(const standin_operation *self)
 }
 
 /* The graph and its launches are gone. */
-static void
-drop_graph_allocate(standin_operation *self)
-{
+static void drop_graph_allocate(standin_operation *self) {
     standin_block *found = graph_block_at(self->to);
     if (found) {
         found->is_orphan = true;
@@ -147,25 +124,20 @@ drop_graph_allocate(standin_operation *self)
     }
 }
 
-static void
-free_graph_block(standin_block *freed)
-{
+static void free_graph_block(standin_block *freed) {
     freed->is_freed = true;
     release_graph_block_if_done(freed);
 }
 
-static void
-run_graph_free(const standin_operation *self)
-{
+static void run_graph_free(const standin_operation *self) {
     standin_block *found = graph_block_at(self->to);
     if (found) {
         free_graph_block(found);
     }
 }
 
-static cudaError_t
-allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
-{
+static cudaError_t allocate_in_graph(uint64_t size_bytes, standin_stream *stream,
+                                     gml_address *out) {
     standin_pool *pool = standin_graph_pool(stream->device);
     standin_block *taken = take_somehow(pool, size_bytes, stream);
     if (!taken) {
@@ -185,10 +157,8 @@ allocate_in_graph(uint64_t size_bytes, standin_stream *stream, gml_address *out)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
-                      gml_address *out)
-{
+cudaError_t standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
+                                  gml_address *out) {
     if (size_bytes > UINT64_MAX / 2) {
         return cudaErrorMemoryAllocation;
     }
@@ -207,17 +177,13 @@ standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *s
 
 /* ---- freeing --------------------------------------------------------------------------------- */
 
-bool
-standin_pool_owns(gml_address address)
-{
+bool standin_pool_owns(gml_address address) {
     return standin_block_at(address) != NULL;
 }
 
 /* The stream has come to the call of cudaFreeAsync number `from`: what is left of its block is
  * free. */
-static void
-run_free(const standin_operation *self)
-{
+static void run_free(const standin_operation *self) {
     standin_block *next = NULL;
     for (standin_block *freed = standin_first_leaving(); freed; freed = next) {
         next = standin_next_leaving(freed);
@@ -228,9 +194,7 @@ run_free(const standin_operation *self)
     }
 }
 
-static cudaError_t
-free_in_order(standin_block *freed, standin_stream *stream)
-{
+static cudaError_t free_in_order(standin_block *freed, standin_stream *stream) {
     standin_operation operation = {
         .run = freed->is_of_graph ? run_graph_free : run_free,
         .to = freed->node.address,
@@ -253,9 +217,7 @@ free_in_order(standin_block *freed, standin_stream *stream)
     return standin_submit(stream, &operation);
 }
 
-cudaError_t
-standin_pool_free(gml_address address, standin_stream *stream)
-{
+cudaError_t standin_pool_free(gml_address address, standin_stream *stream) {
     standin_block *freed = standin_block_at(address);
     if (!freed || freed->state == STANDIN_BLOCK_LEAVING) {
         standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",

@@ -3,9 +3,7 @@
 #include "standin/memory/pool.h"
 
 /* The pool that a device begins with, and the only one: PyTorch makes no others. */
-cudaError_t
-standin_cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int ordinal)
-{
+cudaError_t standin_cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int ordinal) {
     *out = (cudaMemPool_t)(void *)standin_default_pool(standin_device_at(ordinal));
     return cudaSuccess;
 }
@@ -13,9 +11,7 @@ standin_cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int ordinal)
 /* ---- what a pool is like --------------------------------------------------------------------- */
 
 /* The attribute as a number of bytes, or NULL. */
-static uint64_t *
-amount_of(standin_pool *pool, enum cudaMemPoolAttr attribute)
-{
+static uint64_t *amount_of(standin_pool *pool, enum cudaMemPoolAttr attribute) {
     switch (attribute) {
     case cudaMemPoolAttrReleaseThreshold:
         return &pool->release_threshold;
@@ -33,17 +29,14 @@ amount_of(standin_pool *pool, enum cudaMemPoolAttr attribute)
 }
 
 /* The attribute as a switch, or NULL. Its number is that of the first of them or more. */
-static int *
-switch_of(standin_pool *pool, enum cudaMemPoolAttr attribute)
-{
+static int *switch_of(standin_pool *pool, enum cudaMemPoolAttr attribute) {
     bool is_switch = attribute >= cudaMemPoolReuseFollowEventDependencies &&
                      attribute <= cudaMemPoolReuseAllowInternalDependencies;
     return is_switch ? &pool->reuses[attribute] : NULL;
 }
 
-cudaError_t
-standin_cudaMemPoolGetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute, void *value)
-{
+cudaError_t standin_cudaMemPoolGetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute,
+                                            void *value) {
     standin_pool *pool = standin_pool_of(handle);
     const uint64_t *amount = amount_of(pool, attribute);
     const int *is_on = switch_of(pool, attribute);
@@ -56,9 +49,7 @@ standin_cudaMemPoolGetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attri
 }
 
 /* A high-water mark can only start again, from what is there now. */
-static cudaError_t
-reset_peak(uint64_t *peak_bytes, uint64_t current_bytes, cuuint64_t value)
-{
+static cudaError_t reset_peak(uint64_t *peak_bytes, uint64_t current_bytes, cuuint64_t value) {
     if (value != 0) {
         return cudaErrorInvalidValue;
     }
@@ -66,9 +57,8 @@ reset_peak(uint64_t *peak_bytes, uint64_t current_bytes, cuuint64_t value)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaMemPoolSetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute, void *value)
-{
+cudaError_t standin_cudaMemPoolSetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute,
+                                            void *value) {
     standin_pool *pool = standin_pool_of(handle);
     int *is_on = switch_of(pool, attribute);
     if (is_on) {
@@ -89,18 +79,14 @@ standin_cudaMemPoolSetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attri
     }
 }
 
-cudaError_t
-standin_cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep_bytes)
-{
+cudaError_t standin_cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep_bytes) {
     standin_pool_shrink(standin_pool_of(handle), keep_bytes);
     return cudaSuccess;
 }
 
 /* Memory of pools is open to every device here; a pool stays open to its own. */
-cudaError_t
-standin_cudaMemPoolSetAccess(cudaMemPool_t handle, const struct cudaMemAccessDesc *wanted,
-                             size_t count)
-{
+cudaError_t standin_cudaMemPoolSetAccess(cudaMemPool_t handle,
+                                         const struct cudaMemAccessDesc *wanted, size_t count) {
     const standin_pool *pool = standin_pool_of(handle);
     bool is_valid = true;
     for (size_t i = 0; is_valid && i < count; i++) {
@@ -114,9 +100,7 @@ standin_cudaMemPoolSetAccess(cudaMemPool_t handle, const struct cudaMemAccessDes
 
 /* ---- allocation ------------------------------------------------------------------------------ */
 
-cudaError_t
-standin_cudaMallocAsync(void **out, size_t size_bytes, cudaStream_t handle)
-{
+cudaError_t standin_cudaMallocAsync(void **out, size_t size_bytes, cudaStream_t handle) {
     standin_stream *stream = standin_stream_of(handle);
     gml_address address = 0;
     if (size_bytes > 0) {
@@ -127,9 +111,7 @@ standin_cudaMallocAsync(void **out, size_t size_bytes, cudaStream_t handle)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaFreeAsync(void *pointer, cudaStream_t handle)
-{
+cudaError_t standin_cudaFreeAsync(void *pointer, cudaStream_t handle) {
     gml_address address = standin_address(pointer);
     standin_stream *stream = standin_stream_of(handle);
     if (address == 0) {
@@ -141,10 +123,9 @@ standin_cudaFreeAsync(void *pointer, cudaStream_t handle)
 
 /* ---- memory of graphs ------------------------------------------------------------------------ */
 
-cudaError_t
-standin_cudaDeviceGetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeType attribute,
-                                       void *value)
-{
+cudaError_t standin_cudaDeviceGetGraphMemAttribute(int ordinal,
+                                                   enum cudaGraphMemAttributeType attribute,
+                                                   void *value) {
     const standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
     cuuint64_t *out = value;
     switch (attribute) {
@@ -165,10 +146,9 @@ standin_cudaDeviceGetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeTy
     }
 }
 
-cudaError_t
-standin_cudaDeviceSetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeType attribute,
-                                       void *value)
-{
+cudaError_t standin_cudaDeviceSetGraphMemAttribute(int ordinal,
+                                                   enum cudaGraphMemAttributeType attribute,
+                                                   void *value) {
     standin_pool *pool = standin_graph_pool(standin_device_at(ordinal));
     const cuuint64_t *amount = value;
     switch (attribute) {
@@ -181,9 +161,7 @@ standin_cudaDeviceSetGraphMemAttribute(int ordinal, enum cudaGraphMemAttributeTy
     }
 }
 
-cudaError_t
-standin_cudaDeviceGraphMemTrim(int ordinal)
-{
+cudaError_t standin_cudaDeviceGraphMemTrim(int ordinal) {
     standin_pool_shrink(standin_graph_pool(standin_device_at(ordinal)), 0);
     return cudaSuccess;
 }

@@ -13,9 +13,7 @@ typedef struct recent_write {
 static recent_write writes[MOST_WRITES]; /* the newest `count` of `made`, in a ring */
 static size_t made, count;
 
-void
-standin_recent_write(uint64_t to, const void *bytes, uint64_t size_bytes)
-{
+void standin_recent_write(uint64_t to, const void *bytes, uint64_t size_bytes) {
     if (size_bytes > STANDIN_RECENT_BYTES) {
         standin_recent_forget();
         return;
@@ -27,9 +25,7 @@ standin_recent_write(uint64_t to, const void *bytes, uint64_t size_bytes)
     count = count < MOST_WRITES ? count + 1 : count;
 }
 
-bool
-standin_recent_read(uint64_t from, void *out, uint64_t size_bytes)
-{
+bool standin_recent_read(uint64_t from, void *out, uint64_t size_bytes) {
     for (size_t age = 1; age <= count; age++) {
         const recent_write *of = &writes[(made - age) % MOST_WRITES];
         bool overlaps = from < of->to + of->size_bytes && of->to < from + size_bytes;
@@ -44,8 +40,6 @@ standin_recent_read(uint64_t from, void *out, uint64_t size_bytes)
     return false;
 }
 
-void
-standin_recent_forget(void)
-{
+void standin_recent_forget(void) {
     count = 0;
 }

@@ -27,25 +27,19 @@ static _Thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureM
 static _Thread_local uint64_t thread_number;
 
 /* Unlike for every thread that ever was. */
-static uint64_t
-this_thread(void)
-{
+static uint64_t this_thread(void) {
     if (thread_number == 0) {
         thread_number = ++last_thread;
     }
     return thread_number;
 }
 
-static cudaError_t
-refuse(standin_capture *capture, cudaError_t error)
-{
+static cudaError_t refuse(standin_capture *capture, cudaError_t error) {
     capture->is_broken = true;
     return error;
 }
 
-static standin_capture *
-find(uint64_t id)
-{
+static standin_capture *find(uint64_t id) {
     standin_capture *capture = captures;
     while (capture && capture->id != id) {
         capture = capture->next;
@@ -55,9 +49,7 @@ find(uint64_t id)
 
 /* ---- what captures forbid -------------------------------------------------------------------- */
 
-static bool
-forbids_unsafe_calls(const standin_capture *capture)
-{
+static bool forbids_unsafe_calls(const standin_capture *capture) {
     if (capture->thread == this_thread()) {
         return capture->mode != cudaStreamCaptureModeRelaxed;
     }
@@ -65,9 +57,7 @@ forbids_unsafe_calls(const standin_capture *capture)
            capture->mode == cudaStreamCaptureModeGlobal;
 }
 
-cudaError_t
-standin_guard_captures(void)
-{
+cudaError_t standin_guard_captures(void) {
     cudaError_t error = cudaSuccess;
     if (thread_mode == cudaStreamCaptureModeRelaxed) {
         return error;
@@ -80,17 +70,13 @@ standin_guard_captures(void)
     return error;
 }
 
-cudaError_t
-standin_guard_stream(standin_stream *stream)
-{
+cudaError_t standin_guard_stream(standin_stream *stream) {
     TRY(standin_capture_check(stream));
     return stream->capture ? refuse(stream->capture, cudaErrorStreamCaptureUnsupported)
                            : standin_guard_captures();
 }
 
-cudaError_t
-standin_guard_device(const standin_device *device)
-{
+cudaError_t standin_guard_device(const standin_device *device) {
     cudaError_t error = standin_guard_captures();
     for (standin_stream *stream = standin_streams(); stream; stream = stream->next) {
         if (stream->device == device && stream->capture) {
@@ -100,9 +86,7 @@ standin_guard_device(const standin_device *device)
     return error;
 }
 
-cudaError_t
-standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
+cudaError_t standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
     enum cudaStreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;
@@ -111,9 +95,7 @@ standin_cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static void
-begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
-{
+static void begin(standin_stream *stream, enum cudaStreamCaptureMode mode) {
     standin_capture *added = standin_new(sizeof *added);
     *added = (standin_capture){
         .next = captures,
@@ -129,9 +111,7 @@ begin(standin_stream *stream, enum cudaStreamCaptureMode mode)
     stream->captured.count = 0;
 }
 
-cudaError_t
-standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
-{
+cudaError_t standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
     standin_stream *stream = standin_stream_of(handle);
     if (stream == stream->device->default_stream) {
         return cudaErrorStreamCaptureUnsupported;
@@ -144,9 +124,7 @@ standin_cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode m
 }
 
 /* All streams leave; the graph is no longer the capture's. */
-static void
-end(standin_capture *capture)
-{
+static void end(standin_capture *capture) {
     for (standin_stream *stream = standin_streams(); stream; stream = stream->next) {
         if (stream->capture == capture) {
             stream->capture = NULL;
@@ -163,9 +141,7 @@ end(standin_capture *capture)
 }
 
 /* Whether what every stream has captured comes before the end of the stream that began. */
-static bool
-is_joined(const standin_capture *capture)
-{
+static bool is_joined(const standin_capture *capture) {
     for (const standin_stream *stream = standin_streams(); stream; stream = stream->next) {
         if (stream->capture == capture &&
             !standin_graph_reaches(capture->graph, &capture->origin->captured, &stream->captured)) {
@@ -175,9 +151,7 @@ is_joined(const standin_capture *capture)
     return true;
 }
 
-static cudaError_t
-may_end(standin_stream *stream)
-{
+static cudaError_t may_end(standin_stream *stream) {
     standin_capture *capture = stream->capture;
     if (!capture) {
         return cudaErrorIllegalState;
@@ -191,9 +165,7 @@ may_end(standin_stream *stream)
                : cudaSuccess;
 }
 
-cudaError_t
-standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
-{
+cudaError_t standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
     standin_stream *stream = standin_stream_of(handle);
     *out = NULL;
     TRY(may_end(stream));
@@ -214,9 +186,7 @@ standin_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     return error;
 }
 
-void
-standin_capture_leave(standin_stream *stream)
-{
+void standin_capture_leave(standin_stream *stream) {
     standin_capture *capture = stream->capture;
     if (!capture) {
         return;
@@ -233,29 +203,22 @@ standin_capture_leave(standin_stream *stream)
 
 /* ---- taking part ----------------------------------------------------------------------------- */
 
-cudaError_t
-standin_capture_check(const standin_stream *stream)
-{
+cudaError_t standin_capture_check(const standin_stream *stream) {
     return stream->capture && stream->capture->is_broken ? cudaErrorStreamCaptureInvalidated
                                                          : cudaSuccess;
 }
 
-cudaError_t
-standin_capture_break(standin_stream *stream, cudaError_t error)
-{
+cudaError_t standin_capture_break(standin_stream *stream, cudaError_t error) {
     return refuse(stream->capture, error);
 }
 
-cudaError_t
-standin_capture_asked(uint64_t capture_id)
-{
+cudaError_t standin_capture_asked(uint64_t capture_id) {
     standin_capture *capture = find(capture_id);
     return capture ? refuse(capture, cudaErrorCapturedEvent) : cudaErrorInvalidValue;
 }
 
-cudaError_t
-standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_nodes *at)
-{
+cudaError_t standin_capture_join(standin_stream *stream, uint64_t capture_id,
+                                 const standin_nodes *at) {
     standin_capture *capture = find(capture_id);
     TRY(standin_capture_check(stream));
     if (!capture) { /* it has ended, and its nodes may be gone */
@@ -277,9 +240,8 @@ standin_capture_join(standin_stream *stream, uint64_t capture_id, const standin_
     return cudaSuccess;
 }
 
-cudaError_t
-standin_capture_action(standin_stream *stream, const standin_action *action, cudaGraphNode_t source)
-{
+cudaError_t standin_capture_action(standin_stream *stream, const standin_action *action,
+                                   cudaGraphNode_t source) {
     TRY(standin_capture_check(stream));
     cudaGraphNode_t node =
         standin_graph_add(stream->capture->graph, action, source, &stream->captured);
@@ -290,15 +252,11 @@ standin_capture_action(standin_stream *stream, const standin_action *action, cud
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-uint64_t
-standin_capture_id(const standin_capture *capture)
-{
+uint64_t standin_capture_id(const standin_capture *capture) {
     return capture ? capture->id : 0;
 }
 
-cudaError_t
-standin_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
-{
+cudaError_t standin_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out) {
     const standin_stream *stream = standin_stream_of(handle);
     *out = !stream->capture             ? cudaStreamCaptureStatusNone
            : stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated
@@ -307,12 +265,11 @@ standin_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus 
 }
 
 /* Every edge of the graphs here is a plain one, so that there is no data of edges to give. */
-cudaError_t
-standin_cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
-                                 unsigned long long *id, cudaGraph_t *graph,
-                                 const cudaGraphNode_t **dependencies,
-                                 const cudaGraphEdgeData **edges, size_t *count)
-{
+cudaError_t standin_cudaStreamGetCaptureInfo(cudaStream_t handle,
+                                             enum cudaStreamCaptureStatus *status,
+                                             unsigned long long *id, cudaGraph_t *graph,
+                                             const cudaGraphNode_t **dependencies,
+                                             const cudaGraphEdgeData **edges, size_t *count) {
     const standin_stream *stream = standin_stream_of(handle);
     (void)standin_cudaStreamIsCapturing(handle, status);
     if (id) {

@@ -23,22 +23,16 @@ struct CUevent_st {
 static uint64_t last_recording;
 
 /* NULL for a handle that is no event. */
-static cudaEvent_t
-find(cudaEvent_t handle)
-{
+static cudaEvent_t find(cudaEvent_t handle) {
     return standin_check_handle(handle, STANDIN_EVENT) == cudaSuccess ? handle : NULL;
 }
 
-static bool
-is_pending(const struct CUevent_st *event)
-{
+static bool is_pending(const struct CUevent_st *event) {
     standin_settle(event->stream);
     return gml_streams_event_query(standin_queues(), event->point) == GML_NOT_READY;
 }
 
-cudaError_t
-standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
+cudaError_t standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     const unsigned known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
     bool is_shared_and_timed =
         (flags & (cudaEventInterprocess | cudaEventDisableTiming)) == cudaEventInterprocess;
@@ -54,9 +48,7 @@ standin_cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaEventDestroy(cudaEvent_t event)
-{
+cudaError_t standin_cudaEventDestroy(cudaEvent_t event) {
     standin_forget(event);
     (void)gml_streams_event_destroy(standin_queues(), event->point);
     standin_nodes_clear(&event->captured);
@@ -75,9 +67,7 @@ struct shared_event {
 
 static const char shared_magic[16] = "gmlake-standin";
 
-cudaError_t
-standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle)
-{
+cudaError_t standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle) {
     const struct CUevent_st *event = find(handle);
     if (!event || !(event->flags & cudaEventInterprocess)) {
         return cudaErrorInvalidResourceHandle;
@@ -89,9 +79,7 @@ standin_cudaIpcGetEventHandle(cudaIpcEventHandle_t *out, cudaEvent_t handle)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
-{
+cudaError_t standin_cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle) {
     struct shared_event shared;
     memcpy(&shared, &handle, sizeof shared);
     if (memcmp(shared.magic, shared_magic, sizeof shared_magic) != 0) {
@@ -105,18 +93,14 @@ standin_cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
 
 /* ---- recording and waiting for a stream ------------------------------------------------------ */
 
-static cudaError_t
-record_captured(cudaEvent_t event, const standin_stream *stream)
-{
+static cudaError_t record_captured(cudaEvent_t event, const standin_stream *stream) {
     TRY(standin_capture_check(stream));
     standin_nodes_assign(&event->captured, &stream->captured);
     event->capture_id = standin_capture_id(stream->capture);
     return cudaSuccess;
 }
 
-static cudaError_t
-record_queued(cudaEvent_t event, standin_stream *stream)
-{
+static cudaError_t record_queued(cudaEvent_t event, standin_stream *stream) {
     event->recording = ++last_recording;
     event->stream = stream;
     event->capture_id = 0;
@@ -124,9 +108,7 @@ record_queued(cudaEvent_t event, standin_stream *stream)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_event_record_on(cudaEvent_t handle, standin_stream *stream)
-{
+cudaError_t standin_event_record_on(cudaEvent_t handle, standin_stream *stream) {
     cudaEvent_t event = find(handle);
     if (!event || event->device != stream->device) {
         return cudaErrorInvalidResourceHandle;
@@ -136,9 +118,7 @@ standin_event_record_on(cudaEvent_t handle, standin_stream *stream)
 
 /* Behind all that the device was given: on a stream of its own, which waits for every other one. As
  * on a GPU, captures of the device do not survive it. */
-cudaError_t
-standin_cuCtxRecordEvent(CUcontext context, CUevent event)
-{
+cudaError_t standin_cuCtxRecordEvent(CUcontext context, CUevent event) {
     standin_device *device = standin_context_of(context);
     if (!device || event->device != device) {
         return cudaErrorInvalidResourceHandle;
@@ -148,9 +128,7 @@ standin_cuCtxRecordEvent(CUcontext context, CUevent event)
     return record_queued(event, behind);
 }
 
-cudaError_t
-standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
-{
+cudaError_t standin_event_wait_on(standin_stream *stream, cudaEvent_t handle) {
     const struct CUevent_st *event = find(handle);
     if (!event) {
         return cudaErrorInvalidResourceHandle;
@@ -170,26 +148,22 @@ standin_event_wait_on(standin_stream *stream, cudaEvent_t handle)
 }
 
 /* In a capture, the event itself is left alone until a launch comes to it. */
-static cudaError_t
-capture_external(standin_stream *stream, cudaEvent_t event, standin_action_kind kind)
-{
+static cudaError_t capture_external(standin_stream *stream, cudaEvent_t event,
+                                    standin_action_kind kind) {
     standin_action action = {
         .kind = kind, .operation.name = standin_current_call(), .event = event};
     return standin_capture_action(stream, &action, NULL);
 }
 
-cudaError_t
-standin_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags)
-{
+cudaError_t standin_cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle,
+                                             unsigned flags) {
     standin_stream *stream = standin_stream_of(handle);
     bool is_external = flags & cudaEventRecordExternal && stream->capture;
     return is_external ? capture_external(stream, event, STANDIN_RECORD)
                        : standin_event_record_on(event, stream);
 }
 
-cudaError_t
-standin_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags)
-{
+cudaError_t standin_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
     standin_stream *stream = standin_stream_of(handle);
     bool is_external = flags & cudaEventWaitExternal && stream->capture;
     return is_external ? capture_external(stream, event, STANDIN_WAIT)
@@ -198,9 +172,7 @@ standin_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned fla
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-void
-standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick)
-{
+void standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick) {
     cudaEvent_t event = find(handle);
     if (event && event->recording == recording) {
         event->tick = tick;
@@ -209,16 +181,12 @@ standin_event_reached(cudaEvent_t handle, uint64_t recording, uint64_t tick)
 
 /* Whether the event may be asked about. Both the query and the wait count as unsafe for captures of
  * other streams: PyTorch's own threads relax their mode before they ask. */
-static cudaError_t
-guard(const struct CUevent_st *event)
-{
+static cudaError_t guard(const struct CUevent_st *event) {
     return event->capture_id != 0 ? standin_capture_asked(event->capture_id)
                                   : standin_guard_captures();
 }
 
-cudaError_t
-standin_cudaEventQuery(cudaEvent_t event)
-{
+cudaError_t standin_cudaEventQuery(cudaEvent_t event) {
     TRY(guard(event));
     if (!is_pending(event)) {
         return cudaSuccess;
@@ -229,9 +197,7 @@ standin_cudaEventQuery(cudaEvent_t event)
     return cudaErrorNotReady;
 }
 
-cudaError_t
-standin_cudaEventSynchronize(cudaEvent_t event)
-{
+cudaError_t standin_cudaEventSynchronize(cudaEvent_t event) {
     TRY(guard(event));
     while (is_pending(event)) {
         standin_step_towards(event->stream);
@@ -241,16 +207,12 @@ standin_cudaEventSynchronize(cudaEvent_t event)
     return cudaSuccess;
 }
 
-static bool
-has_time(const struct CUevent_st *event)
-{
+static bool has_time(const struct CUevent_st *event) {
     return !(event->flags & cudaEventDisableTiming) &&
            (event->recording != 0 || event->capture_id != 0);
 }
 
-cudaError_t
-standin_cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
-{
+cudaError_t standin_cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
     if (!has_time(start) || !has_time(end)) {
         return cudaErrorInvalidResourceHandle;
     }

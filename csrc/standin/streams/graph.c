@@ -9,9 +9,7 @@
 
 /* ---- nodes, and sets of them ----------------------------------------------------------------- */
 
-static void
-make_room(standin_nodes *nodes, size_t extra)
-{
+static void make_room(standin_nodes *nodes, size_t extra) {
     if (nodes->capacity - nodes->count >= extra) {
         return;
     }
@@ -24,16 +22,12 @@ make_room(standin_nodes *nodes, size_t extra)
     nodes->items = items;
 }
 
-void
-standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added)
-{
+void standin_nodes_append(standin_nodes *nodes, cudaGraphNode_t added) {
     make_room(nodes, 1);
     nodes->items[nodes->count++] = added;
 }
 
-static bool
-has(const standin_nodes *nodes, const struct CUgraphNode_st *wanted)
-{
+static bool has(const standin_nodes *nodes, const struct CUgraphNode_st *wanted) {
     size_t i = 0;
     while (i < nodes->count && nodes->items[i] != wanted) {
         i++;
@@ -41,9 +35,7 @@ has(const standin_nodes *nodes, const struct CUgraphNode_st *wanted)
     return i < nodes->count;
 }
 
-void
-standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others)
-{
+void standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others) {
     for (size_t i = 0; i < others->count; i++) {
         if (!has(nodes, others->items[i])) {
             standin_nodes_append(nodes, others->items[i]);
@@ -51,31 +43,23 @@ standin_nodes_unite(standin_nodes *nodes, const standin_nodes *others)
     }
 }
 
-void
-standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others)
-{
+void standin_nodes_assign(standin_nodes *nodes, const standin_nodes *others) {
     standin_nodes_clear(nodes);
     for (size_t i = 0; i < others->count; i++) {
         standin_nodes_append(nodes, others->items[i]);
     }
 }
 
-void
-standin_nodes_clear(standin_nodes *nodes)
-{
+void standin_nodes_clear(standin_nodes *nodes) {
     free(nodes->items);
     *nodes = (standin_nodes){.items = NULL};
 }
 
-void
-standin_node_hold(cudaGraphNode_t node)
-{
+void standin_node_hold(cudaGraphNode_t node) {
     node->holders++;
 }
 
-void
-standin_node_release(cudaGraphNode_t node)
-{
+void standin_node_release(cudaGraphNode_t node) {
     if (--node->holders > 0) {
         return;
     }
@@ -88,9 +72,7 @@ standin_node_release(cudaGraphNode_t node)
     free(node);
 }
 
-static void
-release_all(standin_nodes *nodes)
-{
+static void release_all(standin_nodes *nodes) {
     for (size_t i = 0; i < nodes->count; i++) {
         standin_node_release(nodes->items[i]);
     }
@@ -99,17 +81,13 @@ release_all(standin_nodes *nodes)
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-cudaGraph_t
-standin_graph_new(void)
-{
+cudaGraph_t standin_graph_new(void) {
     cudaGraph_t added = standin_new(sizeof *added);
     standin_remember(added, STANDIN_GRAPH);
     return added;
 }
 
-void
-standin_graph_free(cudaGraph_t graph)
-{
+void standin_graph_free(cudaGraph_t graph) {
     for (size_t i = 0; i < graph->nodes.count; i++) {
         standin_forget(graph->nodes.items[i]);
     }
@@ -118,9 +96,7 @@ standin_graph_free(cudaGraph_t graph)
     free(graph);
 }
 
-cudaError_t
-standin_cudaGraphDestroy(cudaGraph_t graph)
-{
+cudaError_t standin_cudaGraphDestroy(cudaGraph_t graph) {
     if (graph->is_captured) {
         return cudaErrorInvalidValue;
     }
@@ -128,10 +104,8 @@ standin_cudaGraphDestroy(cudaGraph_t graph)
     return cudaSuccess;
 }
 
-cudaGraphNode_t
-standin_graph_add(cudaGraph_t graph, const standin_action *action, cudaGraphNode_t source,
-                  const standin_nodes *after)
-{
+cudaGraphNode_t standin_graph_add(cudaGraph_t graph, const standin_action *action,
+                                  cudaGraphNode_t source, const standin_nodes *after) {
     cudaGraphNode_t added = standin_new(sizeof *added);
     *added = (struct CUgraphNode_st){
         .holders = 1, .index = graph->nodes.count, .action = *action, .source = source};
@@ -144,18 +118,15 @@ standin_graph_add(cudaGraph_t graph, const standin_action *action, cudaGraphNode
     return added;
 }
 
-static void
-mark(const standin_nodes *nodes)
-{
+static void mark(const standin_nodes *nodes) {
     for (size_t i = 0; i < nodes->count; i++) {
         nodes->items[i]->is_reached = true;
     }
 }
 
 /* One sweep from the last node suffices, since a node depends on earlier ones only. */
-bool
-standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from, const standin_nodes *wanted)
-{
+bool standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from,
+                           const standin_nodes *wanted) {
     for (size_t i = 0; i < graph->nodes.count; i++) {
         graph->nodes.items[i]->is_reached = false;
     }
@@ -175,18 +146,15 @@ standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from, const standi
 
 /* ---- executable graphs ----------------------------------------------------------------------- */
 
-cudaError_t
-standin_cudaGraphExecDestroy(cudaGraphExec_t executable)
-{
+cudaError_t standin_cudaGraphExecDestroy(cudaGraphExec_t executable) {
     release_all(&executable->nodes);
     standin_forget(executable);
     free(executable);
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
-{
+cudaError_t standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
+                                         unsigned long long flags) {
     (void)flags;
     if (graph->is_captured) {
         return cudaErrorInvalidValue;
@@ -201,9 +169,7 @@ standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned l
     return cudaSuccess;
 }
 
-static cudaError_t
-launch_node(standin_stream *stream, cudaGraphNode_t node)
-{
+static cudaError_t launch_node(standin_stream *stream, cudaGraphNode_t node) {
     if (stream->capture) {
         return standin_capture_action(stream, &node->action, node->source ? node->source : node);
     }
@@ -219,9 +185,7 @@ launch_node(standin_stream *stream, cudaGraphNode_t node)
 
 /* The nodes go into the one stream in the order of their capture, which keeps every dependency, and
  * orders some nodes that a device might run side by side. */
-cudaError_t
-standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle)
-{
+cudaError_t standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     standin_stream *stream = standin_stream_of(handle);
     if (!stream->capture) {
         standin_queue_behind(stream, executable->launched_on);
@@ -237,9 +201,7 @@ standin_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle)
 
 /* Fills in `out`, which has room for *count nodes, as NVIDIA's lists of nodes are: the rest is
  * NULL, and *count becomes how many were given, or, without `out`, how many there are. */
-static void
-give(const standin_nodes *nodes, cudaGraphNode_t *out, size_t *count)
-{
+static void give(const standin_nodes *nodes, cudaGraphNode_t *out, size_t *count) {
     if (!out) {
         *count = nodes->count;
         return;
@@ -251,17 +213,13 @@ give(const standin_nodes *nodes, cudaGraphNode_t *out, size_t *count)
     *count = given;
 }
 
-cudaError_t
-standin_cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *out, size_t *count)
-{
+cudaError_t standin_cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *out, size_t *count) {
     give(&graph->nodes, out, count);
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
-                                     cudaGraphEdgeData *edges, size_t *count)
-{
+cudaError_t standin_cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                                 cudaGraphEdgeData *edges, size_t *count) {
     give(&node->after, out, count);
     for (size_t i = 0; out && edges && i < *count; i++) {
         edges[i] = (cudaGraphEdgeData){.from_port = 0};
@@ -269,9 +227,7 @@ standin_cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned flags)
-{
+cudaError_t standin_cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned flags) {
     (void)flags; /* what more there is to print, a stand-in does not have */
     FILE *file = fopen(path, "w");
     if (!file) {

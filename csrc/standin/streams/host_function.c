@@ -28,9 +28,7 @@ static atomic_ullong queued, ran;
 static _Thread_local unsigned long long awaited; /* what `ran` must reach */
 static _Thread_local bool is_inside;             /* this thread runs such a function */
 
-void
-standin_queue_host_function(void (*function)(void *), void *argument)
-{
+void standin_queue_host_function(void (*function)(void *), void *argument) {
     host_call *added = standin_new(sizeof *added);
     *added = (host_call){.function = function, .argument = argument};
     (void)pthread_mutex_lock(&lock);
@@ -44,16 +42,12 @@ standin_queue_host_function(void (*function)(void *), void *argument)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void
-standin_await_host_functions(void)
-{
+void standin_await_host_functions(void) {
     awaited = atomic_load(&queued);
 }
 
 /* With the lock held, which is given back around each function. */
-static void
-run_all(void)
-{
+static void run_all(void) {
     is_running = true;
     is_inside = true;
     while (first) {
@@ -73,9 +67,7 @@ run_all(void)
     is_running = false;
 }
 
-void
-standin_run_host_functions(void)
-{
+void standin_run_host_functions(void) {
     /* A function that calls CUDA, which it must not, is not to wait for itself. */
     if (is_inside || atomic_load(&queued) == atomic_load(&ran)) {
         return;
@@ -92,9 +84,7 @@ standin_run_host_functions(void)
 
 /* Whatever thread ran them, and held the lock, is not in this process; the list is given up, for it
  * may be half changed. */
-void
-standin_forget_host_functions(void)
-{
+void standin_forget_host_functions(void) {
     (void)pthread_mutex_init(&lock, NULL);
     (void)pthread_cond_init(&has_run, NULL);
     first = last = NULL;

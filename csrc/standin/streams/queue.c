@@ -32,9 +32,7 @@ static gml_stream last_number; /* never given to a second stream */
 static uint64_t pending;       /* in all streams */
 static uint64_t ticks;         /* operations that have happened: the clock */
 
-gml_streams *
-standin_queues(void)
-{
+gml_streams *standin_queues(void) {
     if (!queues) {
         standin_demand(gml_streams_open(&queues));
         standin_demand(gml_streams_set_manual(queues, true));
@@ -42,17 +40,13 @@ standin_queues(void)
     return queues;
 }
 
-standin_stream *
-standin_streams(void)
-{
+standin_stream *standin_streams(void) {
     return streams;
 }
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-static cudaError_t
-check_range(const char *name, standin_range range)
-{
+static cudaError_t check_range(const char *name, standin_range range) {
     if (range.size_bytes == 0) {
         return cudaSuccess;
     }
@@ -75,9 +69,7 @@ check_range(const char *name, standin_range range)
     return cudaErrorIllegalAddress;
 }
 
-cudaError_t
-standin_check_ranges(const standin_operation *operation)
-{
+cudaError_t standin_check_ranges(const standin_operation *operation) {
     for (int i = 0; i < STANDIN_MOST_RANGES; i++) {
         TRY(check_range(operation->name, operation->ranges[i]));
     }
@@ -85,9 +77,7 @@ standin_check_ranges(const standin_operation *operation)
 }
 
 /* Called by the queues. What was there when the work was submitted may be gone by now. */
-static void
-do_work(void *context)
-{
+static void do_work(void *context) {
     const standin_operation *operation = &((const in_flight *)context)->operation;
     if (!operation->run) {
         standin_recent_forget(); /* a kernel, which writes what nobody knows */
@@ -96,17 +86,13 @@ do_work(void *context)
     }
 }
 
-static void
-drop_copy(standin_operation operation)
-{
+static void drop_copy(standin_operation operation) {
     if (operation.drop) {
         operation.drop(&operation);
     }
 }
 
-static void
-discard(in_flight *done)
-{
+static void discard(in_flight *done) {
     if (done->node) {
         standin_node_release(done->node);
     } else {
@@ -116,9 +102,7 @@ discard(in_flight *done)
 }
 
 /* `done`, the oldest operation of the stream, has happened. */
-static void
-finish_first(standin_stream *stream, in_flight *done)
-{
+static void finish_first(standin_stream *stream, in_flight *done) {
     stream->first = done->next;
     if (!stream->first) {
         stream->last = NULL;
@@ -136,9 +120,7 @@ finish_first(standin_stream *stream, in_flight *done)
 }
 
 /* Lets the oldest operation happen; false if there is none, or if it waits for another stream. */
-static bool
-step(standin_stream *stream)
-{
+static bool step(standin_stream *stream) {
     uint64_t ran = 0;
     in_flight *oldest = stream->first;
     if (oldest && oldest->kind == WAIT) {
@@ -152,35 +134,27 @@ step(standin_stream *stream)
 }
 
 /* The stream may be gone: it is compared, not looked at. */
-void
-standin_settle(standin_stream *stream)
-{
+void standin_settle(standin_stream *stream) {
     for (int i = 0; stream && i < standin_settings_get()->devices; i++) {
         while (standin_device_at(i)->behind_all == stream && step(stream)) {
         }
     }
 }
 
-void
-standin_step_towards(standin_stream *stream)
-{
+void standin_step_towards(standin_stream *stream) {
     while (!step(stream)) {
         stream = stream->first->recorded_on;
     }
 }
 
-static void
-drain(standin_stream *stream)
-{
+static void drain(standin_stream *stream) {
     while (stream->first) {
         standin_step_towards(stream);
     }
 }
 
 /* Lets happen whatever waits for nothing that is pending. */
-static void
-run_all(void)
-{
+static void run_all(void) {
     bool has_moved = true;
     while (pending > 0 && has_moved) {
         has_moved = false;
@@ -193,9 +167,7 @@ run_all(void)
 }
 
 /* After something was queued. */
-static void
-keep_pace(standin_stream *stream)
-{
+static void keep_pace(standin_stream *stream) {
     const standin_settings *settings = standin_settings_get();
     switch (settings->pace) {
     case STANDIN_EAGER:
@@ -215,9 +187,7 @@ keep_pace(standin_stream *stream)
 
 /* ---- submitting ------------------------------------------------------------------------------ */
 
-static gml_status
-enqueue(standin_stream *stream, in_flight *added, gml_event point)
-{
+static gml_status enqueue(standin_stream *stream, in_flight *added, gml_event point) {
     switch (added->kind) {
     case RECORD:
         return gml_streams_event_record(queues, point, stream->number);
@@ -229,9 +199,7 @@ enqueue(standin_stream *stream, in_flight *added, gml_event point)
 }
 
 /* Queues a copy of `what`. */
-static void
-append(standin_stream *stream, const in_flight *what, gml_event point)
-{
+static void append(standin_stream *stream, const in_flight *what, gml_event point) {
     in_flight *added = standin_new(sizeof *added);
     *added = *what;
     standin_demand(enqueue(stream, added, point));
@@ -247,16 +215,12 @@ append(standin_stream *stream, const in_flight *what, gml_event point)
 }
 
 /* Whether the memory is there, and the stream's device may touch it. */
-static cudaError_t
-check_touch(const standin_stream *stream, const standin_operation *operation)
-{
+static cudaError_t check_touch(const standin_stream *stream, const standin_operation *operation) {
     TRY(standin_check_ranges(operation));
     return standin_check_peers(stream->device, operation);
 }
 
-static cudaError_t
-submit(standin_stream *stream, const standin_operation *operation)
-{
+static cudaError_t submit(standin_stream *stream, const standin_operation *operation) {
     if (stream->capture) {
         standin_action action = {.kind = STANDIN_WORK, .operation = *operation};
         return standin_capture_action(stream, &action, NULL);
@@ -266,9 +230,7 @@ submit(standin_stream *stream, const standin_operation *operation)
     return cudaSuccess;
 }
 
-cudaError_t
-standin_submit(standin_stream *stream, const standin_operation *operation)
-{
+cudaError_t standin_submit(standin_stream *stream, const standin_operation *operation) {
     standin_operation named = *operation;
     named.name = standin_current_call();
     cudaError_t error = submit(stream, &named);
@@ -278,9 +240,7 @@ standin_submit(standin_stream *stream, const standin_operation *operation)
     return error;
 }
 
-cudaError_t
-standin_queue_node(standin_stream *stream, cudaGraphNode_t node)
-{
+cudaError_t standin_queue_node(standin_stream *stream, cudaGraphNode_t node) {
     const standin_operation *operation = &node->action.operation;
     TRY(check_touch(stream, operation));
     /* Held before it is queued, for it may happen at once. */
@@ -289,22 +249,17 @@ standin_queue_node(standin_stream *stream, cudaGraphNode_t node)
     return cudaSuccess;
 }
 
-void
-standin_queue_record(standin_stream *stream, gml_event point, cudaEvent_t event, uint64_t recording)
-{
+void standin_queue_record(standin_stream *stream, gml_event point, cudaEvent_t event,
+                          uint64_t recording) {
     in_flight what = {.kind = RECORD, .event = event, .recording = recording};
     append(stream, &what, point);
 }
 
-void
-standin_queue_wait(standin_stream *stream, gml_event point, standin_stream *recorded_on)
-{
+void standin_queue_wait(standin_stream *stream, gml_event point, standin_stream *recorded_on) {
     append(stream, &(in_flight){.kind = WAIT, .recorded_on = recorded_on}, point);
 }
 
-static bool
-is_stream(const standin_stream *wanted)
-{
+static bool is_stream(const standin_stream *wanted) {
     const standin_stream *stream = streams;
     while (stream && stream != wanted) {
         stream = stream->next;
@@ -312,9 +267,7 @@ is_stream(const standin_stream *wanted)
     return stream != NULL;
 }
 
-void
-standin_queue_behind(standin_stream *stream, standin_stream *before)
-{
+void standin_queue_behind(standin_stream *stream, standin_stream *before) {
     gml_event point;
     if (before == stream || !is_stream(before) || before->pending == 0) {
         return;
@@ -326,9 +279,7 @@ standin_queue_behind(standin_stream *stream, standin_stream *before)
     (void)gml_streams_event_destroy(queues, point);
 }
 
-standin_stream *
-standin_stream_behind_all(standin_device *device)
-{
+standin_stream *standin_stream_behind_all(standin_device *device) {
     device->behind_all = device->behind_all ? device->behind_all : standin_stream_new(device, 0);
     for (standin_stream *stream = streams; stream; stream = stream->next) {
         if (stream->device == device) {
@@ -340,9 +291,7 @@ standin_stream_behind_all(standin_device *device)
 
 /* ---- waiting and asking ---------------------------------------------------------------------- */
 
-cudaError_t
-standin_synchronize_stream(standin_stream *stream)
-{
+cudaError_t standin_synchronize_stream(standin_stream *stream) {
     TRY(standin_guard_stream(stream));
     drain(stream);
     standin_await_host_functions();
@@ -350,9 +299,7 @@ standin_synchronize_stream(standin_stream *stream)
     return cudaSuccess;
 }
 
-void
-standin_synchronize_device(standin_device *device)
-{
+void standin_synchronize_device(standin_device *device) {
     for (standin_stream *stream = streams; stream; stream = stream->next) {
         if (stream->device == device) {
             drain(stream);
@@ -362,16 +309,12 @@ standin_synchronize_device(standin_device *device)
     standin_pool_trim(device, false);
 }
 
-void
-standin_advance(standin_stream *stream, uint64_t count)
-{
+void standin_advance(standin_stream *stream, uint64_t count) {
     for (uint64_t i = 0; i < count && step(stream); i++) {
     }
 }
 
-cudaError_t
-standin_cudaStreamQuery(cudaStream_t handle)
-{
+cudaError_t standin_cudaStreamQuery(cudaStream_t handle) {
     standin_stream *stream = standin_stream_of(handle);
     TRY(standin_guard_stream(stream));
     if (stream->pending == 0) {
@@ -383,18 +326,14 @@ standin_cudaStreamQuery(cudaStream_t handle)
     return cudaErrorNotReady;
 }
 
-static bool
-is_overlapping(standin_range range, gml_address address, uint64_t size_bytes)
-{
+static bool is_overlapping(standin_range range, gml_address address, uint64_t size_bytes) {
     return range.size_bytes > 0 && size_bytes > 0 &&
            (range.address > address ? range.address - address < size_bytes
                                     : address - range.address < range.size_bytes);
 }
 
 /* The name of a pending operation that touches the range, or NULL. */
-static const char *
-find_pending(gml_address address, uint64_t size_bytes)
-{
+static const char *find_pending(gml_address address, uint64_t size_bytes) {
     for (const standin_stream *stream = streams; stream; stream = stream->next) {
         for (const in_flight *at = stream->first; at; at = at->next) {
             for (int i = 0; i < STANDIN_MOST_RANGES; i++) {
@@ -407,9 +346,7 @@ find_pending(gml_address address, uint64_t size_bytes)
     return NULL;
 }
 
-void
-standin_check_unused(const char *name, gml_address address, uint64_t size_bytes)
-{
+void standin_check_unused(const char *name, gml_address address, uint64_t size_bytes) {
     const char *user = find_pending(address, size_bytes);
     if (user) {
         standin_misuse("free in flight: %s of %llu bytes at 0x%llx while %s is pending on it", name,
@@ -419,9 +356,7 @@ standin_check_unused(const char *name, gml_address address, uint64_t size_bytes)
 
 /* ---- the streams themselves ------------------------------------------------------------------ */
 
-standin_stream *
-standin_stream_of(cudaStream_t handle)
-{
+standin_stream *standin_stream_of(cudaStream_t handle) {
     if (handle == NULL || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
         return standin_current_device()->default_stream;
     }
@@ -429,15 +364,11 @@ standin_stream_of(cudaStream_t handle)
     return is_stream(stream) ? stream : NULL;
 }
 
-cudaError_t
-standin_check_stream(cudaStream_t handle)
-{
+cudaError_t standin_check_stream(cudaStream_t handle) {
     return standin_stream_of(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
-standin_stream *
-standin_stream_new(standin_device *device, int priority)
-{
+standin_stream *standin_stream_new(standin_device *device, int priority) {
     (void)standin_queues();
     standin_stream *added = standin_new(sizeof *added);
     added->device = device;
@@ -448,9 +379,7 @@ standin_stream_new(standin_device *device, int priority)
     return added;
 }
 
-cudaError_t
-standin_cudaStreamDestroy(cudaStream_t handle)
-{
+cudaError_t standin_cudaStreamDestroy(cudaStream_t handle) {
     standin_stream *stream = standin_stream_of(handle);
     if (stream == stream->device->default_stream) {
         return cudaErrorInvalidResourceHandle;

@@ -6,9 +6,7 @@
 /* Of streams, as a device of the last generations answers; a lower number goes first. */
 enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
 
-cudaError_t
-standin_cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
-{
+cudaError_t standin_cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
     if (!out || (flags & ~(unsigned)cudaStreamNonBlocking) != 0) {
         return cudaErrorInvalidValue;
     }
@@ -18,32 +16,24 @@ standin_cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int prio
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
+cudaError_t standin_cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     *least = LEAST_PRIORITY;
     *greatest = GREATEST_PRIORITY;
     return cudaSuccess;
 }
 
-cudaError_t
-standin_cudaStreamGetPriority(cudaStream_t handle, int *out)
-{
+cudaError_t standin_cudaStreamGetPriority(cudaStream_t handle, int *out) {
     *out = standin_stream_of(handle)->priority;
     return cudaSuccess;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-cudaError_t
-standin_cudaStreamSynchronize(cudaStream_t handle)
-{
+cudaError_t standin_cudaStreamSynchronize(cudaStream_t handle) {
     return standin_synchronize_stream(standin_stream_of(handle));
 }
 
-cudaError_t
-standin_cudaDeviceSynchronize(void)
-{
+cudaError_t standin_cudaDeviceSynchronize(void) {
     standin_device *device = standin_current_device();
     TRY(standin_guard_device(device));
     standin_synchronize_device(device);
@@ -52,9 +42,7 @@ standin_cudaDeviceSynchronize(void)
 
 /* ---- functions of the host ------------------------------------------------------------------- */
 
-cudaError_t
-standin_cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument)
-{
+cudaError_t standin_cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument) {
     standin_operation operation = {.host_function = function, .staged = argument};
     return function ? standin_submit(standin_stream_of(handle), &operation) : cudaErrorInvalidValue;
 }
@@ -65,19 +53,15 @@ typedef struct callback {
     void *argument;
 } callback;
 
-static void
-call_back(void *context)
-{
+static void call_back(void *context) {
     callback *called = context;
     called->function(called->stream, cudaSuccess, called->argument);
     free(called);
 }
 
 /* A callback cannot be captured. */
-cudaError_t
-standin_cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void *argument,
-                              unsigned flags)
-{
+cudaError_t standin_cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function,
+                                          void *argument, unsigned flags) {
     (void)flags;
     TRY(standin_guard_stream(standin_stream_of(handle)));
     callback *added = standin_new(sizeof *added);

@@ -38,16 +38,13 @@ __attribute__((visibility("hidden"))) extern char __libc_single_threaded;
 char __libc_single_threaded = 0;
 }
 
-namespace
-{
+namespace {
 
-class Adapter final : public CUDAAllocator
-{
+class Adapter final : public CUDAAllocator {
   public:
     /* ---- memory. Hot: allocate and release. */
 
-    c10::DataPtr allocate(size_t size_bytes) override
-    {
+    c10::DataPtr allocate(size_t size_bytes) override {
         Asked asked;
         if (may_take(size_bytes)) {
             c10::DeviceIndex device = c10::cuda::current_device();
@@ -65,19 +62,16 @@ class Adapter final : public CUDAAllocator
     }
 
     /* PyTorch compares the tensors of private pools with it. */
-    c10::DeleterFnPtr raw_deleter() const override
-    {
+    c10::DeleterFnPtr raw_deleter() const override {
         return release;
     }
 
-    void *raw_alloc(size_t size_bytes) override
-    {
+    void *raw_alloc(size_t size_bytes) override {
         return raw_alloc_with_stream(size_bytes,
                                      c10::cuda::getCurrentCUDAStream(c10::cuda::current_device()));
     }
 
-    void *raw_alloc_with_stream(size_t size_bytes, cudaStream_t stream) override
-    {
+    void *raw_alloc_with_stream(size_t size_bytes, cudaStream_t stream) override {
         Asked asked;
         if (may_take(size_bytes)) {
             if (void *pointer = take(size_bytes, c10::cuda::current_device(), stream, &asked)) {
@@ -88,15 +82,13 @@ class Adapter final : public CUDAAllocator
                           [&] { return native->raw_alloc_with_stream(size_bytes, stream); });
     }
 
-    void raw_delete(void *pointer) override
-    {
+    void raw_delete(void *pointer) override {
         if (pointer && !give_back(pointer)) {
             native->raw_delete(pointer);
         }
     }
 
-    void copy_data(void *to, const void *from, std::size_t count) const override
-    {
+    void copy_data(void *to, const void *from, std::size_t count) const override {
         native->copy_data(to, from, count);
     }
 
@@ -104,8 +96,7 @@ class Adapter final : public CUDAAllocator
 
     using CUDAAllocator::recordStream;
 
-    void recordStream(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream) override
-    {
+    void recordStream(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream) override {
         if (pointer.get_deleter() != release) {
             native->recordStream(pointer, stream);
             return;
@@ -124,8 +115,7 @@ class Adapter final : public CUDAAllocator
 
     /* The tensor lies in a pool of native's, or is memory of a parent process, which native does
      * not know either. */
-    static void record_in_native(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream)
-    {
+    static void record_in_native(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream) {
         c10::DataPtr natives = as_natives(pointer);
         try {
             native->recordStream(natives, stream);
@@ -138,18 +128,15 @@ class Adapter final : public CUDAAllocator
     }
 
     void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id,
-                             std::function<bool(cudaStream_t)> filter) override
-    {
+                             std::function<bool(cudaStream_t)> filter) override {
         routes.begin(device, id, std::move(filter));
     }
 
-    void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override
-    {
+    void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override {
         routes.end(device, id);
     }
 
-    void releasePool(c10::DeviceIndex device, MempoolId_t id) override
-    {
+    void releasePool(c10::DeviceIndex device, MempoolId_t id) override {
         if (owners.are_lakes(device, id)) {
             release_in_lakes(device, id);
             history.look_at_all();
@@ -161,31 +148,27 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override
-    {
+    int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override {
         return owners.are_lakes(device, id) ? uses_of(device, id)
                                             : native->getPoolUseCount(device, id);
     }
 
     bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
-                                  const std::unordered_set<void *> &expected) override
-    {
+                                  const std::unordered_set<void *> &expected) override {
         return owners.are_lakes(device, id)
                    ? live_in_pool(device, id) == expected
                    : native->checkPoolLiveAllocations(device, id, expected);
     }
 
     std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(c10::DeviceIndex device,
-                                                                   MempoolId_t id) override
-    {
+                                                                   MempoolId_t id) override {
         return owners.are_lakes(device, id) ? state_of(device, id)
                                             : native->getCheckpointState(device, id);
     }
 
     torch_cuda::CheckpointDelta
     setCheckpointPoolState(c10::DeviceIndex device,
-                           std::shared_ptr<torch_cuda::AllocatorState> state) override
-    {
+                           std::shared_ptr<torch_cuda::AllocatorState> state) override {
         if (const auto *ours = dynamic_cast<const PoolState *>(state.get())) {
             return put_back(device, *ours);
         }
@@ -199,15 +182,13 @@ class Adapter final : public CUDAAllocator
 
     /* ---- limits and idle memory */
 
-    void init(int device_count) override
-    {
+    void init(int device_count) override {
         native->init(device_count);
         adopt_fractions(device_count);
     }
 
     /* A fraction set earlier, by the program or by PYTORCH_ALLOC_CONF, limits both. */
-    void adopt_fractions(int device_count)
-    {
+    void adopt_fractions(int device_count) {
         for (int device = 0; device < device_count; device++) {
             auto index = static_cast<c10::DeviceIndex>(device);
             double fraction = native->getMemoryFraction(index);
@@ -217,40 +198,34 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    bool initialized() override
-    {
+    bool initialized() override {
         return native->initialized();
     }
 
-    double getMemoryFraction(c10::DeviceIndex device) override
-    {
+    double getMemoryFraction(c10::DeviceIndex device) override {
         return limits.count > 0 ? limits.fraction(device).load()
                                 : native->getMemoryFraction(device);
     }
 
-    void setMemoryFraction(double fraction, c10::DeviceIndex device) override
-    {
+    void setMemoryFraction(double fraction, c10::DeviceIndex device) override {
         native->setMemoryFraction(fraction, device); /* throws for an invalid fraction */
         limit(device, fraction);
     }
 
     /* A device that the program has not used is not touched: nothing is held there yet. */
-    static void limit(c10::DeviceIndex device, double fraction)
-    {
+    static void limit(c10::DeviceIndex device, double fraction) {
         limits.set_fraction(device, fraction);
         core->limit(device, fraction);
         share_limit_if_any(device);
     }
 
-    static void share_limit_if_any(c10::DeviceIndex device)
-    {
+    static void share_limit_if_any(c10::DeviceIndex device) {
         if (limits.is_limited(device) && c10::cuda::hasPrimaryContext(device)) {
             share_limit(device, 0);
         }
     }
 
-    void emptyCache(MempoolId_t id) override
-    {
+    void emptyCache(MempoolId_t id) override {
         if (id == MempoolId_t{0, 0}) {
             Context context = history.gather(RecordContext::ALL);
             for (int number = core->next(-1); number >= 0; number = core->next(number)) {
@@ -265,21 +240,18 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    void enable(bool is_enabled) override
-    {
+    void enable(bool is_enabled) override {
         native->enable(is_enabled);
         is_caching = is_enabled;
         update_serving();
     }
 
-    bool isEnabled() const override
-    {
+    bool isEnabled() const override {
         return native->isEnabled();
     }
 
     /* The largest block that needs no memory of the device's. */
-    void cacheInfo(c10::DeviceIndex device, size_t *largest_bytes) override
-    {
+    void cacheInfo(c10::DeviceIndex device, size_t *largest_bytes) override {
         native->cacheInfo(device, largest_bytes);
         gml_lake *lake = serving_lake(device);
         gml_stats stats{};
@@ -290,8 +262,7 @@ class Adapter final : public CUDAAllocator
 
     /* ---- questions about both */
 
-    void *getBaseAllocation(void *pointer, size_t *size_bytes) override
-    {
+    void *getBaseAllocation(void *pointer, size_t *size_bytes) override {
         gml_block_info block{};
         int number = 0;
         if (!find_block(pointer, &block, &number)) {
@@ -303,33 +274,28 @@ class Adapter final : public CUDAAllocator
         return pointer;
     }
 
-    DeviceStats getDeviceStats(c10::DeviceIndex device) override
-    {
+    DeviceStats getDeviceStats(c10::DeviceIndex device) override {
         return device_stats(device);
     }
 
-    void resetAccumulatedStats(c10::DeviceIndex device) override
-    {
+    void resetAccumulatedStats(c10::DeviceIndex device) override {
         native->resetAccumulatedStats(device);
         forgotten.reset(device);
     }
 
-    void resetPeakStats(c10::DeviceIndex device) override
-    {
+    void resetPeakStats(c10::DeviceIndex device) override {
         native->resetPeakStats(device);
         each_lake(device, [](gml_lake *lake, int) { (void)core->reset_peaks(lake); });
     }
 
-    template <typename... With> static torch_cuda::SnapshotInfo without_segments(With... with)
-    {
+    template <typename... With> static torch_cuda::SnapshotInfo without_segments(With... with) {
         torch_cuda::SnapshotInfo info = native->snapshot({0, 0}, with...);
         info.segments.clear();
         return info;
     }
 
     static torch_cuda::SnapshotInfo with_lakes(torch_cuda::SnapshotInfo info, MempoolId_t id,
-                                               bool has_traces)
-    {
+                                               bool has_traces) {
         if (has_traces) {
             history.look_at_all();
         }
@@ -353,45 +319,38 @@ class Adapter final : public CUDAAllocator
 
     /* ---- histories and observers */
 
-    bool isHistoryEnabled() override
-    {
+    bool isHistoryEnabled() override {
         return native->isHistoryEnabled();
     }
 
-    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &data) override
-    {
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &data) override {
         native->recordAnnotation(data);
     }
 
-    void pushCompileContext(std::string &text) override
-    {
+    void pushCompileContext(std::string &text) override {
         native->pushCompileContext(text);
         compile_contexts.push_back(text);
     }
 
-    void popCompileContext() override
-    {
+    void popCompileContext() override {
         native->popCompileContext();
         if (!compile_contexts.empty()) {
             compile_contexts.pop_back();
         }
     }
 
-    void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override
-    {
+    void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override {
         native->attachOutOfMemoryObserver(std::move(observer));
     }
 
-    void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override
-    {
+    void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
         native->attachAllocatorTraceTracker(tracker);
         history.track(std::move(tracker));
     }
 
     /* ---- devices and processes */
 
-    void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex peer) override
-    {
+    void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex peer) override {
         native->enablePeerAccess(device, peer);
         each_lake(peer, [&](gml_lake *lake, int) {
             gml_status status = core->grant(lake, device);
@@ -402,13 +361,11 @@ class Adapter final : public CUDAAllocator
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
-                            size_t count, cudaStream_t stream, bool has_peers) override
-    {
+                            size_t count, cudaStream_t stream, bool has_peers) override {
         return native->memcpyAsync(to, to_device, from, from_device, count, stream, has_peers);
     }
 
-    torch_cuda::ShareableHandle shareIpcHandle(void *pointer) override
-    {
+    torch_cuda::ShareableHandle shareIpcHandle(void *pointer) override {
         gml_block_info block{};
         int number = 0;
         if (!find_block(pointer, &block, &number)) {
@@ -433,34 +390,29 @@ class Adapter final : public CUDAAllocator
         return shared.shareable;
     }
 
-    std::shared_ptr<void> getIpcDevPtr(std::string handle) override
-    {
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
         return core->is_shared(handle.data(), handle.size())
                    ? opened.find(handle, c10::cuda::current_device())
                    : native->getIpcDevPtr(std::move(handle));
     }
 
-    std::string name() override
-    {
+    std::string name() override {
         return native->name();
     }
 
     /* ---- what not every version of PyTorch has, or not in this form */
 
 #if TORCH_VERSION_MINOR >= 10
-    std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override
-    {
+    std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
         return native->getMemoryInfo(device);
     }
 
     std::vector<torch_cuda::StreamSegmentSize>
-    getExpandableSegmentSizes(c10::DeviceIndex device) override
-    {
+    getExpandableSegmentSizes(c10::DeviceIndex device) override {
         return native->getExpandableSegmentSizes(device);
     }
 
-    void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override
-    {
+    void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override {
         if (owners.are_lakes(device, id)) {
             set_in_lakes(device, id, GML_POOL_IS_WHOLE, true);
         } else {
@@ -468,19 +420,16 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    void setUserMetadata(const std::string &text) override
-    {
+    void setUserMetadata(const std::string &text) override {
         native->setUserMetadata(text);
     }
-    std::string getUserMetadata() override
-    {
+    std::string getUserMetadata() override {
         return native->getUserMetadata();
     }
 #endif
 #if TORCH_VERSION_MINOR >= 11
     void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
-                            std::shared_ptr<CUDAAllocator> allocator) override
-    {
+                            std::shared_ptr<CUDAAllocator> allocator) override {
         if (owners.decide(device, id, allocator != nullptr)) {
             hold_in_lake(device, id);
         } else {
@@ -488,8 +437,7 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_used) override
-    {
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool is_used) override {
         if (owners.are_lakes(device, id)) {
             set_in_lakes(device, id, GML_POOL_HELPS, is_used);
         } else {
@@ -497,8 +445,7 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override
-    {
+    torch_cuda::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override {
         /* Native knows nothing of a pool of lakes. */
         return with_lakes(owners.are_lakes_of_any(id) ? without_segments(has_traces)
                                                       : native->snapshot(id, has_traces),
@@ -507,8 +454,7 @@ class Adapter final : public CUDAAllocator
 
     void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
                        RecordContext when, bool is_clear,
-                       const std::vector<std::string> &names) override
-    {
+                       const std::vector<std::string> &names) override {
         native->recordHistory(is_enabled, recorder, max_entries, when, is_clear, names);
         std::vector<TraceEntry::Action> skipped(names.size());
         std::transform(names.begin(), names.end(), skipped.begin(),
@@ -517,8 +463,7 @@ class Adapter final : public CUDAAllocator
     }
 #else
     void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
-                            CUDAAllocator *allocator) override
-    {
+                            CUDAAllocator *allocator) override {
         if (owners.decide(device, id, allocator != nullptr)) {
             hold_in_lake(device, id);
         } else {
@@ -526,8 +471,7 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override
-    {
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override {
         if (owners.are_lakes(device, id)) {
             set_in_lakes(device, id, GML_POOL_HELPS, true);
         } else {
@@ -535,54 +479,45 @@ class Adapter final : public CUDAAllocator
         }
     }
 
-    torch_cuda::SnapshotInfo snapshot(MempoolId_t id) override
-    {
+    torch_cuda::SnapshotInfo snapshot(MempoolId_t id) override {
         return with_lakes(owners.are_lakes_of_any(id) ? without_segments() : native->snapshot(id),
                           id, true);
     }
 
     void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
-                       RecordContext when, bool is_clear) override
-    {
+                       RecordContext when, bool is_clear) override {
         native->recordHistory(is_enabled, recorder, max_entries, when, is_clear);
         history.record(is_enabled, recorder, max_entries, when, is_clear, {});
     }
 #endif
 #if TORCH_VERSION_MINOR >= 12
-    void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override
-    {
+    void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override {
         native->attachOomRejectionObserver(std::move(observer));
     }
 
-    Context getContextForPointer(const void *pointer) override
-    {
+    Context getContextForPointer(const void *pointer) override {
         Context found = history.context_of(pointer);
         return found ? found : native->getContextForPointer(pointer);
     }
 #endif
 #if TORCH_VERSION_MINOR >= 13
-    c10::DataPtr allocateWithAddress(size_t size_bytes, void *address) override
-    {
+    c10::DataPtr allocateWithAddress(size_t size_bytes, void *address) override {
         return native->allocateWithAddress(size_bytes, address);
     }
 
-    void markCaptureBegin(c10::DeviceIndex device) override
-    {
+    void markCaptureBegin(c10::DeviceIndex device) override {
         native->markCaptureBegin(device);
     }
-    void markCaptureEnd(c10::DeviceIndex device) override
-    {
+    void markCaptureEnd(c10::DeviceIndex device) override {
         native->markCaptureEnd(device);
     }
 #endif
 #if TORCH_VERSION_MINOR >= 14
-    bool supportsUserMetadata() override
-    {
+    bool supportsUserMetadata() override {
         return native->supportsUserMetadata();
     }
 
-    void annotateMemory(const void *pointer, const std::string &text) override
-    {
+    void annotateMemory(const void *pointer, const std::string &text) override {
         gml_block_info block{};
         int number = 0;
         if (find_block(pointer, &block, &number)) {
@@ -597,8 +532,7 @@ class Adapter final : public CUDAAllocator
 
 } // namespace
 
-namespace c10
-{
+namespace c10 {
 REGISTER_FREE_MEMORY_CALLBACK(gmlake, IdleLakes)
 }
 
@@ -610,9 +544,7 @@ const char gml_native_interface[] = GML_NATIVE_INTERFACE;
 
 /* Lets lakes round sizes as PyTorch does, by a setting that may change at any time. The other ones
  * of PyTorch's allocator have no meaning for lakes. */
-static void
-follow_settings()
-{
+static void follow_settings() {
 #if TORCH_VERSION_MINOR >= 11
     using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
     static auto tell = [] {
@@ -637,9 +569,7 @@ follow_settings()
 }
 
 /* Whether events have stacks; true without events, as PyTorch records stacks by default. */
-static bool
-has_stacks()
-{
+static bool has_stacks() {
 #if TORCH_VERSION_MINOR >= 11
     torch_cuda::SnapshotInfo seen = native->snapshot({0, 0}, true);
 #else
@@ -655,9 +585,7 @@ has_stacks()
     return stacks > 0 || events == 0;
 }
 
-bool
-gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes)
-try {
+bool gml_native_install(const gml_native_core *given, char *reason, size_t size_bytes) try {
     if (native) {
         return true;
     }
@@ -696,9 +624,7 @@ try {
     return false;
 }
 
-bool
-gml_native_knows_pools()
-{
+bool gml_native_knows_pools() {
     static std::atomic<bool> is_known{false};
     bool is_any = false;
     if (!is_known && native->initialized()) {
@@ -710,9 +636,7 @@ gml_native_knows_pools()
     return !is_any;
 }
 
-void
-gml_native_serve(bool wanted)
-{
+void gml_native_serve(bool wanted) {
     limits.set_capacity(core->capacity());
     is_wanted = wanted && native;
     update_serving();

@@ -7,8 +7,7 @@
 
 #include <unordered_set>
 
-namespace
-{
+namespace {
 
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
@@ -18,50 +17,38 @@ using torch_cuda::SegmentInfo;
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-void
-add(Stat &to, const gml_stat &from)
-{
+void add(Stat &to, const gml_stat &from) {
     to.current += static_cast<int64_t>(from.current);
     to.peak += static_cast<int64_t>(from.peak);
     to.allocated += static_cast<int64_t>(from.allocated);
     to.freed += static_cast<int64_t>(from.freed);
 }
 
-void
-add(StatArray &to, const gml_stat (&from)[GML_POOL_COUNT])
-{
+void add(StatArray &to, const gml_stat (&from)[GML_POOL_COUNT]) {
     for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
         add(to[pool], from[pool]);
     }
 }
 
-void
-accumulate(gml_stat &to, const gml_stat &from)
-{
+void accumulate(gml_stat &to, const gml_stat &from) {
     to.current += from.current;
     to.peak += from.peak;
     to.allocated += from.allocated;
     to.freed += from.freed;
 }
 
-void
-accumulate(gml_stat (&to)[GML_POOL_COUNT], const gml_stat (&from)[GML_POOL_COUNT])
-{
+void accumulate(gml_stat (&to)[GML_POOL_COUNT], const gml_stat (&from)[GML_POOL_COUNT]) {
     for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
         accumulate(to[pool], from[pool]);
     }
 }
 
-void
-subtract(gml_stat &from, const gml_stat &forgotten)
-{
+void subtract(gml_stat &from, const gml_stat &forgotten) {
     from.allocated -= forgotten.allocated;
     from.freed -= forgotten.freed;
 }
 
-void
-subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_COUNT])
-{
+void subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_COUNT]) {
     for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
         subtract(from[pool], forgotten[pool]);
     }
@@ -71,9 +58,7 @@ subtract(gml_stat (&from)[GML_POOL_COUNT], const gml_stat (&forgotten)[GML_POOL_
  * memory is counted by native only: in lakes, as in expandable segments, all of it can be
  * released. */
 template <typename Left, typename Right, typename Each>
-void
-pair_up(Left &left, Right &right, Each each)
-{
+void pair_up(Left &left, Right &right, Each each) {
     each(left.allocation, right.allocation);
     each(left.segment, right.segment);
     each(left.active, right.active);
@@ -90,8 +75,7 @@ struct Forgotten {
     std::array<gml_torch_stats, C10_COMPILE_TIME_MAX_GPUS> counts{}; /* at the last reset */
 
     /* The sum over a device's lakes; false if it has none. */
-    static bool sum(c10::DeviceIndex device, gml_torch_stats *out)
-    {
+    static bool sum(c10::DeviceIndex device, gml_torch_stats *out) {
         bool is_any = false;
         *out = {};
         each_lake(device, [&](gml_lake *lake, int) {
@@ -108,8 +92,7 @@ struct Forgotten {
     }
 
     /* The same since the last reset. */
-    bool read(c10::DeviceIndex device, gml_torch_stats *out)
-    {
+    bool read(c10::DeviceIndex device, gml_torch_stats *out) {
         if (!sum(device, out)) {
             return false;
         }
@@ -122,8 +105,7 @@ struct Forgotten {
         return true;
     }
 
-    void reset(c10::DeviceIndex device)
-    {
+    void reset(c10::DeviceIndex device) {
         gml_torch_stats now{};
         if (sum(device, &now)) {
             std::lock_guard<std::mutex> lock(mutex);
@@ -136,9 +118,7 @@ Forgotten &forgotten = *new Forgotten;
 
 #if TORCH_VERSION_MINOR >= 13
 /* What private pools hold in lakes, now: peaks are those that were seen. */
-void
-add_pools(c10::DeviceIndex device, DeviceStats &stats)
-{
+void add_pools(c10::DeviceIndex device, DeviceStats &stats) {
     auto &held = stats.reserved_bytes_by_private_pools;
     for (auto found = held.begin(); found != held.end();) {
         found = Shadows::is_one(found->first) ? held.erase(found) : std::next(found);
@@ -156,9 +136,7 @@ add_pools(c10::DeviceIndex device, DeviceStats &stats)
 
 /* Of both allocators together. Native counts the waits and refusals of both, for it is asked after
  * each of a lake's. */
-DeviceStats
-device_stats(c10::DeviceIndex device)
-{
+DeviceStats device_stats(c10::DeviceIndex device) {
     DeviceStats stats = native->getDeviceStats(device);
     gml_torch_stats ours{};
     if (forgotten.read(device, &ours)) {
@@ -184,26 +162,22 @@ struct Walk : Callback {
     MempoolId_t id{0, 0}; /* of the spans that follow */
     bool is_open = false; /* the last segment continues with the next range */
 
-    static void enter(void *self, const gml_span_info *span)
-    {
+    static void enter(void *self, const gml_span_info *span) {
         auto *walk = static_cast<Walk *>(self);
         walk->span = *span;
         walk->is_open = false;
     }
 
-    static void range(void *self, const gml_range_info *range)
-    {
+    static void range(void *self, const gml_range_info *range) {
         auto *walk = static_cast<Walk *>(self);
         walk->run([&] { walk->add(*range); });
     }
 
-    static void pool(void *self, gml_pool_id id)
-    {
+    static void pool(void *self, gml_pool_id id) {
         static_cast<Walk *>(self)->id = {id.first, id.second};
     }
 
-    void add(const gml_range_info &range)
-    {
+    void add(const gml_range_info &range) {
         bool is_lent = range.is_used && range.requested_bytes == 0;
         bool is_idle_view = span.kind == GML_SPAN_VIEW && span.used_bytes == 0;
         if (is_lent || is_idle_view) {
@@ -238,9 +212,7 @@ struct Walk : Callback {
 
 /* Adds data that the walk lacks: the stack of each request, and the freed blocks that streams still
  * use. */
-void
-finish(SegmentInfo &segment, gml_lake *lake)
-{
+void finish(SegmentInfo &segment, gml_lake *lake) {
     size_t address = segment.address;
     for (BlockInfo &block : segment.blocks) {
         gml_block_info live{};
@@ -255,9 +227,7 @@ finish(SegmentInfo &segment, gml_lake *lake)
     }
 }
 
-std::vector<SegmentInfo>
-segments_of_lakes()
-{
+std::vector<SegmentInfo> segments_of_lakes() {
     std::vector<SegmentInfo> all;
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         gml_lake *lake = core->find(number);
@@ -275,9 +245,7 @@ segments_of_lakes()
 }
 
 /* The tensors that live in a pool of lakes. */
-std::unordered_set<void *>
-live_in_pool(c10::DeviceIndex device, MempoolId_t id)
-{
+std::unordered_set<void *> live_in_pool(c10::DeviceIndex device, MempoolId_t id) {
     bool is_known = false;
     each_with_pool(device, id, [&](gml_lake *, const gml_pool_info &) { is_known = true; });
     TORCH_CHECK(is_known, "Could not find pool of id");

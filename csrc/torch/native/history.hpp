@@ -20,8 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace
-{
+namespace {
 
 using c10::GatheredContext;
 using torch_cuda::CreateContextFn;
@@ -40,9 +39,7 @@ thread_local bool looks_itself = false;
 void history_look() noexcept;
 
 /* The program's metadata for its events. */
-std::string
-user_metadata()
-{
+std::string user_metadata() {
 #if TORCH_VERSION_MINOR >= 10
     return torch_cuda::get()->getUserMetadata();
 #else
@@ -52,9 +49,7 @@ user_metadata()
 
 /* PyTorch's own recorder of Python's frames; NULL where this version has it under another name. Its
  * header would draw in most of PyTorch. */
-CreateContextFn
-recorder_of_python()
-{
+CreateContextFn recorder_of_python() {
     using Gather = Context (*)(bool python, bool script, bool cpp);
     static Gather gather = nullptr;
     void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -101,8 +96,7 @@ struct History {
     bool is_telling = false;       /* a thread does, and goes on until all is told */
 
     void record(bool is_enabled, CreateContextFn create, size_t max_entries, RecordContext wanted,
-                bool is_clear, std::vector<TraceEntry::Action> skip)
-    {
+                bool is_clear, std::vector<TraceEntry::Action> skip) {
         if (is_enabled) {
             begin_looking();
         }
@@ -130,15 +124,13 @@ struct History {
 
     /* A history that began earlier: PyTorch does not report its length or its kind of stacks;
      * assume Python's, if it has stacks. */
-    void adopt(bool has_stacks)
-    {
+    void adopt(bool has_stacks) {
         CreateContextFn create = has_stacks ? recorder_of_python() : nullptr;
         RecordContext wanted = create ? RecordContext::ALL : RecordContext::NEVER;
         record(true, create, adopted_events, wanted, false, {});
     }
 
-    void track(torch_cuda::AllocatorTraceTracker tracker)
-    {
+    void track(torch_cuda::AllocatorTraceTracker tracker) {
         begin_looking();
         std::lock_guard<std::mutex> lock(mutex);
         trackers.push_back(std::move(tracker));
@@ -146,8 +138,7 @@ struct History {
     }
 
     /* A stack trace, where events of this importance have one. pre: no lock is held. */
-    Context gather(RecordContext importance)
-    {
+    Context gather(RecordContext importance) {
         CreateContextFn create = nullptr;
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -157,8 +148,7 @@ struct History {
     }
 
     /* pre: the mutex is held; tell() is called once it is not. */
-    void note(TraceEntry entry)
-    {
+    void note(TraceEntry entry) {
         if (!trackers.empty()) {
             untold.push_back(entry);
         }
@@ -174,8 +164,7 @@ struct History {
 
     /* Calls the trackers, which may do anything, also allocate, so no lock is held. One thread
      * tells at a time, so that the order stays. */
-    void tell()
-    {
+    void tell() {
         std::unique_lock<std::mutex> lock(mutex);
         if (is_telling) {
             return;
@@ -197,15 +186,13 @@ struct History {
         is_telling = false;
     }
 
-    static Place place_of(c10::DeviceIndex device, const gml_block_info &block)
-    {
+    static Place place_of(c10::DeviceIndex device, const gml_block_info &block) {
         return {device, block.address, block.block_bytes, stream_of(block.stream),
                 MempoolId_t{block.pool.first, block.pool.second}};
     }
 
     TraceEntry entry_of(TraceEntry::Action action, const Place &place, const Context &context,
-                        [[maybe_unused]] const std::string &metadata)
-    {
+                        [[maybe_unused]] const std::string &metadata) {
         TraceEntry entry(action, place.device, place.address, place.size_bytes, place.stream,
                          place.id, c10::getApproximateTime(),
                          when >= RecordContext::ALLOC ? context : nullptr,
@@ -218,8 +205,7 @@ struct History {
 
     /* Memory held when the first observer registers is not reported, but the end of frees from
      * before is. */
-    void begin_looking()
-    {
+    void begin_looking() {
         if (is_wanted) {
             return;
         }
@@ -234,8 +220,7 @@ struct History {
         }
     }
 
-    void await_pending(int number)
-    {
+    void await_pending(int number) {
         struct Pending : Callback {
             int number;
             std::vector<Awaited> found{};
@@ -258,8 +243,7 @@ struct History {
 
     /* Tells of memory that came and went in a lake since the last look: noted in the order in which
      * it happened, under the lake's lock. pre: no lock is held. */
-    void look(int number, gml_lake *lake, const Context &context)
-    {
+    void look(int number, gml_lake *lake, const Context &context) {
         if (!is_wanted) {
             return;
         }
@@ -292,8 +276,7 @@ struct History {
     }
 
     /* Tells which frees of a lake no stream holds up any more. Hot where a history is kept. */
-    void look_at_awaited(int number, gml_lake *lake)
-    {
+    void look_at_awaited(int number, gml_lake *lake) {
         if (C10_LIKELY(awaiting.load(std::memory_order_relaxed) == 0)) {
             return;
         }
@@ -319,15 +302,13 @@ struct History {
         }
     }
 
-    void look_at_all()
-    {
+    void look_at_all() {
         for (int number = core->next(-1); number >= 0; number = core->next(number)) {
             look(number, core->find(number), nullptr);
         }
     }
 
-    void allocated(const Place &place, Context context, const std::string &metadata)
-    {
+    void allocated(const Place &place, Context context, const std::string &metadata) {
         {
             std::lock_guard<std::mutex> lock(mutex);
             note(entry_of(TraceEntry::Action::ALLOC, place, context, metadata));
@@ -340,8 +321,7 @@ struct History {
     }
 
     /* pre: the block lives still. */
-    void will_be_freed(int number, const gml_block_info &block, const std::string &metadata)
-    {
+    void will_be_freed(int number, const gml_block_info &block, const std::string &metadata) {
         Place place = place_of(static_cast<c10::DeviceIndex>(core->device_of(number)), block);
         Context context = gather(RecordContext::ALL);
         {
@@ -364,8 +344,7 @@ struct History {
     }
 
 #if TORCH_VERSION_MINOR >= 14
-    void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text)
-    {
+    void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text) {
         if (is_wanted) {
             {
                 std::lock_guard<std::mutex> lock(mutex);
@@ -377,8 +356,7 @@ struct History {
     }
 #endif
 
-    Context context_of(const void *pointer)
-    {
+    Context context_of(const void *pointer) {
         if (known.load(std::memory_order_relaxed) == 0) {
             return nullptr;
         }
@@ -391,9 +369,7 @@ struct History {
 History &history = *new History;
 
 /* What changed other than by this thread's requests: called by lakes. */
-void
-history_look() noexcept
-try {
+void history_look() noexcept try {
     if (!looks_itself) {
         history.look_at_all();
     }
@@ -402,9 +378,7 @@ try {
 
 /* Puts the events of lakes between those of `traces`, whose times are known already, and keeps as
  * many of both as were asked for. */
-void
-add_events(std::vector<std::vector<TraceEntry>> &traces)
-{
+void add_events(std::vector<std::vector<TraceEntry>> &traces) {
     auto to_unix_ns = history.clock.makeConverter();
     std::lock_guard<std::mutex> lock(history.mutex);
     for (size_t device = 0; device < traces.size() && device < history.entries.size(); device++) {
@@ -429,9 +403,7 @@ add_events(std::vector<std::vector<TraceEntry>> &traces)
  * cannot be inferred from the segments. An annotation is the one place where text of any kind
  * passes through these versions, and whoever does not know this one ignores it. It has three
  * numbers for each run of events of one pool: their count and the pool's two. */
-void
-annotate_pools(torch_cuda::SnapshotInfo &info)
-{
+void annotate_pools(torch_cuda::SnapshotInfo &info) {
     for (size_t device = 0; device < info.device_traces.size(); device++) {
         const auto &trace = info.device_traces[device];
         std::string runs;

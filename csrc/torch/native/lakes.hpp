@@ -13,8 +13,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace
-{
+namespace {
 
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 
@@ -31,43 +30,31 @@ std::atomic<bool> is_wanted{false};  /* gmlake may serve */
 std::atomic<bool> is_caching{true};  /* torch.cuda.caching_allocator_enable() */
 std::atomic<bool> is_serving{false}; /* both */
 
-void
-update_serving()
-{
+void update_serving() {
     is_serving.store(is_wanted && is_caching, std::memory_order_relaxed);
 }
 
-gml_address
-address_of(const void *pointer)
-{
+gml_address address_of(const void *pointer) {
     return static_cast<gml_address>(reinterpret_cast<uintptr_t>(pointer));
 }
 
-void *
-pointer_to(gml_address address)
-{
+void *pointer_to(gml_address address) {
     return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
 }
 
-gml_stream
-handle_of(cudaStream_t stream)
-{
+gml_stream handle_of(cudaStream_t stream) {
     return static_cast<gml_stream>(reinterpret_cast<uintptr_t>(stream));
 }
 
-cudaStream_t
-stream_of(gml_stream handle)
-{
+cudaStream_t stream_of(gml_stream handle) {
     return static_cast<cudaStream_t>(pointer_to(handle));
 }
 
 /* The base of what C calls back with, which it does with a lake's lock held: no exception may pass
  * through C. The first is kept until C has returned, and nothing is called after it. */
-class Callback
-{
+class Callback {
   public:
-    template <typename Call> void run(Call call) noexcept
-    {
+    template <typename Call> void run(Call call) noexcept {
         try {
             if (!thrown) {
                 call();
@@ -77,8 +64,7 @@ class Callback
         }
     }
 
-    void rethrow() const
-    {
+    void rethrow() const {
         if (thrown) {
             std::rethrow_exception(thrown);
         }
@@ -89,10 +75,7 @@ class Callback
 };
 
 /* For what may not throw, as destructors: a failure is told to nobody. */
-template <typename Call>
-void
-quietly(Call call) noexcept
-{
+template <typename Call> void quietly(Call call) noexcept {
     Callback().run(call);
 }
 
@@ -100,10 +83,7 @@ quietly(Call call) noexcept
 thread_local int last_number = 0;
 
 /* Calls `ask` with each open lake until one does not answer GML_UNKNOWN_ADDRESS. */
-template <typename Ask>
-gml_status
-ask_lakes(Ask ask)
-{
+template <typename Ask> gml_status ask_lakes(Ask ask) {
     gml_lake *lake = core->find(last_number);
     gml_status status = lake ? ask(lake, last_number) : GML_UNKNOWN_ADDRESS;
     for (int number = core->next(-1); status == GML_UNKNOWN_ADDRESS && number >= 0;
@@ -120,10 +100,7 @@ ask_lakes(Ask ask)
 }
 
 /* Calls `tell` with each open lake of a device, and its number. */
-template <typename Tell>
-void
-each_lake(int device, Tell tell)
-{
+template <typename Tell> void each_lake(int device, Tell tell) {
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         if (core->device_of(number) == device) {
             tell(core->find(number), number);
@@ -135,9 +112,7 @@ each_lake(int device, Tell tell)
  * copies between devices run on the other one's streams. PyTorch requests access for devices used
  * later, see enablePeerAccess. NULL with a reason. */
 template <typename Open>
-gml_lake *
-open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_bytes)
-{
+gml_lake *open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_bytes) {
     gml_lake *lake = open(device, reason, reason_bytes);
     for (c10::DeviceIndex other = 0; lake && other < c10::cuda::device_count(); other++) {
         if (other != device && c10::cuda::hasPrimaryContext(other)) {
@@ -147,23 +122,17 @@ open_to_all(Open open, c10::DeviceIndex device, char *reason, size_t reason_byte
     return lake;
 }
 
-bool
-is_frozen(int device)
-{
+bool is_frozen(int device) {
     return __atomic_load_n(&core->device(device)->captures, __ATOMIC_RELAXED) > 0;
 }
 
 /* The lake that serves this thread; NULL until it is open. */
-gml_lake *
-serving_lake(int device)
-{
+gml_lake *serving_lake(int device) {
     return core->find(core->serving(device));
 }
 
 /* number: of the lake that has it. */
-bool
-find_block(const void *pointer, gml_block_info *block, int *number)
-{
+bool find_block(const void *pointer, gml_block_info *block, int *number) {
     return pointer && ask_lakes([&](gml_lake *lake, int found) {
                           *number = found;
                           return core->block(lake, address_of(pointer), block);
@@ -179,8 +148,7 @@ struct Opened {
     std::mutex mutex; /* guards the rest; held while a lake maps, so that nothing is mapped twice */
     std::unordered_map<std::string, std::weak_ptr<void>> found;
 
-    std::shared_ptr<void> find(const std::string &text, c10::DeviceIndex device)
-    {
+    std::shared_ptr<void> find(const std::string &text, c10::DeviceIndex device) {
         std::lock_guard<std::mutex> lock(mutex);
         std::string key = text + "@" + std::to_string(device);
         auto known = found.find(key);
@@ -208,8 +176,7 @@ struct Opened {
     }
 
     /* Unless it was opened again meanwhile. */
-    void forget(const std::string &key)
-    {
+    void forget(const std::string &key) {
         std::lock_guard<std::mutex> lock(mutex);
         auto known = found.find(key);
         if (known != found.end() && known->second.expired()) {

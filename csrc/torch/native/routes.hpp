@@ -31,12 +31,9 @@
 #include <thread>
 #include <vector>
 
-namespace
-{
+namespace {
 
-bool
-is_capturing(cudaStream_t stream)
-{
+bool is_capturing(cudaStream_t stream) {
     auto status = cudaStreamCaptureStatus::cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) { /* it is gone */
         (void)cudaGetLastError();
@@ -44,17 +41,12 @@ is_capturing(cudaStream_t stream)
     return status != cudaStreamCaptureStatus::cudaStreamCaptureStatusNone;
 }
 
-gml_pool_id
-pool_id(MempoolId_t id)
-{
+gml_pool_id pool_id(MempoolId_t id) {
     return {id.first, id.second};
 }
 
 /* Calls `tell` with each pool of a lake; it may call no lake. */
-template <typename Tell>
-void
-each_pool(gml_lake *lake, Tell tell)
-{
+template <typename Tell> void each_pool(gml_lake *lake, Tell tell) {
     struct Seen : Callback {
         Tell *tell;
     } seen;
@@ -68,10 +60,7 @@ each_pool(gml_lake *lake, Tell tell)
 }
 
 /* Calls `tell` with the lakes of a device that know the pool, and how it stands. */
-template <typename Tell>
-void
-each_with_pool(c10::DeviceIndex device, MempoolId_t id, Tell tell)
-{
+template <typename Tell> void each_with_pool(c10::DeviceIndex device, MempoolId_t id, Tell tell) {
     each_lake(device, [&](gml_lake *lake, int) {
         bool is_found = false;
         gml_pool_info found{};
@@ -94,9 +83,7 @@ struct Server {
 };
 
 /* How often native uses a pool; it throws for one that it does not know. */
-int
-uses_of_native(c10::DeviceIndex device, MempoolId_t id)
-{
+int uses_of_native(c10::DeviceIndex device, MempoolId_t id) {
     try {
         return native->getPoolUseCount(device, id);
     } catch (const c10::Error &) {
@@ -113,8 +100,7 @@ struct Owners {
     std::map<PoolKey, bool> is_lakes; /* of pools in use */
     std::set<PoolKey> is_over;        /* captures that were found to have failed */
 
-    static bool may_be_lakes(c10::DeviceIndex device, MempoolId_t id)
-    {
+    static bool may_be_lakes(c10::DeviceIndex device, MempoolId_t id) {
         if (!is_serving.load(std::memory_order_relaxed) || uses_of_native(device, id) > 0) {
             return false;
         }
@@ -124,8 +110,7 @@ struct Owners {
     }
 
     /* Decides if it has not been decided. */
-    bool decide(c10::DeviceIndex device, MempoolId_t id, bool has_allocator = false)
-    {
+    bool decide(c10::DeviceIndex device, MempoolId_t id, bool has_allocator = false) {
         {
             std::lock_guard<std::mutex> lock(mutex);
             is_over.erase({device, id});
@@ -140,37 +125,32 @@ struct Owners {
     }
 
     /* Whether it is the lakes'; false of what is not known. */
-    bool are_lakes(c10::DeviceIndex device, MempoolId_t id)
-    {
+    bool are_lakes(c10::DeviceIndex device, MempoolId_t id) {
         std::lock_guard<std::mutex> lock(mutex);
         auto known = is_lakes.find({device, id});
         return known != is_lakes.end() && known->second;
     }
 
     /* The same on any device. */
-    bool are_lakes_of_any(MempoolId_t id)
-    {
+    bool are_lakes_of_any(MempoolId_t id) {
         std::lock_guard<std::mutex> lock(mutex);
         return std::any_of(is_lakes.begin(), is_lakes.end(), [&](const auto &known) {
             return known.first.second == id && known.second;
         });
     }
 
-    void forget(c10::DeviceIndex device, MempoolId_t id)
-    {
+    void forget(c10::DeviceIndex device, MempoolId_t id) {
         std::lock_guard<std::mutex> lock(mutex);
         is_lakes.erase({device, id});
     }
 
-    void capture_is_over(c10::DeviceIndex device, MempoolId_t id)
-    {
+    void capture_is_over(c10::DeviceIndex device, MempoolId_t id) {
         std::lock_guard<std::mutex> lock(mutex);
         is_over.insert({device, id});
     }
 
     /* Whether PyTorch ends what has been ended here. */
-    bool was_over(c10::DeviceIndex device, MempoolId_t id)
-    {
+    bool was_over(c10::DeviceIndex device, MempoolId_t id) {
         std::lock_guard<std::mutex> lock(mutex);
         return is_over.count({device, id}) > 0;
     }
@@ -178,18 +158,14 @@ struct Owners {
 
 Owners &owners = *new Owners;
 
-void
-check_pool(gml_status status, const char *what)
-{
+void check_pool(gml_status status, const char *what) {
     TORCH_CHECK(status == GML_OK, what, ": ",
                 status == GML_NO_HOST_MEMORY ? "the host is out of memory"
                                              : "the pool is not in use, or was used before");
 }
 
 /* For who began or ends a capture. */
-void
-check_capture(gml_status status, gml_lake *lake, const char *what)
-{
+void check_capture(gml_status status, gml_lake *lake, const char *what) {
     char reason[reason_bytes] = "";
     if (status != GML_OK) {
         core->reason(lake, reason, sizeof reason);
@@ -216,8 +192,7 @@ struct Part {
 struct Parts {
     std::mutex mutex; /* held while parts are begun, held and released */
 
-    static std::vector<Part> of(c10::DeviceIndex device, MempoolId_t id)
-    {
+    static std::vector<Part> of(c10::DeviceIndex device, MempoolId_t id) {
         std::vector<Part> found;
         each_with_pool(device, id, [&](gml_lake *lake, const gml_pool_info &info) {
             if (info.use_count > 0) {
@@ -228,13 +203,11 @@ struct Parts {
     }
 
     /* Of each part, those that PyTorch does not count. */
-    static size_t extra_uses(const std::vector<Part> &parts)
-    {
+    static size_t extra_uses(const std::vector<Part> &parts) {
         return parts.size() > 1 ? 1 : 0;
     }
 
-    static size_t uses(const std::vector<Part> &parts)
-    {
+    static size_t uses(const std::vector<Part> &parts) {
         size_t sum = 0;
         for (const Part &part : parts) {
             sum += part.info.use_count - extra_uses(parts);
@@ -244,8 +217,7 @@ struct Parts {
 
     /* Before a use in a lake, which may become a part by it, with the flags of the others. pre: the
      * mutex is held. */
-    static void join(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake)
-    {
+    static void join(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake) {
         std::vector<Part> parts = of(device, id);
         bool is_part = std::any_of(parts.begin(), parts.end(),
                                    [&](const Part &part) { return part.lake == lake; });
@@ -266,8 +238,7 @@ struct Parts {
     }
 
     /* After a use has ended. All parts end with the last one. pre: the mutex is held. */
-    static void leave(c10::DeviceIndex device, MempoolId_t id)
-    {
+    static void leave(c10::DeviceIndex device, MempoolId_t id) {
         std::vector<Part> parts = of(device, id);
         if (uses(parts) > 0) {
             return;
@@ -282,18 +253,14 @@ struct Parts {
 Parts &all_parts = *new Parts;
 
 /* How often a pool of lakes is used. */
-int
-uses_of(c10::DeviceIndex device, MempoolId_t id)
-{
+int uses_of(c10::DeviceIndex device, MempoolId_t id) {
     return static_cast<int>(Parts::uses(Parts::of(device, id)));
 }
 
 /* The lake that a pool is begun or held in: that of this thread's region, else the device's. The
  * memory of graphs belongs only to regions that take it, be it that this is a capture, or that
  * graphs were captured in the pool, which then write there. */
-Server
-open_for_pool(c10::DeviceIndex device, MempoolId_t id, bool is_capture)
-{
+Server open_for_pool(c10::DeviceIndex device, MempoolId_t id, bool is_capture) {
     bool is_region = core->takes_graphs();
     if (!is_region && !is_capture) {
         std::vector<Part> parts = Parts::of(device, id);
@@ -308,18 +275,14 @@ open_for_pool(c10::DeviceIndex device, MempoolId_t id, bool is_capture)
 }
 
 /* One use more, of a pool that is the lakes'. */
-void
-hold_in_lake(c10::DeviceIndex device, MempoolId_t id)
-{
+void hold_in_lake(c10::DeviceIndex device, MempoolId_t id) {
     gml_lake *lake = open_for_pool(device, id, false).lake;
     std::lock_guard<std::mutex> lock(all_parts.mutex);
     Parts::join(device, id, lake);
     check_pool(core->hold_pool(lake, pool_id(id)), "a pool cannot be made");
 }
 
-void
-set_in_lakes(c10::DeviceIndex device, MempoolId_t id, gml_pool_flag flag, bool is_set)
-{
+void set_in_lakes(c10::DeviceIndex device, MempoolId_t id, gml_pool_flag flag, bool is_set) {
     for (const Part &part : Parts::of(device, id)) {
         check_pool(core->set_pool(part.lake, pool_id(id), flag, is_set),
                    "a pool cannot be changed");
@@ -351,13 +314,11 @@ struct Shadows {
     std::mutex mutex;      /* guards the rest */
     std::set<PoolKey> all; /* in use */
 
-    static bool is_one(MempoolId_t id)
-    {
+    static bool is_one(MempoolId_t id) {
         return id.first == UINT64_MAX;
     }
 
-    MempoolId_t take(c10::DeviceIndex device)
-    {
+    MempoolId_t take(c10::DeviceIndex device) {
         MempoolId_t id{UINT64_MAX, 1};
         std::lock_guard<std::mutex> lock(mutex);
         while (!all.insert({device, id}).second) {
@@ -366,21 +327,18 @@ struct Shadows {
         return id;
     }
 
-    MempoolId_t begin(c10::DeviceIndex device)
-    {
+    MempoolId_t begin(c10::DeviceIndex device) {
         MempoolId_t id = take(device);
         native->beginAllocateToPool(device, id, [](cudaStream_t) { return false; });
         return id;
     }
 
-    void end(c10::DeviceIndex device, MempoolId_t id)
-    {
+    void end(c10::DeviceIndex device, MempoolId_t id) {
         native->endAllocateToPool(device, id);
         forget({device, id});
     }
 
-    void forget(const PoolKey &pool)
-    {
+    void forget(const PoolKey &pool) {
         std::lock_guard<std::mutex> lock(mutex);
         all.erase(pool);
     }
@@ -389,9 +347,7 @@ struct Shadows {
 Shadows &shadows = *new Shadows;
 
 /* Whether native has begun a pool of a device that is in use: it then refuses to begin it again. */
-bool
-has_begun(c10::DeviceIndex device, MempoolId_t id)
-{
+bool has_begun(c10::DeviceIndex device, MempoolId_t id) {
     if (uses_of_native(device, id) == 0) {
         return false;
     }
@@ -408,9 +364,7 @@ has_begun(c10::DeviceIndex device, MempoolId_t id)
 
 /* The next id that PyTorch gives a pool, which it numbers: a program's by the second number, a
  * graph's by the first. {0, 0} where PyTorch does not say. */
-MempoolId_t
-next_pool(bool is_programs)
-{
+MempoolId_t next_pool(bool is_programs) {
     constexpr std::array<const char *, 2> places[] = {
         {"libtorch_cuda.so", "_ZN2at4cuda7MemPool17graph_pool_handleEb"},
         {"libc10_cuda.so", "_ZN3c104cuda7MemPool17graph_pool_handleEb"},
@@ -430,9 +384,7 @@ next_pool(bool is_programs)
 
 /* Whether any thread captures on a device, or has begun a pool there, as native knows it, which
  * does not say. */
-bool
-has_begun_pool(c10::DeviceIndex device)
-try {
+bool has_begun_pool(c10::DeviceIndex device) try {
     if (native->name() != "native") { /* one capture at a time, by cudaMallocAsync */
         shadows.end(device, shadows.begin(device));
         return false;
@@ -458,14 +410,12 @@ struct Routes {
     struct Leaving {
         Routes *of;
 
-        ~Leaving()
-        {
+        ~Leaving() {
             quietly([&] { of->end_failed_captures(); });
         }
     };
 
-    void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
-    {
+    void begin(c10::DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) {
         thread_local Leaving leaving{this};
         end_failed_captures();
         cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
@@ -489,8 +439,7 @@ struct Routes {
     }
 
     /* PyTorch counts the use that it refuses, and programs release it. */
-    void refuse_second_begin(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake)
-    {
+    void refuse_second_begin(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake) {
         bool is_begun = false;
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -508,8 +457,7 @@ struct Routes {
 
     /* What stands for it in native. */
     static MempoolId_t begin_in_lake(c10::DeviceIndex device, MempoolId_t id, gml_lake *lake,
-                                     bool is_capture)
-    {
+                                     bool is_capture) {
         MempoolId_t stands = is_capture ? shadows.begin(device) : MempoolId_t{0, 0};
         gml_status status = GML_OK;
         {
@@ -528,8 +476,7 @@ struct Routes {
         return stands;
     }
 
-    void end(c10::DeviceIndex device, MempoolId_t id)
-    {
+    void end(c10::DeviceIndex device, MempoolId_t id) {
         auto is_meant = [&](const Route &route) {
             return route.device == device && route.id == id;
         };
@@ -539,8 +486,7 @@ struct Routes {
     }
 
     /* Ends the captures of this thread that failed; see gml_device. */
-    void end_failed_captures()
-    {
+    void end_failed_captures() {
         auto has_failed = [thread = std::this_thread::get_id()](const Route &route) {
             return route.is_capture && route.thread == thread && !is_capturing(route.stream);
         };
@@ -550,8 +496,7 @@ struct Routes {
 
     /* Ends the last route that satisfies `is_meant`; false: none does. The memory of a graph is
      * held until the graph is destroyed, see releasePool; a failed capture has no graph. */
-    template <typename Meant> bool end_where(Meant is_meant, bool has_failed)
-    {
+    template <typename Meant> bool end_where(Meant is_meant, bool has_failed) {
         Route ended{};
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -581,8 +526,7 @@ struct Routes {
     }
 
     /* A capture that cannot be ended has failed: PyTorch makes no graph of it. */
-    static void end_in_lake(const Route &ended, bool has_failed)
-    {
+    static void end_in_lake(const Route &ended, bool has_failed) {
         gml_pool_id id = pool_id(ended.id);
         gml_lake *lake = ended.server.lake;
         gml_status status = has_failed ? core->abandon_pool(lake, id) : core->end_pool(lake, id);
@@ -599,8 +543,7 @@ struct Routes {
     }
 
     /* How many begins of a pool in a lake have not ended. */
-    size_t begun_in(c10::DeviceIndex device, MempoolId_t id, const gml_lake *lake)
-    {
+    size_t begun_in(c10::DeviceIndex device, MempoolId_t id, const gml_lake *lake) {
         std::lock_guard<std::mutex> lock(mutex);
         return static_cast<size_t>(std::count_if(list.begin(), list.end(), [&](const Route &route) {
             return route.device == device && route.id == id && route.server.lake == lake;
@@ -608,8 +551,7 @@ struct Routes {
     }
 
     /* Who takes the request of a stream: the pool begun last whose filter matches. */
-    Taker find(c10::DeviceIndex device, cudaStream_t stream, Server *server, MempoolId_t *id)
-    {
+    Taker find(c10::DeviceIndex device, cudaStream_t stream, Server *server, MempoolId_t *id) {
         if (count.load(std::memory_order_acquire) == 0) {
             return Taker::NONE;
         }
@@ -630,9 +572,7 @@ struct Routes {
 Routes &routes = *new Routes;
 
 /* Ends one use, of a region's part first, but none whose begin has not ended. */
-void
-release_in_lakes(c10::DeviceIndex device, MempoolId_t id)
-{
+void release_in_lakes(c10::DeviceIndex device, MempoolId_t id) {
     std::lock_guard<std::mutex> lock(all_parts.mutex);
     std::vector<Part> parts = Parts::of(device, id);
     size_t extra = Parts::extra_uses(parts);

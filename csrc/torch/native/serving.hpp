@@ -15,8 +15,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/GPUTrace.h>
 
-namespace
-{
+namespace {
 
 constexpr size_t refusal_bytes = 4096;
 /* Native takes more than it is asked for: 20 MiB for a request below 10 MiB, else whole segments of
@@ -29,27 +28,23 @@ struct Limits {
     std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> fractions;
     std::array<std::atomic<double>, C10_COMPILE_TIME_MAX_GPUS> totals{}; /* 0: not asked yet */
 
-    Limits()
-    {
+    Limits() {
         for (auto &fraction : fractions) {
             fraction = 1;
         }
     }
 
-    std::atomic<double> &fraction(c10::DeviceIndex device)
-    {
+    std::atomic<double> &fraction(c10::DeviceIndex device) {
         return fractions[static_cast<size_t>(device)];
     }
 
-    bool is_limited(c10::DeviceIndex device)
-    {
+    bool is_limited(c10::DeviceIndex device) {
         return count.load(std::memory_order_relaxed) > 0 &&
                (capacity_bytes > 0 || fraction(device) < 1);
     }
 
     /* Of the device, asked once. */
-    double total_bytes(c10::DeviceIndex device)
-    {
+    double total_bytes(c10::DeviceIndex device) {
         std::atomic<double> &known = totals[static_cast<size_t>(device)];
         if (known == 0) {
             size_t free_bytes = 0, total_bytes = 0;
@@ -60,20 +55,17 @@ struct Limits {
         return known;
     }
 
-    double allowed_bytes(c10::DeviceIndex device)
-    {
+    double allowed_bytes(c10::DeviceIndex device) {
         double bytes = fraction(device) * total_bytes(device);
         return capacity_bytes > 0 ? std::min(bytes, static_cast<double>(capacity_bytes)) : bytes;
     }
 
-    void set_fraction(c10::DeviceIndex device, double wanted)
-    {
+    void set_fraction(c10::DeviceIndex device, double wanted) {
         double before = fraction(device).exchange(wanted);
         count += (wanted < 1) - (before < 1);
     }
 
-    void set_capacity(uint64_t wanted_bytes)
-    {
+    void set_capacity(uint64_t wanted_bytes) {
         uint64_t before = capacity_bytes.exchange(wanted_bytes);
         count += (wanted_bytes > 0) - (before > 0);
     }
@@ -82,9 +74,7 @@ struct Limits {
 Limits &limits = *new Limits;
 
 /* Gives back what a lake holds idle, and tells of it. */
-void
-trim(int number, gml_lake *lake, const Context &context = nullptr)
-{
+void trim(int number, gml_lake *lake, const Context &context = nullptr) {
     looks_itself = true;
     (void)core->trim(lake, nullptr);
     looks_itself = false;
@@ -92,9 +82,7 @@ trim(int number, gml_lake *lake, const Context &context = nullptr)
 }
 
 /* The same for all lakes of a device. */
-void
-trim_idle(int device)
-{
+void trim_idle(int device) {
     each_lake(device, [](gml_lake *lake, int number) {
         gml_stats stats{};
         if (core->stats(lake, &stats) == GML_OK && stats.reserved_bytes > stats.live_bytes) {
@@ -103,18 +91,14 @@ trim_idle(int device)
     });
 }
 
-uint64_t
-held_by_native(c10::DeviceIndex device)
-{
+uint64_t held_by_native(c10::DeviceIndex device) {
     auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return static_cast<uint64_t>(native->getDeviceStats(device).reserved_bytes[aggregate].current);
 }
 
 /* Sets the limits of native and the lakes. If native is about to need `size_bytes` that are not
  * left, the lakes release their idle memory, and take nothing of what it may need. */
-void
-share_limit(c10::DeviceIndex device, size_t size_bytes)
-{
+void share_limit(c10::DeviceIndex device, size_t size_bytes) {
     const uint64_t *held_bytes = &core->device(device)->held_bytes;
     auto ours_bytes = [&] {
         return static_cast<double>(__atomic_load_n(held_bytes, __ATOMIC_RELAXED));
@@ -139,19 +123,16 @@ share_limit(c10::DeviceIndex device, size_t size_bytes)
 }
 
 /* Around what native is asked for: it may grow, and then the lake may hold less. */
-class Sharing
-{
+class Sharing {
   public:
     Sharing(c10::DeviceIndex index, size_t size_bytes)
-        : device(index), is_limited(limits.is_limited(index))
-    {
+        : device(index), is_limited(limits.is_limited(index)) {
         if (is_limited) {
             share_limit(device, size_bytes);
         }
     }
 
-    ~Sharing()
-    {
+    ~Sharing() {
         if (is_limited) {
             quietly([&] { share_limit(device, 0); });
         }
@@ -175,8 +156,7 @@ struct Standing {
     std::mutex mutex; /* guards the rest */
     std::set<PoolKey> pools;
 
-    PoolKey begin(c10::DeviceIndex device)
-    {
+    PoolKey begin(c10::DeviceIndex device) {
         PoolKey pool{device, shadows.take(device)};
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -187,8 +167,7 @@ struct Standing {
         return pool;
     }
 
-    void end(const PoolKey &pool)
-    {
+    void end(const PoolKey &pool) {
         {
             std::lock_guard<std::mutex> lock(mutex);
             pools.erase(pool);
@@ -199,8 +178,7 @@ struct Standing {
     }
 
     /* pre: native's lock of the device is held. */
-    void end_on(c10::DeviceIndex device)
-    {
+    void end_on(c10::DeviceIndex device) {
         if (C10_LIKELY(count == 0)) {
             return;
         }
@@ -212,8 +190,7 @@ struct Standing {
         }
     }
 
-    static void end_in_native(const PoolKey &pool)
-    try {
+    static void end_in_native(const PoolKey &pool) try {
         native->endAllocateToPool(pool.first, pool.second);
     } catch (...) {
         /* it is ended already, or not begun yet */
@@ -223,14 +200,11 @@ struct Standing {
 Standing &standing = *new Standing;
 
 /* What native holds idle on a device goes back to it. */
-void
-empty_native(c10::DeviceIndex device)
-{
+void empty_native(c10::DeviceIndex device) {
     struct Others {
         std::vector<PoolKey> spared;
 
-        ~Others()
-        {
+        ~Others() {
             for (const PoolKey &pool : spared) {
                 standing.end(pool);
             }
@@ -256,16 +230,12 @@ empty_native(c10::DeviceIndex device)
 /* ---- what is told of a block ----------------------------------------------------------------- */
 
 /* As PyTorch counts sizes. */
-int64_t
-rounded(uint64_t size_bytes)
-{
+int64_t rounded(uint64_t size_bytes) {
     return static_cast<int64_t>((size_bytes + 511) / 512 * 512);
 }
 
 /* Of a block that was allocated, or is about to be freed: the statistics count it. */
-void
-report(c10::DeviceIndex device, void *pointer, int64_t change)
-{
+void report(c10::DeviceIndex device, void *pointer, int64_t change) {
     DeviceStats stats = device_stats(device);
     auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     int64_t allocated_bytes = stats.allocated_bytes[aggregate].current;
@@ -275,10 +245,8 @@ report(c10::DeviceIndex device, void *pointer, int64_t change)
         c10::Device(c10::DeviceType::CUDA, device));
 }
 
-void
-tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer, size_t size_bytes,
-        cudaStream_t stream)
-{
+void tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer, size_t size_bytes,
+             cudaStream_t stream) {
     if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
         Context context = history.gather(RecordContext::STATE);
         history.look(number, core->find(number), context);
@@ -294,9 +262,7 @@ tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer, size
 }
 
 /* Never throws: tensors are freed until the very end of the process, when CUDA answers no more. */
-C10_NOINLINE void
-tell_of_end(void *pointer)
-try {
+C10_NOINLINE void tell_of_end(void *pointer) try {
     gml_block_info block{};
     int number = 0;
     if (!find_block(pointer, &block, &number)) {
@@ -324,13 +290,11 @@ struct Request {
     cudaStream_t stream;
     MempoolId_t id; /* the pool that is to serve it; (0, 0): none */
 
-    [[nodiscard]] bool is_pooled() const
-    {
+    [[nodiscard]] bool is_pooled() const {
         return id != MempoolId_t{0, 0};
     }
 
-    gml_status ask(gml_lake *lake, gml_address *out) const
-    {
+    gml_status ask(gml_lake *lake, gml_address *out) const {
         return C10_UNLIKELY(is_pooled())
                    ? core->allocate_in(lake, pool_id(id), size_bytes, handle_of(stream), out)
                    : core->allocate(lake, size_bytes, handle_of(stream), out);
@@ -338,17 +302,13 @@ struct Request {
 };
 
 /* Whether other processes may give memory of it. */
-bool
-is_shared(c10::DeviceIndex device)
-{
+bool is_shared(c10::DeviceIndex device) {
     return __atomic_load_n(&core->device(device)->spare_bytes, __ATOMIC_RELAXED) > 0;
 }
 
 /* Other processes that share the device are asked first: they give what they do not use, and this
  * one keeps what it may need again. */
-gml_status
-ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out)
-{
+gml_status ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out) {
     gml_status status = GML_OUT_OF_MEMORY;
     while (status == GML_OUT_OF_MEMORY &&
            core->ask_neighbours(request.device, request.size_bytes, true)) {
@@ -364,9 +324,7 @@ ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out)
 
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
  * if there is no memory; throws c10::Error for any other failure. */
-C10_NOINLINE gml_address
-take_slowly(gml_lake *lake, gml_status status, const Request &request)
-{
+C10_NOINLINE gml_address take_slowly(gml_lake *lake, gml_status status, const Request &request) {
     c10::DeviceIndex device = request.device;
     char reason[reason_bytes] = "";
     gml_address address = 0;
@@ -425,9 +383,7 @@ struct Asked {
  * libraries expect one there behind a thread's first tensor, as native's cudaMalloc leaves it. */
 thread_local bool has_context = false;
 
-C10_NOINLINE void
-leave_context(c10::DeviceIndex device)
-{
+C10_NOINLINE void leave_context(c10::DeviceIndex device) {
     has_context = true;
     if (cudaSetDevice(device) != cudaSuccess) { /* PyTorch's current one, which it is already */
         (void)cudaGetLastError();
@@ -435,9 +391,7 @@ leave_context(c10::DeviceIndex device)
 }
 
 /* NULL: native is to be asked. */
-void *
-take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *asked)
-{
+void *take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *asked) {
     Request request{size_bytes, device, stream, {0, 0}};
     Server server;
     Taker taker = routes.find(device, stream, &server, &request.id);
@@ -481,9 +435,7 @@ take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Asked *ask
 }
 
 /* Whether a request may be for a lake at all. */
-bool
-may_take(size_t size_bytes)
-{
+bool may_take(size_t size_bytes) {
     return size_bytes != 0 && (is_serving.load(std::memory_order_relaxed) ||
                                routes.count.load(std::memory_order_relaxed) > 0);
 }
@@ -492,26 +444,20 @@ may_take(size_t size_bytes)
 thread_local size_t asked_of_native = 0;
 
 struct Asking {
-    explicit Asking(size_t size_bytes)
-    {
+    explicit Asking(size_t size_bytes) {
         asked_of_native = size_bytes;
     }
 
-    ~Asking()
-    {
+    ~Asking() {
         asked_of_native = 0;
     }
 };
 
-void
-return_to_native(c10::DataPtr pointer)
-{
+void return_to_native(c10::DataPtr pointer) {
     pointer.clear();
 }
 
-void
-return_to_native(void *pointer)
-{
+void return_to_native(void *pointer) {
     native->raw_delete(pointer);
 }
 
@@ -519,9 +465,7 @@ return_to_native(void *pointer)
  * counts, but the error text is ours, which covers both. Its memory cannot serve a region: it would
  * not sleep with the rest. Nor a pool. */
 template <typename Ask>
-auto
-ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask())
-{
+auto ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask()) {
     bool is_refused = asked.why == Why::AFTER_REFUSAL || asked.why == Why::FOR_THE_RECORD;
     Asking asking(size_bytes);
     if (C10_LIKELY(!is_refused && limits.count.load(std::memory_order_relaxed) == 0)) {
@@ -555,9 +499,7 @@ ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask())
 }
 
 /* Whether a lake gave it, which then has it back. */
-bool
-give_back(void *pointer)
-{
+bool give_back(void *pointer) {
     if (history.is_wanted.load(std::memory_order_relaxed) || c10::memoryProfilingEnabled() ||
         c10::impl::GPUTrace::get_trace()) {
         tell_of_end(pointer);
@@ -568,18 +510,14 @@ give_back(void *pointer)
 
 /* The deleter of tensors in lakes, and in pools of either: PyTorch compares those with the one
  * deleter of the allocator. An address that neither knows is memory of a parent process. */
-void
-release(void *pointer)
-{
+void release(void *pointer) {
     if (!give_back(pointer)) {
         quietly([&] { native->raw_delete(pointer); });
     }
 }
 
 /* A tensor of native's, as native knows it. */
-c10::DataPtr
-as_natives(const c10::DataPtr &pointer)
-{
+c10::DataPtr as_natives(const c10::DataPtr &pointer) {
     return {pointer.get(), pointer.get(), native->raw_deleter(), pointer.device()};
 }
 
@@ -588,11 +526,9 @@ as_natives(const c10::DataPtr &pointer)
  * A storage from before the adapter came keeps native as its allocator, and calls it itself when it
  * is resized. How much it asks for is not told: the lakes give all that they hold idle, and under a
  * limit take nothing more until they ask themselves, see take_slowly. */
-class IdleLakes final : public c10::FreeMemoryCallback
-{
+class IdleLakes final : public c10::FreeMemoryCallback {
   public:
-    bool Execute() override
-    {
+    bool Execute() override {
         if (core) {
             c10::DeviceIndex device = c10::cuda::current_device();
             standing.end_on(device);
@@ -606,8 +542,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
     }
 
   private:
-    static void give_all(c10::DeviceIndex device)
-    {
+    static void give_all(c10::DeviceIndex device) {
         if (limits.is_limited(device)) {
             share_limit(device, SIZE_MAX);
         } else {
@@ -615,8 +550,7 @@ class IdleLakes final : public c10::FreeMemoryCallback
         }
     }
 
-    static void give_what_is_lacking(c10::DeviceIndex device)
-    {
+    static void give_what_is_lacking(c10::DeviceIndex device) {
         size_t free_bytes = 0, total_bytes = 0;
         auto is_short = [&] {
             return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&

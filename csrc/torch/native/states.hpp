@@ -4,8 +4,7 @@
 
 #include "serving.hpp"
 
-namespace
-{
+namespace {
 
 /* Of a pool in the lakes of a device. */
 struct PoolState final : torch_cuda::AllocatorState {
@@ -17,23 +16,19 @@ struct PoolState final : torch_cuda::AllocatorState {
     MempoolId_t id;
     std::vector<Saved> parts;
 
-    explicit PoolState(MempoolId_t of) : id(of)
-    {
+    explicit PoolState(MempoolId_t of) : id(of) {
     }
     PoolState(const PoolState &) = delete;
     PoolState &operator=(const PoolState &) = delete;
 
-    ~PoolState() override
-    {
+    ~PoolState() override {
         for (const Saved &part : parts) {
             core->free_state(part.state);
         }
     }
 };
 
-void
-check_state(gml_status status, const char *what)
-{
+void check_state(gml_status status, const char *what) {
     const char *why = status == GML_NOT_READY        ? "a graph is being captured"
                       : status == GML_NO_HOST_MEMORY ? "the host is out of memory"
                       : status == GML_UNSUPPORTED    ? "its lake does not stitch"
@@ -41,9 +36,7 @@ check_state(gml_status status, const char *what)
     TORCH_CHECK(status == GML_OK, "the state of a pool cannot be ", what, ": ", why);
 }
 
-std::shared_ptr<torch_cuda::AllocatorState>
-state_of(c10::DeviceIndex device, MempoolId_t id)
-{
+std::shared_ptr<torch_cuda::AllocatorState> state_of(c10::DeviceIndex device, MempoolId_t id) {
     auto whole = std::make_shared<PoolState>(id);
     for (const Part &part : Parts::of(device, id)) {
         gml_pool_state *state = nullptr;
@@ -54,9 +47,7 @@ state_of(c10::DeviceIndex device, MempoolId_t id)
 }
 
 /* Ends what lives in parts that have come to the pool since. */
-void
-free_others(c10::DeviceIndex device, const PoolState &whole, std::vector<void *> *freed)
-{
+void free_others(c10::DeviceIndex device, const PoolState &whole, std::vector<void *> *freed) {
     for (void *pointer : live_in_pool(device, whole.id)) {
         gml_block_info block{};
         int number = 0;
@@ -72,15 +63,12 @@ free_others(c10::DeviceIndex device, const PoolState &whole, std::vector<void *>
 }
 
 /* What PyTorch is told: what was freed, and what lives now. */
-torch_cuda::CheckpointDelta
-put_back(c10::DeviceIndex device, const PoolState &whole)
-{
+torch_cuda::CheckpointDelta put_back(c10::DeviceIndex device, const PoolState &whole) {
     struct Listener : Callback {
         c10::DeviceIndex device;
         torch_cuda::CheckpointDelta delta;
 
-        void tell(bool is_new, void *pointer)
-        {
+        void tell(bool is_new, void *pointer) {
             if (is_new) {
                 c10::Device on(c10::DeviceType::CUDA, device);
                 delta.dataptrs_allocd.emplace_back(pointer, pointer, release, on);

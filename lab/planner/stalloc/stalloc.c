@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 
-gml_status
-gml_stalloc_requests_open(gml_stalloc_requests *requests, size_t item_count)
-{
+gml_status gml_stalloc_requests_open(gml_stalloc_requests *requests, size_t item_count) {
     *requests = (gml_stalloc_requests){
         .list = calloc(item_count + 1, sizeof *requests->list),
         .items = calloc(item_count + 1, sizeof *requests->items),
@@ -14,19 +12,15 @@ gml_stalloc_requests_open(gml_stalloc_requests *requests, size_t item_count)
     return requests->list && requests->items && requests->addresses ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-void
-gml_stalloc_requests_close(gml_stalloc_requests *requests)
-{
+void gml_stalloc_requests_close(gml_stalloc_requests *requests) {
     free(requests->list);
     free(requests->items);
     free(requests->addresses);
     *requests = (gml_stalloc_requests){0};
 }
 
-static void
-write_offsets(const gml_instance *instance, const gml_stalloc_requests *requests,
-              const uint64_t *bases, uint64_t *offsets, uint64_t *peak_bytes)
-{
+static void write_offsets(const gml_instance *instance, const gml_stalloc_requests *requests,
+                          const uint64_t *bases, uint64_t *offsets, uint64_t *peak_bytes) {
     uint64_t peak = 0;
     for (size_t r = 0; r < requests->count; r++) {
         const gml_stalloc_request *request = &requests->list[r];
@@ -41,10 +35,8 @@ write_offsets(const gml_instance *instance, const gml_stalloc_requests *requests
     *peak_bytes = peak;
 }
 
-gml_status
-gml_stalloc_place(const gml_problem *problem, const gml_instance *instance, uint64_t *offsets,
-                  uint64_t *peak_bytes)
-{
+gml_status gml_stalloc_place(const gml_problem *problem, const gml_instance *instance,
+                             uint64_t *offsets, uint64_t *peak_bytes) {
     gml_stalloc_requests requests;
     uint64_t *bases = calloc(instance->count + 1, sizeof *bases);
     gml_status status = gml_stalloc_requests_open(&requests, instance->count);

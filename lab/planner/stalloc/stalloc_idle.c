@@ -5,36 +5,26 @@
 
 #include <stdint.h>
 
-gml_idle_set
-gml_idle_open(void)
-{
+gml_idle_set gml_idle_open(void) {
     return (gml_idle_set){.nodes = {.object_bytes = sizeof(gml_idle_node)}};
 }
 
-void
-gml_idle_close(gml_idle_set *set)
-{
+void gml_idle_close(gml_idle_set *set) {
     gml_pool_clear(&set->nodes);
     *set = (gml_idle_set){0};
 }
 
-static bool
-is_below(const gml_idle_node *a, const gml_idle_node *b)
-{
+static bool is_below(const gml_idle_node *a, const gml_idle_node *b) {
     return a->begin != b->begin ? a->begin < b->begin : a->serial < b->serial;
 }
 
-static uint32_t
-priority_of(uint64_t serial)
-{
+static uint32_t priority_of(uint64_t serial) {
     return (uint32_t)(gml_mix(serial * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
 }
 
 /* ---- shape ----------------------------------------------------------------------------------- */
 
-static void
-raise_to(gml_idle_node *node, const gml_idle_node *child)
-{
+static void raise_to(gml_idle_node *node, const gml_idle_node *child) {
     if (child) {
         node->latest_end =
             child->latest_end > node->latest_end ? child->latest_end : node->latest_end;
@@ -43,18 +33,15 @@ raise_to(gml_idle_node *node, const gml_idle_node *child)
     }
 }
 
-static void
-summarise(gml_idle_node *node)
-{
+static void summarise(gml_idle_node *node) {
     node->latest_end = node->end;
     node->largest_size = node->size_bytes;
     raise_to(node, node->left);
     raise_to(node, node->right);
 }
 
-static void
-replace_child(gml_idle_set *set, gml_idle_node *parent, gml_idle_node *old, gml_idle_node *next)
-{
+static void replace_child(gml_idle_set *set, gml_idle_node *parent, gml_idle_node *old,
+                          gml_idle_node *next) {
     if (!parent) {
         set->root = next;
     } else if (parent->left == old) {
@@ -68,9 +55,7 @@ replace_child(gml_idle_set *set, gml_idle_node *parent, gml_idle_node *old, gml_
 }
 
 /* Lifts `node` above its parent. */
-static void
-rotate_up(gml_idle_set *set, gml_idle_node *node)
-{
+static void rotate_up(gml_idle_set *set, gml_idle_node *node) {
     gml_idle_node *parent = node->parent;
     replace_child(set, parent->parent, parent, node);
     gml_idle_node *moved;
@@ -91,9 +76,8 @@ rotate_up(gml_idle_set *set, gml_idle_node *node)
     summarise(node);
 }
 
-bool
-gml_idle_add(gml_idle_set *set, uint64_t begin, uint64_t end, uint64_t base, uint64_t size_bytes)
-{
+bool gml_idle_add(gml_idle_set *set, uint64_t begin, uint64_t end, uint64_t base,
+                  uint64_t size_bytes) {
     if (begin >= end || size_bytes == 0) {
         return true;
     }
@@ -128,9 +112,7 @@ gml_idle_add(gml_idle_set *set, uint64_t begin, uint64_t end, uint64_t base, uin
     return true;
 }
 
-void
-gml_idle_remove(gml_idle_set *set, gml_idle_node *node)
-{
+void gml_idle_remove(gml_idle_set *set, gml_idle_node *node) {
     while (node->left && node->right) {
         rotate_up(set, node->left->priority > node->right->priority ? node->left : node->right);
     }
@@ -143,17 +125,14 @@ gml_idle_remove(gml_idle_set *set, gml_idle_node *node)
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-static bool
-may_hold(const gml_idle_node *node, uint64_t end, uint64_t size_bytes)
-{
+static bool may_hold(const gml_idle_node *node, uint64_t end, uint64_t size_bytes) {
     return node && node->latest_end >= end && node->largest_size >= size_bytes;
 }
 
 /* The last node of the subtree of `node` that begins by `start`, or what lies above it in the
  * search: goes right wherever there is hope. */
-static gml_idle_node *
-descend(gml_idle_node *node, uint64_t start, uint64_t end, uint64_t size_bytes)
-{
+static gml_idle_node *descend(gml_idle_node *node, uint64_t start, uint64_t end,
+                              uint64_t size_bytes) {
     for (;;) {
         gml_idle_node *next = node->begin <= start ? node->right : node->left;
         if (!may_hold(next, end, size_bytes)) {
@@ -163,9 +142,8 @@ descend(gml_idle_node *node, uint64_t start, uint64_t end, uint64_t size_bytes)
     }
 }
 
-gml_idle_node *
-gml_idle_find(const gml_idle_set *set, uint64_t start, uint64_t end, uint64_t size_bytes)
-{
+gml_idle_node *gml_idle_find(const gml_idle_set *set, uint64_t start, uint64_t end,
+                             uint64_t size_bytes) {
     if (!may_hold(set->root, end, size_bytes)) {
         return NULL;
     }

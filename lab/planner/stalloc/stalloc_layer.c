@@ -37,16 +37,12 @@ typedef struct layering {
 
 /* ---- the layers in use ----------------------------------------------------------------------- */
 
-static bool
-ends_before(const layering *state, uint32_t a, uint32_t b)
-{
+static bool ends_before(const layering *state, uint32_t a, uint32_t b) {
     uint64_t a_end = state->layers[a].end, b_end = state->layers[b].end;
     return a_end != b_end ? a_end < b_end : a < b;
 }
 
-static void
-heap_push(layering *state, uint32_t number)
-{
+static void heap_push(layering *state, uint32_t number) {
     size_t at = state->heap_count++;
     while (at > 0 && ends_before(state, number, state->heap[(at - 1) / 2])) {
         state->heap[at] = state->heap[(at - 1) / 2];
@@ -55,9 +51,7 @@ heap_push(layering *state, uint32_t number)
     state->heap[at] = number;
 }
 
-static uint32_t
-heap_pop(layering *state)
-{
+static uint32_t heap_pop(layering *state) {
     uint32_t popped = state->heap[0], moved = state->heap[--state->heap_count];
     size_t at = 0;
     for (size_t child = 1; child < state->heap_count; child = 2 * at + 1) {
@@ -77,9 +71,7 @@ heap_pop(layering *state)
 
 /* ---- Algorithm 1 ----------------------------------------------------------------------------- */
 
-static uint32_t
-append_layer(layering *state, uint64_t size_bytes)
-{
+static uint32_t append_layer(layering *state, uint64_t size_bytes) {
     state->layers[state->layer_count] = (layer){state->top, state->first};
     state->top += size_bytes;
     return (uint32_t)state->layer_count++;
@@ -87,9 +79,7 @@ append_layer(layering *state, uint64_t size_bytes)
 
 /* Requests come in the order of their starts, so that layers end in the order in which they are
  * moved over: the last one is the one whose end is the closest to the start. */
-static void
-append_to_layer(layering *state, uint32_t number)
-{
+static void append_to_layer(layering *state, uint32_t number) {
     const gml_stalloc_request *request = &state->requests->list[number];
     while (state->heap_count && state->layers[state->heap[0]].end <= request->start) {
         state->ended[state->ended_count++] = heap_pop(state);
@@ -105,17 +95,14 @@ append_to_layer(layering *state, uint32_t number)
 
 /* ---- idle intervals of larger layers --------------------------------------------------------- */
 
-static bool
-add_idle(layering *state, uint64_t begin, uint64_t end, uint64_t base, uint64_t size_bytes)
-{
+static bool add_idle(layering *state, uint64_t begin, uint64_t end, uint64_t base,
+                     uint64_t size_bytes) {
     return size_bytes < state->least_size ||
            gml_idle_add(&state->idle, begin, end, base, size_bytes);
 }
 
 /* Whether it was placed goes to *is_placed. */
-static gml_status
-insert_idle(layering *state, uint32_t number, bool *is_placed)
-{
+static gml_status insert_idle(layering *state, uint32_t number, bool *is_placed) {
     const gml_stalloc_request *request = &state->requests->list[number];
     gml_idle_node *node =
         gml_idle_find(&state->idle, request->start, request->end, request->size_bytes);
@@ -135,9 +122,7 @@ insert_idle(layering *state, uint32_t number, bool *is_placed)
 
 /* ---- all groups ------------------------------------------------------------------------------ */
 
-static gml_status
-close_layers(layering *state, uint64_t size_bytes)
-{
+static gml_status close_layers(layering *state, uint64_t size_bytes) {
     for (size_t i = 0; i < state->layer_count; i++) {
         state->gaps[state->gap_count++] =
             (gap){state->layers[i].end, state->last, state->layers[i].base};
@@ -152,9 +137,7 @@ close_layers(layering *state, uint64_t size_bytes)
 }
 
 /* One HomoSize group: `count` requests from `order` on. */
-static gml_status
-place_group(layering *state, const uint32_t *order, size_t count)
-{
+static gml_status place_group(layering *state, const uint32_t *order, size_t count) {
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < count; i++) {
         bool is_placed = false;
@@ -169,9 +152,7 @@ place_group(layering *state, const uint32_t *order, size_t count)
     return status;
 }
 
-static gml_status
-place_groups(layering *state)
-{
+static gml_status place_groups(layering *state) {
     const gml_stalloc_request *list = state->requests->list;
     size_t count = state->requests->count;
     gml_status status = GML_OK;
@@ -186,9 +167,7 @@ place_groups(layering *state)
     return status;
 }
 
-static gml_status
-sort_requests(layering *state)
-{
+static gml_status sort_requests(layering *state) {
     size_t count = state->requests->count;
     gml_keyed *keys = calloc(count + 1, 2 * sizeof *keys);
     if (!keys) {
@@ -209,9 +188,7 @@ sort_requests(layering *state)
     return GML_OK;
 }
 
-static gml_status
-layering_open(layering *state)
-{
+static gml_status layering_open(layering *state) {
     size_t room = state->requests->count ? state->requests->count : 1;
     state->idle = gml_idle_open();
     state->order = calloc(room, sizeof *state->order);
@@ -233,9 +210,7 @@ layering_open(layering *state)
     return sort_requests(state);
 }
 
-static void
-layering_close(layering *state)
-{
+static void layering_close(layering *state) {
     gml_idle_close(&state->idle);
     free(state->order);
     free(state->layers);
@@ -244,9 +219,7 @@ layering_close(layering *state)
     free(state->gaps);
 }
 
-gml_status
-gml_stalloc_layer(const gml_stalloc_requests *requests, uint64_t *bases)
-{
+gml_status gml_stalloc_layer(const gml_stalloc_requests *requests, uint64_t *bases) {
     layering state = {.requests = requests, .bases = bases};
     gml_status status = layering_open(&state);
     if (status == GML_OK) {

@@ -50,9 +50,7 @@ typedef struct grouping {
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* A request without pieces as yet. */
-static void
-add_request(grouping *state, uint64_t size_bytes, uint64_t start, uint64_t end)
-{
+static void add_request(grouping *state, uint64_t size_bytes, uint64_t start, uint64_t end) {
     gml_stalloc_requests *requests = state->requests;
     requests->list[requests->count++] =
         (gml_stalloc_request){.size_bytes = size_bytes,
@@ -62,9 +60,7 @@ add_request(grouping *state, uint64_t size_bytes, uint64_t start, uint64_t end)
 }
 
 /* Adds `count` placed pieces to the last request. */
-static void
-add_pieces(grouping *state, const piece *pieces, size_t count)
-{
+static void add_pieces(grouping *state, const piece *pieces, size_t count) {
     gml_stalloc_requests *requests = state->requests;
     for (size_t i = 0; i < count; i++) {
         requests->items[requests->item_count++] = pieces[i].item;
@@ -73,9 +69,7 @@ add_pieces(grouping *state, const piece *pieces, size_t count)
     requests->list[requests->count - 1].count += (uint32_t)count;
 }
 
-static void
-add_single(grouping *state, uint32_t item)
-{
+static void add_single(grouping *state, uint32_t item) {
     const gml_instance *instance = state->instance;
     uint64_t start = instance->start[item];
     const piece whole = {.item = item};
@@ -85,18 +79,14 @@ add_single(grouping *state, uint32_t item)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static uint64_t
-phases_of(const grouping *state, uint32_t item)
-{
+static uint64_t phases_of(const grouping *state, uint32_t item) {
     const gml_lifetime *lifetime = &state->problem->lifetimes[state->instance->lifetime[item]];
     return lifetime->phase_start && lifetime->phase_end
                ? (uint64_t)lifetime->phase_start << 32 | lifetime->phase_end
                : 0;
 }
 
-static void
-add_to_group(grouping *state, group *into, uint32_t item)
-{
+static void add_to_group(grouping *state, group *into, uint32_t item) {
     const gml_instance *instance = state->instance;
     uint64_t start = instance->start[item], end = start + instance->life[item];
     into->size_bytes += instance->sizes[item];
@@ -106,16 +96,12 @@ add_to_group(grouping *state, group *into, uint32_t item)
     state->members[into->first + into->count++] = item;
 }
 
-static area
-reserved(const group *of)
-{
+static area reserved(const group *of) {
     return (area)of->size_bytes * (of->end - of->start);
 }
 
 /* One group for each pair of phases; items whose phases are not known become requests. */
-static void
-gather_groups(grouping *state)
-{
+static void gather_groups(grouping *state) {
     size_t count = 0;
     for (uint32_t item = 0; item < state->instance->count; item++) {
         uint64_t phases = phases_of(state, item);
@@ -138,18 +124,14 @@ gather_groups(grouping *state)
     }
 }
 
-static void
-take_apart(grouping *state, group *of)
-{
+static void take_apart(grouping *state, group *of) {
     for (uint32_t i = 0; i < of->count; i++) {
         add_single(state, state->members[of->first + i]);
     }
     of->is_done = true;
 }
 
-static void
-drop_bad_groups(grouping *state)
-{
+static void drop_bad_groups(grouping *state) {
     uint64_t largest = 0;
     for (size_t i = 0; i < state->group_count; i++) {
         uint64_t size = state->groups[i].size_bytes;
@@ -168,9 +150,7 @@ drop_bad_groups(grouping *state)
 /* ---- packing --------------------------------------------------------------------------------- */
 
 /* The pieces of a group; with `is_backwards`, time runs from the largest number down. */
-static void
-load_pieces(const grouping *state, const group *of, bool is_backwards, piece *pieces)
-{
+static void load_pieces(const grouping *state, const group *of, bool is_backwards, piece *pieces) {
     const gml_instance *instance = state->instance;
     for (uint32_t i = 0; i < of->count; i++) {
         uint32_t item = state->members[of->first + i];
@@ -182,9 +162,7 @@ load_pieces(const grouping *state, const group *of, bool is_backwards, piece *pi
     }
 }
 
-static int
-compare_ends_down(const void *a, const void *b)
-{
+static int compare_ends_down(const void *a, const void *b) {
     const piece *left = a, *right = b;
     if (left->end != right->end) {
         return left->end > right->end ? -1 : 1;
@@ -192,9 +170,7 @@ compare_ends_down(const void *a, const void *b)
     return (left->item > right->item) - (left->item < right->item);
 }
 
-static int
-compare_starts(const void *a, const void *b)
-{
+static int compare_starts(const void *a, const void *b) {
     const piece *left = a, *right = b;
     if (left->start != right->start) {
         return left->start < right->start ? -1 : 1;
@@ -203,9 +179,7 @@ compare_starts(const void *a, const void *b)
 }
 
 /* Side by side, those that end last lowest; the end. */
-static uint64_t
-pack(piece *pieces, size_t count)
-{
+static uint64_t pack(piece *pieces, size_t count) {
     uint64_t top = 0;
     qsort(pieces, count, sizeof *pieces, compare_ends_down);
     for (size_t i = 0; i < count; i++) {
@@ -215,9 +189,7 @@ pack(piece *pieces, size_t count)
     return top;
 }
 
-static void
-add_group(grouping *state, group *of)
-{
+static void add_group(grouping *state, group *of) {
     load_pieces(state, of, false, state->larger);
     pack(state->larger, of->count);
     add_request(state, of->size_bytes, of->start, of->end);
@@ -228,9 +200,7 @@ add_group(grouping *state, group *of)
 /* ---- fusion ---------------------------------------------------------------------------------- */
 
 /* The first piece from `at` on that is not placed, or `count`. */
-static uint32_t
-next_unplaced(uint32_t *next, uint32_t at)
-{
+static uint32_t next_unplaced(uint32_t *next, uint32_t at) {
     while (next[at] != at) {
         next[at] = next[next[at]];
         at = next[at];
@@ -238,9 +208,7 @@ next_unplaced(uint32_t *next, uint32_t at)
     return at;
 }
 
-static uint32_t
-first_from(const piece *pieces, uint32_t count, uint64_t start)
-{
+static uint32_t first_from(const piece *pieces, uint32_t count, uint64_t start) {
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -255,9 +223,7 @@ first_from(const piece *pieces, uint32_t count, uint64_t start)
 
 /* Packed by their ends, the lowest piece of the larger group beside `address` is the one that ends
  * last: a smaller one fits if it starts after that. Returns its number, or `count`. */
-static uint32_t
-choose(grouping *state, uint32_t count, uint64_t busy_until, uint64_t room_bytes)
-{
+static uint32_t choose(grouping *state, uint32_t count, uint64_t busy_until, uint64_t room_bytes) {
     uint32_t at = next_unplaced(state->next, first_from(state->smaller, count, busy_until));
     while (at < count && state->smaller[at].size_bytes > room_bytes) {
         at = next_unplaced(state->next, at + 1);
@@ -266,9 +232,8 @@ choose(grouping *state, uint32_t count, uint64_t busy_until, uint64_t room_bytes
 }
 
 /* Places the smaller group beside the larger, or on top of it; the end of both. */
-static uint64_t
-insert_smaller(grouping *state, uint32_t larger_count, uint32_t smaller_count, uint64_t top)
-{
+static uint64_t insert_smaller(grouping *state, uint32_t larger_count, uint32_t smaller_count,
+                               uint64_t top) {
     uint32_t beside = 0; /* the piece of the larger group at `address` */
     uint64_t address = 0;
     for (uint32_t i = 0; i <= smaller_count; i++) {
@@ -299,9 +264,7 @@ insert_smaller(grouping *state, uint32_t larger_count, uint32_t smaller_count, u
 
 /* Fuses two groups if that raises the time-memory product above the weighted average, which is to
  * say, if the two together reserve less. */
-static bool
-fuse(grouping *state, group *former, group *latter)
-{
+static bool fuse(grouping *state, group *former, group *latter) {
     bool is_former_larger = former->size_bytes >= latter->size_bytes;
     group *larger = is_former_larger ? former : latter;
     group *smaller = is_former_larger ? latter : former;
@@ -326,9 +289,7 @@ fuse(grouping *state, group *former, group *latter)
     return true;
 }
 
-static int
-compare_groups(const void *a, const void *b)
-{
+static int compare_groups(const void *a, const void *b) {
     const group *left = a, *right = b;
     if (left->start != right->start) {
         return left->start < right->start ? -1 : 1;
@@ -337,9 +298,7 @@ compare_groups(const void *a, const void *b)
 }
 
 /* With the first group that starts in the phase in which `former` ends, and gains by it. */
-static void
-fuse_with_any(grouping *state, group *former)
-{
+static void fuse_with_any(grouping *state, group *former) {
     size_t low = 0, high = state->group_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -358,9 +317,7 @@ fuse_with_any(grouping *state, group *former)
     }
 }
 
-static void
-fuse_groups(grouping *state)
-{
+static void fuse_groups(grouping *state) {
     size_t count = state->group_count;
     qsort(state->groups, count, sizeof *state->groups, compare_groups);
     for (size_t i = 0; i < count; i++) {
@@ -380,9 +337,7 @@ fuse_groups(grouping *state)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static gml_status
-grouping_open(grouping *state)
-{
+static gml_status grouping_open(grouping *state) {
     size_t count = state->instance->count;
     state->members = calloc(count + 1, sizeof *state->members);
     state->groups = calloc(count + 1, sizeof *state->groups);
@@ -396,9 +351,7 @@ grouping_open(grouping *state)
     return is_whole ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
-static void
-grouping_close(grouping *state)
-{
+static void grouping_close(grouping *state) {
     free(state->members);
     free(state->groups);
     free(state->by_phase);
@@ -408,10 +361,8 @@ grouping_close(grouping *state)
     free(state->next);
 }
 
-gml_status
-gml_stalloc_group(const gml_problem *problem, const gml_instance *instance,
-                  gml_stalloc_requests *requests)
-{
+gml_status gml_stalloc_group(const gml_problem *problem, const gml_instance *instance,
+                             gml_stalloc_requests *requests) {
     grouping state = {.problem = problem, .instance = instance, .requests = requests};
     gml_status status = grouping_open(&state);
     if (status == GML_OK) {

@@ -11,18 +11,14 @@
 
 enum { NODES = 512 };
 
-static bool
-is_below(const gml_tree_node *a, const gml_tree_node *b)
-{
+static bool is_below(const gml_tree_node *a, const gml_tree_node *b) {
     return a->size_bytes != b->size_bytes ? a->size_bytes < b->size_bytes : a->address < b->address;
 }
 
 /* The least of `nodes` marked in `is_in` that is not below `key` (NULL: any) and above `above`
  * (NULL: any). */
-static const gml_tree_node *
-least(const gml_tree_node *nodes, const bool *is_in, const gml_tree_node *key,
-      const gml_tree_node *above)
-{
+static const gml_tree_node *least(const gml_tree_node *nodes, const bool *is_in,
+                                  const gml_tree_node *key, const gml_tree_node *above) {
     const gml_tree_node *best = NULL;
     for (size_t i = 0; i < NODES; i++) {
         if (!is_in[i] || (key && is_below(&nodes[i], key)) ||
@@ -36,9 +32,7 @@ least(const gml_tree_node *nodes, const bool *is_in, const gml_tree_node *key,
     return best;
 }
 
-static void
-compare_order(const gml_tree *tree, const gml_tree_node *nodes, const bool *is_in)
-{
+static void compare_order(const gml_tree *tree, const gml_tree_node *nodes, const bool *is_in) {
     const gml_tree_node *expected = least(nodes, is_in, NULL, NULL);
     const gml_tree_node *last = NULL;
     size_t count = 0;
@@ -54,8 +48,7 @@ compare_order(const gml_tree *tree, const gml_tree_node *nodes, const bool *is_i
     CHECK_EQ(tree->count, count);
 }
 
-TEST(tree_agrees_with_a_sorted_array)
-{
+TEST(tree_agrees_with_a_sorted_array) {
     static gml_tree_node nodes[NODES];
     static bool is_in[NODES];
     gml_tree tree = {0};
@@ -82,8 +75,7 @@ TEST(tree_agrees_with_a_sorted_array)
     }
 }
 
-TEST(tree_is_shallow_in_ascending_order)
-{
+TEST(tree_is_shallow_in_ascending_order) {
     enum { COUNT = 1 << 16 };
     gml_tree_node *nodes = calloc(COUNT, sizeof *nodes);
     gml_tree tree = {0};
@@ -106,8 +98,7 @@ TEST(tree_is_shallow_in_ascending_order)
     free(nodes);
 }
 
-TEST(tree_validity_sees_damage)
-{
+TEST(tree_validity_sees_damage) {
     gml_tree_node nodes[8] = {{0}};
     gml_tree tree = {0};
     for (size_t i = 0; i < 8; i++) {
@@ -125,15 +116,13 @@ TEST(tree_validity_sees_damage)
     CHECK(gml_tree_is_valid(&tree));
 }
 
-TEST(tree_empty)
-{
+TEST(tree_empty) {
     gml_tree tree = {0};
     CHECK(!gml_tree_first(&tree) && !gml_tree_last(&tree) && !gml_tree_at_least(&tree, 0, 0));
     CHECK(gml_tree_is_valid(&tree));
 }
 
-TEST(map_agrees_with_an_array)
-{
+TEST(map_agrees_with_an_array) {
     enum { KEYS = 4096 };
     static uint64_t values[KEYS]; /* 0: not in the map */
     gml_map map = {0};
@@ -161,8 +150,7 @@ TEST(map_agrees_with_an_array)
     CHECK(!gml_map_find(&map, 1 << 21));
 }
 
-TEST(map_reserve_makes_room)
-{
+TEST(map_reserve_makes_room) {
     gml_map map = {0};
     int value = 0;
     CHECK(!gml_map_find(&map, 7) && !gml_map_take(&map, 7));
@@ -178,8 +166,7 @@ TEST(map_reserve_makes_room)
     gml_map_clear(&map);
 }
 
-TEST(map_survives_any_key)
-{
+TEST(map_survives_any_key) {
     static const uint64_t keys[] = {1, UINT64_MAX, UINT64_C(1) << 63, 0x7f0000000000, 512};
     gml_map map = {0};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -191,8 +178,7 @@ TEST(map_survives_any_key)
     gml_map_clear(&map);
 }
 
-TEST(pool_gives_zeroed_distinct_objects)
-{
+TEST(pool_gives_zeroed_distinct_objects) {
     enum { COUNT = 1000, BYTES = 40 };
     static unsigned char *objects[COUNT];
     gml_pool pool = {.object_bytes = BYTES};
@@ -215,8 +201,7 @@ TEST(pool_gives_zeroed_distinct_objects)
     CHECK(!pool.slabs && !pool.free_objects);
 }
 
-TEST(pool_reuses_what_was_given_back)
-{
+TEST(pool_reuses_what_was_given_back) {
     gml_pool pool = {.object_bytes = 1};
     void *first = gml_pool_take(&pool);
     gml_pool_give(&pool, first);
@@ -224,8 +209,7 @@ TEST(pool_reuses_what_was_given_back)
     gml_pool_clear(&pool);
 }
 
-TEST(sizes_are_written_with_three_digits)
-{
+TEST(sizes_are_written_with_three_digits) {
     static const struct {
         uint64_t size_bytes;
         const char *text;
@@ -246,8 +230,7 @@ TEST(sizes_are_written_with_three_digits)
     }
 }
 
-TEST(settings_are_written_exactly)
-{
+TEST(settings_are_written_exactly) {
     CHECK(strcmp(gml_exact_size_of(0).text, "0B") == 0);
     CHECK(strcmp(gml_exact_size_of(1000).text, "1000B") == 0);
     CHECK(strcmp(gml_exact_size_of(UINT64_C(3) << 20).text, "3MiB") == 0);

@@ -21,25 +21,19 @@ typedef struct line_model {
     size_t held_count;
 } line_model;
 
-static gml_driver *
-open_driver(void)
-{
+static gml_driver *open_driver(void) {
     gml_driver *driver = NULL;
     char reason[256];
     CHECK_OK(gml_driver_open("sim", 0, 0, &driver, reason, sizeof reason));
     return driver;
 }
 
-static void
-fill_lines(line_model *model, uint64_t offset, uint64_t size_bytes, int value)
-{
+static void fill_lines(line_model *model, uint64_t offset, uint64_t size_bytes, int value) {
     memset(&model->lines[offset / LINE_BYTES], value, size_bytes / LINE_BYTES);
 }
 
 /* Every extent says what the array says, and none could merge with its neighbour. */
-static void
-compare(const gml_base_range *range, const line_model *model, gml_freeset *sets)
-{
+static void compare(const gml_base_range *range, const line_model *model, gml_freeset *sets) {
     for (uint64_t line = 0; line < LINES; line++) {
         const gml_extent *extent = gml_base_range_find(range, line * LINE_BYTES);
         int value = extent->kind == GML_EXTENT_ABSENT ? 0
@@ -54,9 +48,8 @@ compare(const gml_base_range *range, const line_model *model, gml_freeset *sets)
     }
 }
 
-static void
-grow_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
-{
+static void grow_some(gml_base_range *range, line_model *model, gml_freeset *sets,
+                      check_random *random) {
     int set = (int)check_below(random, 2);
     uint64_t count = 1 + check_below(random, 4);
     uint64_t missing = 0;
@@ -75,9 +68,7 @@ grow_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_ran
     }
 }
 
-static void
-claim_some(gml_base_range *range, line_model *model, check_random *random)
-{
+static void claim_some(gml_base_range *range, line_model *model, check_random *random) {
     gml_extent *extent = gml_base_range_find(range, check_below(random, LINES) * LINE_BYTES);
     if (extent->kind != GML_EXTENT_FREE || model->held_count == MAX_HELD) {
         return;
@@ -94,9 +85,8 @@ claim_some(gml_base_range *range, line_model *model, check_random *random)
     model->held[model->held_count++] = claimed;
 }
 
-static void
-unclaim_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
-{
+static void unclaim_some(gml_base_range *range, line_model *model, gml_freeset *sets,
+                         check_random *random) {
     if (!model->held_count) {
         return;
     }
@@ -108,9 +98,8 @@ unclaim_some(gml_base_range *range, line_model *model, gml_freeset *sets, check_
     model->held[index] = model->held[--model->held_count];
 }
 
-static void
-shrink_or_move(gml_base_range *range, line_model *model, gml_freeset *sets, check_random *random)
-{
+static void shrink_or_move(gml_base_range *range, line_model *model, gml_freeset *sets,
+                           check_random *random) {
     gml_extent *extent = gml_base_range_find(range, check_below(random, LINES) * LINE_BYTES);
     if (extent->kind != GML_EXTENT_FREE) {
         return;
@@ -132,8 +121,7 @@ shrink_or_move(gml_base_range *range, line_model *model, gml_freeset *sets, chec
     }
 }
 
-TEST(random_changes_agree_with_an_array)
-{
+TEST(random_changes_agree_with_an_array) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
         check_random random = {seed};
         gml_driver *driver = open_driver();
@@ -173,8 +161,7 @@ TEST(random_changes_agree_with_an_array)
     }
 }
 
-TEST(an_extent_knows_its_head_whole_and_tail)
-{
+TEST(an_extent_knows_its_head_whole_and_tail) {
     gml_driver *driver = open_driver();
     gml_base_range range;
     gml_freeset set;
@@ -197,8 +184,7 @@ TEST(an_extent_knows_its_head_whole_and_tail)
 }
 
 /* Chunks are as large as alignment and what is asked for allow, and never above what is wished. */
-TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
-{
+TEST(chunks_are_powers_of_two_at_multiples_of_their_size) {
     gml_driver *driver = open_driver();
     gml_base_range range;
     gml_freeset set;
@@ -226,8 +212,7 @@ TEST(chunks_are_powers_of_two_at_multiples_of_their_size)
 }
 
 /* Growth takes what another process handed over: the largest that fits, and no other size. */
-TEST(chunks_have_the_sizes_that_were_handed_over)
-{
+TEST(chunks_have_the_sizes_that_were_handed_over) {
     gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER, .bytes = 7 * CHUNK, .count = 3};
     handed.pieces[0] = (gml_shared_piece){-1, 2 * CHUNK};
     handed.pieces[1] = (gml_shared_piece){-1, 4 * CHUNK};
@@ -253,8 +238,7 @@ TEST(chunks_have_the_sizes_that_were_handed_over)
 }
 
 /* A chunk that the driver refused to take back keeps its size, whatever is grown over it later. */
-TEST(a_chunk_left_over_is_used_as_it_is)
-{
+TEST(a_chunk_left_over_is_used_as_it_is) {
     gml_driver *driver = NULL;
     gml_base_range range;
     gml_freeset set;
@@ -278,8 +262,7 @@ TEST(a_chunk_left_over_is_used_as_it_is)
 }
 
 /* Fails each driver call of a growth in turn; afterwards the same growth succeeds. */
-TEST(a_failed_growth_leaves_nothing_behind)
-{
+TEST(a_failed_growth_leaves_nothing_behind) {
     for (uint64_t nth = 2; nth < 19; nth++) {
         gml_driver *driver = NULL;
         gml_base_range range;

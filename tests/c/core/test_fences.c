@@ -6,8 +6,7 @@
 
 enum { UNSEEN = SEEKERS }; /* a stream that never asks */
 
-TEST(events_are_made_once_and_destroyed_at_the_end)
-{
+TEST(events_are_made_once_and_destroyed_at_the_end) {
     enum { MANY = 100 };
     bench self;
     bench_open(&self, bench_all_rules);
@@ -31,8 +30,7 @@ TEST(events_are_made_once_and_destroyed_at_the_end)
     bench_close(&self);
 }
 
-TEST(a_free_and_a_streams_own_memory_cost_no_call)
-{
+TEST(a_free_and_a_streams_own_memory_cost_no_call) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t last = 0;
@@ -50,8 +48,7 @@ TEST(a_free_and_a_streams_own_memory_cost_no_call)
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-TEST(a_mark_covers_every_earlier_free_once_every_stream_has_passed_it)
-{
+TEST(a_mark_covers_every_earlier_free_once_every_stream_has_passed_it) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t first = bench_free(&self, 0), second = bench_free(&self, UNSEEN);
@@ -79,8 +76,7 @@ TEST(a_mark_covers_every_earlier_free_once_every_stream_has_passed_it)
     bench_close(&self);
 }
 
-TEST(a_device_that_never_comes_on_holds_few_events)
-{
+TEST(a_device_that_never_comes_on_holds_few_events) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t first = bench_free(&self, 0), last = first;
@@ -104,8 +100,7 @@ TEST(a_device_that_never_comes_on_holds_few_events)
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-TEST(a_wait_is_one_record_one_wait_and_is_remembered)
-{
+TEST(a_wait_is_one_record_one_wait_and_is_remembered) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t first = bench_free(&self, 0), second = bench_free(&self, 2);
@@ -129,8 +124,7 @@ TEST(a_wait_is_one_record_one_wait_and_is_remembered)
     bench_close(&self);
 }
 
-TEST(an_idle_device_is_not_waited_for)
-{
+TEST(an_idle_device_is_not_waited_for) {
     bench self;
     bench_open(&self, bench_all_rules);
     CHECK_OK(gml_streams_set_manual(self.queues, false));
@@ -140,8 +134,7 @@ TEST(an_idle_device_is_not_waited_for)
     bench_close(&self);
 }
 
-TEST(waits_are_limited_per_stream_and_stretch_of_its_requests)
-{
+TEST(waits_are_limited_per_stream_and_stretch_of_its_requests) {
     bench self;
     gml_fence_rules rules = bench_all_rules;
     rules.most_waits = 2;
@@ -165,8 +158,7 @@ TEST(waits_are_limited_per_stream_and_stretch_of_its_requests)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-TEST(without_waits_only_what_is_complete_passes)
-{
+TEST(without_waits_only_what_is_complete_passes) {
     bench self;
     gml_fence_rules rules = bench_all_rules;
     rules.may_wait = false;
@@ -181,8 +173,7 @@ TEST(without_waits_only_what_is_complete_passes)
     bench_close(&self);
 }
 
-TEST(without_opportunism_completion_alone_is_not_enough)
-{
+TEST(without_opportunism_completion_alone_is_not_enough) {
     bench self;
     gml_fence_rules rules = bench_all_rules;
     rules.is_opportunistic = false;
@@ -196,8 +187,7 @@ TEST(without_opportunism_completion_alone_is_not_enough)
     bench_close(&self);
 }
 
-TEST(without_following_a_wait_is_not_used_again)
-{
+TEST(without_following_a_wait_is_not_used_again) {
     bench self;
     gml_fence_rules rules = bench_all_rules;
     rules.follows_events = false;
@@ -208,8 +198,7 @@ TEST(without_following_a_wait_is_not_used_again)
     bench_close(&self);
 }
 
-TEST(another_stream_of_the_same_handle_inherits_nothing)
-{
+TEST(another_stream_of_the_same_handle_inherits_nothing) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t instant = bench_free(&self, 1);
@@ -220,8 +209,7 @@ TEST(another_stream_of_the_same_handle_inherits_nothing)
     bench_close(&self);
 }
 
-TEST(borrows_are_counted_by_pair)
-{
+TEST(borrows_are_counted_by_pair) {
     bench self;
     bench_open(&self, bench_all_rules);
     gml_fence_count(&self.fences, &self.seekers[1], &self.seekers[0], 100);
@@ -237,8 +225,7 @@ TEST(borrows_are_counted_by_pair)
 
 /* ---- where no mark can be made --------------------------------------------------------------- */
 
-TEST(an_old_driver_is_asked_once_and_lends_what_the_host_has_waited_for)
-{
+TEST(an_old_driver_is_asked_once_and_lends_what_the_host_has_waited_for) {
     bench self;
     bench_open(&self, bench_all_rules);
     bench_make_old(self.driver);
@@ -254,8 +241,7 @@ TEST(an_old_driver_is_asked_once_and_lends_what_the_host_has_waited_for)
     bench_close(&self);
 }
 
-TEST(the_stream_of_each_thread_is_lent_what_is_complete)
-{
+TEST(the_stream_of_each_thread_is_lent_what_is_complete) {
     bench self;
     bench_open(&self, bench_all_rules);
     self.driver->per_thread_stream = FIRST_STREAM;
@@ -268,8 +254,7 @@ TEST(the_stream_of_each_thread_is_lent_what_is_complete)
     bench_close(&self);
 }
 
-TEST(while_a_stream_captures_nothing_is_marked_and_it_waits_for_nobody)
-{
+TEST(while_a_stream_captures_nothing_is_marked_and_it_waits_for_nobody) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t marked = bench_free(&self, 0);
@@ -289,8 +274,7 @@ TEST(while_a_stream_captures_nothing_is_marked_and_it_waits_for_nobody)
     bench_close(&self);
 }
 
-TEST(a_frozen_driver_is_not_called)
-{
+TEST(a_frozen_driver_is_not_called) {
     bench self;
     bench_open(&self, bench_all_rules);
     uint64_t known = bench_free(&self, 0);
@@ -315,9 +299,7 @@ TEST(a_frozen_driver_is_not_called)
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Everything once, twice; whether the call of that number was there to fail. */
-static bool
-survives(uint64_t fail_call)
-{
+static bool survives(uint64_t fail_call) {
     bench self;
     bench_open_failing(&self, &bench_all_rules, fail_call);
     uint64_t failed = 0;
@@ -341,8 +323,7 @@ survives(uint64_t fail_call)
     return has_failed;
 }
 
-TEST(each_call_may_fail)
-{
+TEST(each_call_may_fail) {
     uint64_t fail_call = 1;
     while (survives(fail_call)) {
         fail_call++;
@@ -359,18 +340,14 @@ static size_t queued, all_run;      /* works so far; those before it have all ru
 static size_t queued_at[STEPS + 1]; /* by instant */
 static uint64_t looks;
 
-static void
-note_run(void *context)
-{
+static void note_run(void *context) {
     *(bool *)context = true;
     while (all_run < queued && has_run[all_run]) {
         all_run++;
     }
 }
 
-static void
-expect_run(void *context)
-{
+static void expect_run(void *context) {
     looks++;
     CHECK(all_run >= *(const size_t *)context);
 }
@@ -378,9 +355,7 @@ expect_run(void *context)
 /* Calls of every kind at random, work on every stream, those among them that never ask: where a
  * fence is passed, work that is queued then finds that all that was queued anywhere before the free
  * has run. */
-static void
-run_random(uint64_t seed, gml_fence_rules rules, uint64_t *passed)
-{
+static void run_random(uint64_t seed, gml_fence_rules rules, uint64_t *passed) {
     bench self;
     check_random random = {seed};
     bench_open(&self, rules);
@@ -419,8 +394,7 @@ run_random(uint64_t seed, gml_fence_rules rules, uint64_t *passed)
     bench_close(&self);
 }
 
-TEST(whatever_passes_has_run)
-{
+TEST(whatever_passes_has_run) {
     uint64_t passed = 0;
     for (uint64_t seed = 0; seed < 8; seed++) {
         gml_fence_rules rules = {.follows_events = seed & 1,

@@ -9,31 +9,23 @@
 
 enum { CHUNK = 2 << 20 };
 
-static void
-close_both(gml_driver *self)
-{
+static void close_both(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     free(self);
 }
 
-static gml_status
-refuse_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status refuse_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     (void)address, (void)size_bytes;
     return gml_driver_fail(self, GML_DRIVER_FAILED, "no access");
 }
 
-static gml_status
-refuse_unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status refuse_unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     (void)address, (void)size_bytes;
     return gml_driver_fail(self, GML_DRIVER_FAILED, "no way back");
 }
 
 /* `sim`, where no mapping becomes accessible, nor goes if `is_stuck`. */
-static gml_driver *
-open_refusing(bool is_stuck)
-{
+static gml_driver *open_refusing(bool is_stuck) {
     gml_driver *inner = NULL;
     CHECK_OK(gml_driver_open("sim", 0, UINT64_C(1) << 30, &inner, NULL, 0));
     gml_wrapped *wrapped = calloc(1, sizeof *wrapped);
@@ -44,8 +36,7 @@ open_refusing(bool is_stuck)
     return &wrapped->base;
 }
 
-TEST(a_mapping_that_fails_says_why_and_not_how_undoing_it_went)
-{
+TEST(a_mapping_that_fails_says_why_and_not_how_undoing_it_went) {
     gml_driver *driver = open_refusing(true);
     gml_handle handles[2] = {0};
     size_t created = 0;
@@ -62,8 +53,7 @@ TEST(a_mapping_that_fails_says_why_and_not_how_undoing_it_went)
     gml_driver_close(driver);
 }
 
-TEST(a_mapping_that_fails_leaves_nothing)
-{
+TEST(a_mapping_that_fails_leaves_nothing) {
     gml_driver *driver = open_refusing(false);
     gml_handle handle = 0;
     gml_address address = 0;
@@ -78,8 +68,7 @@ TEST(a_mapping_that_fails_leaves_nothing)
     gml_driver_close(driver);
 }
 
-TEST(undoing_nests_and_the_reason_before_may_be_quoted)
-{
+TEST(undoing_nests_and_the_reason_before_may_be_quoted) {
     gml_driver *driver = open_refusing(false);
     (void)gml_driver_fail(driver, GML_MISUSE, "first");
     gml_driver_begin_undo(driver);

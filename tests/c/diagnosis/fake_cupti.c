@@ -11,9 +11,8 @@ static struct {
     bool is_enabled[MOST_FUNCTIONS];
 } state;
 
-__attribute__((visibility("default"))) int
-cuptiSubscribe(void **subscriber, cupti_callback callback, void *user)
-{
+__attribute__((visibility("default"))) int cuptiSubscribe(void **subscriber,
+                                                          cupti_callback callback, void *user) {
     if (state.callback) {
         return REFUSED;
     }
@@ -23,9 +22,8 @@ cuptiSubscribe(void **subscriber, cupti_callback callback, void *user)
     return CUPTI_SUCCESS;
 }
 
-__attribute__((visibility("default"))) int
-cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t function)
-{
+__attribute__((visibility("default"))) int cuptiEnableCallback(uint32_t enable, void *subscriber,
+                                                               int domain, uint32_t function) {
     if (subscriber != &state || domain != CUPTI_DOMAIN_DRIVER_API || function >= MOST_FUNCTIONS) {
         return REFUSED;
     }
@@ -34,10 +32,9 @@ cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t func
 }
 
 /* Both callbacks of one driver call with this result, if somebody listens to it. */
-__attribute__((visibility("default"))) void
-fake_cupti_call(uint32_t function, const char *name, const void *parameters, const char *symbol,
-                int result)
-{
+__attribute__((visibility("default"))) void fake_cupti_call(uint32_t function, const char *name,
+                                                            const void *parameters,
+                                                            const char *symbol, int result) {
     cupti_callback_data data = {
         .site = CUPTI_API_ENTER, .function = name, .parameters = parameters, .symbol = symbol};
     if (!state.callback || !state.is_enabled[function]) {

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-__attribute__((constructor)) static void
-call_back(void)
-{
+__attribute__((constructor)) static void call_back(void) {
     const char *text = getenv("GMLAKE_TEST_ON_LOAD");
     uintptr_t address = text ? (uintptr_t)strtoull(text, NULL, 10) : 0;
     void (*function)(void) = NULL;

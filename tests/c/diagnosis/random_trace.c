@@ -16,21 +16,15 @@ typedef struct author {
     uint8_t *styles; /* of each object */
 } author;
 
-static uint64_t
-below(author *self, uint64_t bound)
-{
+static uint64_t below(author *self, uint64_t bound) {
     return check_below(self->random, bound);
 }
 
-static bool
-once_in(author *self, uint64_t chances)
-{
+static bool once_in(author *self, uint64_t chances) {
     return below(self, chances) == 0;
 }
 
-static uint64_t
-draw_size(author *self)
-{
+static uint64_t draw_size(author *self) {
     uint64_t most = self->shape->size;
     switch (below(self, 4)) {
     case 0:
@@ -42,9 +36,7 @@ draw_size(author *self)
     }
 }
 
-static void
-add_object(author *self, bool is_before)
-{
+static void add_object(author *self, bool is_before) {
     uint32_t flags = is_before ? GML_OBJECT_BEFORE : 0;
     flags |= once_in(self, 8) ? (uint32_t)GML_OBJECT_KEPT : 0;
     uint32_t element = once_in(self, 3) ? 4 : 1;
@@ -57,18 +49,14 @@ add_object(author *self, bool is_before)
     self->live[self->live_count++] = object;
 }
 
-static void
-free_object(author *self)
-{
+static void free_object(author *self) {
     size_t place = (size_t)below(self, self->live_count);
     (void)scenario_free(self->scenario, self->live[place]);
     self->live[place] = self->live[--self->live_count];
 }
 
 /* One run, or several with a stride, within `size` bytes from `offset` on. */
-static void
-draw_range(author *self, uint64_t offset, uint64_t size)
-{
+static void draw_range(author *self, uint64_t offset, uint64_t size) {
     uint64_t begin = below(self, size), bytes = 1 + below(self, size - begin);
     if (bytes < 4 || !once_in(self, 3)) {
         scenario_range(self->scenario, offset + begin, bytes);
@@ -79,9 +67,7 @@ draw_range(author *self, uint64_t offset, uint64_t size)
     scenario_runs(self->scenario, offset + begin, 1 + below(self, stride), stride, repeat);
 }
 
-static void
-draw_ranges(author *self, uint32_t object)
-{
+static void draw_ranges(author *self, uint32_t object) {
     uint64_t size = self->scenario->objects[object].size_bytes;
     uint64_t slice = size / MOST_SLICES;
     switch (self->styles[object]) {
@@ -105,9 +91,7 @@ draw_ranges(author *self, uint32_t object)
     }
 }
 
-static void
-draw_access(author *self, uint32_t object)
-{
+static void draw_access(author *self, uint32_t object) {
     static const uint32_t flags[] = {GML_ACCESS_READS,  GML_ACCESS_READS,
                                      GML_ACCESS_READS,  GML_ACCESS_WRITES,
                                      GML_ACCESS_WRITES, GML_ACCESS_READS | GML_ACCESS_WRITES,
@@ -121,9 +105,7 @@ draw_access(author *self, uint32_t object)
     }
 }
 
-static bool
-is_accessed(const author *self, uint32_t api, uint32_t object)
-{
+static bool is_accessed(const author *self, uint32_t api, uint32_t object) {
     for (size_t i = self->scenario->apis[api].first_access; i < self->scenario->trace.access_count;
          i++) {
         if (self->scenario->accesses[i].object == object) {
@@ -133,9 +115,7 @@ is_accessed(const author *self, uint32_t api, uint32_t object)
     return false;
 }
 
-static void
-draw_call(author *self)
-{
+static void draw_call(author *self) {
     static const gml_api_kind kinds[] = {GML_API_KERNEL, GML_API_KERNEL, GML_API_COPY, GML_API_SET};
     uint32_t api = (uint32_t)scenario_call(self->scenario, kinds[below(self, 4)]);
     for (uint64_t i = below(self, MOST_ACCESSES + 1); i > 0 && self->live_count > 0; i--) {
@@ -146,9 +126,7 @@ draw_call(author *self)
     }
 }
 
-void
-random_trace(scenario *told, const random_shape *shape, check_random *random)
-{
+void random_trace(scenario *told, const random_shape *shape, check_random *random) {
     author self = {.scenario = told, .shape = shape, .random = random};
     size_t most = shape->apis + shape->live + 1;
     self.live = calloc(most, sizeof *self.live);

@@ -34,8 +34,7 @@ typedef struct scenario {
 /* A test with a scenario of its own, `s`. */
 #define SCENARIO(name)                                                                             \
     static void tell_##name(scenario *s);                                                          \
-    TEST(name)                                                                                     \
-    {                                                                                              \
+    TEST(name) {                                                                                   \
         scenario own;                                                                              \
         scenario_open(&own);                                                                       \
         tell_##name(&own);                                                                         \

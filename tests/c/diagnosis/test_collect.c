@@ -42,30 +42,22 @@ static void (*at_end)(void); /* what the program does after all that came later 
 
 /* ---- the program that is watched ------------------------------------------------------------- */
 
-static void
-allocate(uint64_t address, size_t size_bytes)
-{
+static void allocate(uint64_t address, size_t size_bytes) {
     uint64_t result = address;
     make_call(ALLOC, "cuMemAlloc_v2", &(cuda_alloc){&result, size_bytes, 0, 0}, NULL, 0);
 }
 
-static void
-release(uint64_t address)
-{
+static void release(uint64_t address) {
     make_call(FREE, "cuMemFree_v2", &(cuda_free){address, 0}, NULL, 0);
 }
 
-static void
-launch(const char *symbol, fake_kernel *kernel, void **parameters, void **extra)
-{
+static void launch(const char *symbol, fake_kernel *kernel, void **parameters, void **extra) {
     cuda_launch call = {.function = kernel, .stream = 7, .parameters = parameters, .extra = extra};
     make_call(LAUNCH, "cuLaunchKernel", &call, symbol, 0);
 }
 
 /* Loads the collector as the driver would. */
-static bool
-begin(void)
-{
+static bool begin(void) {
     void *cupti = dlopen(FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
     make_call = cupti ? (fake_cupti_call_function)dlsym(cupti, "fake_cupti_call") : NULL;
     collector = dlopen(COLLECTOR, RTLD_NOW | RTLD_LOCAL);
@@ -81,9 +73,7 @@ static size_t record_count;
 static char names[64][sizeof(gml_log_record) * 10];
 
 /* How many records the text or the numbers of this one fill. */
-static size_t
-tail_of(const gml_log_record *record)
-{
+static size_t tail_of(const gml_log_record *record) {
     uint64_t bytes = record->kind == GML_LOG_NAME    ? record->size_bytes
                      : record->kind == GML_LOG_PLACE ? record->size_bytes * sizeof(uint32_t)
                                                      : 0;
@@ -91,9 +81,7 @@ tail_of(const gml_log_record *record)
 }
 
 /* Keeps what is no name and no place; the names by their number. */
-static void
-read_log(pid_t process)
-{
+static void read_log(pid_t process) {
     char path[256];
     gml_log_header header = {0};
     gml_log_record record;
@@ -130,9 +118,7 @@ read_log(pid_t process)
 }
 
 /* Runs a program under the collector, in a process of its own, and reads what it wrote. */
-static void
-watch(void (*program)(void))
-{
+static void watch(void (*program)(void)) {
     pid_t child = fork();
     if (child == 0) {
         (void)alarm(MOST_SECONDS);
@@ -148,9 +134,7 @@ watch(void (*program)(void))
     read_log(child);
 }
 
-static void
-check_access(size_t index, uint32_t flags, uint64_t address, uint64_t size_bytes)
-{
+static void check_access(size_t index, uint32_t flags, uint64_t address, uint64_t size_bytes) {
     CHECK_EQ(records[index].kind, GML_LOG_ACCESS);
     CHECK_EQ(records[index].flags, flags);
     CHECK_EQ(records[index].address, address);
@@ -159,9 +143,7 @@ check_access(size_t index, uint32_t flags, uint64_t address, uint64_t size_bytes
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void
-small_program(void)
-{
+static void small_program(void) {
     char host[256] = "";
     allocate(0x10000, 256);
     allocate(0x20000, 512);
@@ -179,8 +161,7 @@ small_program(void)
     release(0x20000);
 }
 
-TEST(calls_are_taken_down_in_order)
-{
+TEST(calls_are_taken_down_in_order) {
     watch(small_program);
     static const uint32_t kinds[] = {GML_LOG_ALLOC,  GML_LOG_ALLOC,  GML_LOG_COPY,   GML_LOG_ACCESS,
                                      GML_LOG_KERNEL, GML_LOG_ACCESS, GML_LOG_ACCESS, GML_LOG_KERNEL,
@@ -207,32 +188,26 @@ TEST(calls_are_taken_down_in_order)
     CHECK(records[0].place != 0);
 }
 
-static void
-failing_program(void)
-{
+static void failing_program(void) {
     uint64_t result = 0x10000;
     make_call(ALLOC, "cuMemAlloc_v2", &(cuda_alloc){&result, 256, 0, 0}, NULL, 2);
     release(0x10000);
     release(0x30000);
 }
 
-TEST(what_failed_and_what_is_foreign_is_left_out)
-{
+TEST(what_failed_and_what_is_foreign_is_left_out) {
     watch(failing_program);
     CHECK_EQ(record_count, 0);
 }
 
-static void
-opaque_program(void)
-{
+static void opaque_program(void) {
     allocate(0x10000, 256);
     launch("unknown", NULL, (void *[]){NULL}, NULL);
     cuda_graph_launch graph = {NULL, 5};
     make_call(GRAPH, "cuGraphLaunch", &graph, NULL, 0);
 }
 
-TEST(what_a_call_touches_may_be_unknown)
-{
+TEST(what_a_call_touches_may_be_unknown) {
     watch(opaque_program);
     CHECK_EQ(record_count, 5);
     CHECK_EQ(records[1].kind, GML_LOG_KERNEL);
@@ -241,9 +216,7 @@ TEST(what_a_call_touches_may_be_unknown)
     check_access(4, GML_ACCESS_TOUCHES, 0, 0);
 }
 
-static void
-packed_program(void)
-{
+static void packed_program(void) {
     allocate(0x10000, 256);
     uint64_t buffer[3] = {0, 0x10010, 9};
     size_t size_bytes = sizeof buffer;
@@ -255,8 +228,7 @@ packed_program(void)
     make_call(LAUNCH_EX, "cuLaunchKernelEx", &ex, NULL, 0);
 }
 
-TEST(parameters_may_come_in_one_buffer)
-{
+TEST(parameters_may_come_in_one_buffer) {
     watch(packed_program);
     CHECK_EQ(record_count, 5);
     check_access(2, GML_ACCESS_TOUCHES, 0x10000, 256);
@@ -265,9 +237,7 @@ TEST(parameters_may_come_in_one_buffer)
     check_access(4, GML_ACCESS_TOUCHES, 0x10000, 256);
 }
 
-static void
-planes_program(void)
-{
+static void planes_program(void) {
     allocate(0x10000, 4096);
     cuda_set_2d set = {.target = 0x10000, .pitch_bytes = 64, .width = 4, .height = 8};
     make_call(SET_2D_32, "cuMemsetD2D32_v2", &set, NULL, 0);
@@ -284,8 +254,7 @@ planes_program(void)
     make_call(COPY_2D, "cuMemcpy2D_v2", &(cuda_copy_2d){&what, 77}, NULL, 0);
 }
 
-TEST(planes_are_runs)
-{
+TEST(planes_are_runs) {
     watch(planes_program);
     CHECK_EQ(record_count, 7);
     check_access(2, GML_ACCESS_WRITES, 0x10000, 16);
@@ -298,9 +267,7 @@ TEST(planes_are_runs)
     CHECK_EQ(records[6].repeat, 3);
 }
 
-static void
-mapping_program(void)
-{
+static void mapping_program(void) {
     make_call(MAP, "cuMemMap", &(cuda_map){0x200000, 0x200000}, NULL, 0);
     make_call(MAP, "cuMemMap", &(cuda_map){0x400000, 0x200000}, NULL, 0);
     make_call(UNMAP, "cuMemUnmap", &(cuda_map){0x200000, 0x400000}, NULL, 0);
@@ -309,8 +276,7 @@ mapping_program(void)
     make_call(ALLOC_FROM_POOL, "cuMemAllocFromPoolAsync", &pooled, NULL, 0);
 }
 
-TEST(mappings_and_pools_are_objects)
-{
+TEST(mappings_and_pools_are_objects) {
     watch(mapping_program);
     CHECK_EQ(record_count, 5);
     CHECK_EQ(records[1].address, 0x400000);
@@ -319,9 +285,7 @@ TEST(mappings_and_pools_are_objects)
     CHECK_EQ(records[4].stream, 13);
 }
 
-static void
-forking_program(void)
-{
+static void forking_program(void) {
     allocate(0x10000, 256);
     if (fork() == 0) {
         allocate(0x20000, 256);
@@ -331,17 +295,14 @@ forking_program(void)
     release(0x10000);
 }
 
-TEST(a_child_writes_nothing)
-{
+TEST(a_child_writes_nothing) {
     watch(forking_program);
     CHECK_EQ(record_count, 2);
     CHECK_EQ(records[0].address, 0x10000);
     CHECK_EQ(records[1].kind, GML_LOG_FREE);
 }
 
-static void
-long_program(void)
-{
+static void long_program(void) {
     for (uint64_t i = 0; i < 200; i++) {
         allocate(0x10000 + i * 0x1000, 0x1000);
     }
@@ -350,20 +311,16 @@ long_program(void)
     }
 }
 
-TEST(every_live_object_is_found_again)
-{
+TEST(every_live_object_is_found_again) {
     watch(long_program);
     CHECK_EQ(record_count, 400);
     CHECK_EQ(records[200].address, 0x10000 + 199 * 77 % 200 * 0x1000);
 }
 
-static void
-no_program(void)
-{
+static void no_program(void) {
 }
 
-TEST(a_missing_function_is_told)
-{
+TEST(a_missing_function_is_told) {
     (void)setenv("GMLAKE_CUPTI", OTHER_LIBRARY, 1);
     watch(no_program);
     (void)setenv("GMLAKE_CUPTI", FAKE_CUPTI, 1);
@@ -373,9 +330,7 @@ TEST(a_missing_function_is_told)
 
 /* ---- whatever the program does --------------------------------------------------------------- */
 
-static void
-refused_program(void)
-{
+static void refused_program(void) {
     allocate(0x10000, 256);
     make_call(COPY_2D, "cuMemcpy2D_v2", &(cuda_copy_2d){NULL, 0}, NULL, 1);
     make_call(LAUNCH_EX, "cuLaunchKernelEx", &(cuda_launch_ex){NULL, NULL, NULL, NULL}, NULL, 1);
@@ -385,8 +340,7 @@ refused_program(void)
            (void *[]){(void *)1, &size_bytes, (void *)2, &size_bytes, NULL});
 }
 
-TEST(calls_that_the_driver_refuses_do_no_harm)
-{
+TEST(calls_that_the_driver_refuses_do_no_harm) {
     watch(refused_program);
     CHECK_EQ(record_count, 5);
     CHECK(strcmp(names[records[1].name], "without a buffer") == 0);
@@ -394,17 +348,14 @@ TEST(calls_that_the_driver_refuses_do_no_harm)
     check_access(4, GML_ACCESS_TOUCHES, 0, 0);
 }
 
-static void
-resetting_program(void)
-{
+static void resetting_program(void) {
     allocate(0x10000, 256);
     allocate(0x10100, 256);
     allocate(0x10000, 1024); /* a reset of the device freed both */
     release(0x10000);
 }
 
-TEST(what_was_freed_unseen_is_freed_before_its_address_is_used_again)
-{
+TEST(what_was_freed_unseen_is_freed_before_its_address_is_used_again) {
     watch(resetting_program);
     static const uint32_t kinds[] = {GML_LOG_ALLOC, GML_LOG_ALLOC, GML_LOG_FREE,
                                      GML_LOG_FREE,  GML_LOG_ALLOC, GML_LOG_FREE};
@@ -415,20 +366,15 @@ TEST(what_was_freed_unseen_is_freed_before_its_address_is_used_again)
     CHECK_EQ(records[3].address, 0x10100);
 }
 
-static void
-release_one(void)
-{
+static void release_one(void) {
     release(0x10000);
 }
 
-static void
-allocating_program(void)
-{
+static void allocating_program(void) {
     allocate(0x10000, 256);
 }
 
-TEST(the_first_destructors_are_heard)
-{
+TEST(the_first_destructors_are_heard) {
     at_end = release_one;
     watch(allocating_program);
     at_end = NULL;
@@ -436,37 +382,28 @@ TEST(the_first_destructors_are_heard)
     CHECK_EQ(records[1].kind, GML_LOG_FREE);
 }
 
-static void
-leave(void)
-{
+static void leave(void) {
     exit(0);
 }
 
-static void
-leaving_program(void)
-{
+static void leaving_program(void) {
     allocate(0x10000, 256);
     fake_kernel kernel = {1, {8}, leave};
     uint64_t word = 0;
     launch("last", &kernel, (void *[]){&word}, NULL);
 }
 
-static void
-launch_nothing(void)
-{
+static void launch_nothing(void) {
     launch("inner", NULL, NULL, NULL);
 }
 
-static void
-nested_program(void)
-{
+static void nested_program(void) {
     fake_kernel kernel = {1, {8}, launch_nothing};
     uint64_t word = 0;
     launch("outer", &kernel, (void *[]){&word}, NULL);
 }
 
-TEST(a_call_from_within_a_call_does_not_wait_for_itself)
-{
+TEST(a_call_from_within_a_call_does_not_wait_for_itself) {
     watch(leaving_program);
     watch(nested_program);
     CHECK_EQ(record_count, 1);
@@ -475,24 +412,18 @@ TEST(a_call_from_within_a_call_does_not_wait_for_itself)
 
 static sem_t is_loading;
 
-static void
-allocate_on_load(void)
-{
+static void allocate_on_load(void) {
     (void)sem_post(&is_loading);
     (void)usleep(100000); /* the other thread calls meanwhile */
     allocate(0x20000, 256);
 }
 
-static void *
-load_plugin(void *argument)
-{
+static void *load_plugin(void *argument) {
     (void)argument;
     return dlopen(FAKE_PLUGIN, RTLD_NOW);
 }
 
-static void
-loading_program(void)
-{
+static void loading_program(void) {
     char text[32];
     pthread_t loader;
     (void)sem_init(&is_loading, 0, 0);
@@ -506,15 +437,12 @@ loading_program(void)
     (void)pthread_join(loader, NULL);
 }
 
-TEST(a_constructor_may_call_the_driver)
-{
+TEST(a_constructor_may_call_the_driver) {
     watch(loading_program);
     CHECK_EQ(record_count, 2);
 }
 
-static void *
-fill_and_be_cancelled(void *argument)
-{
+static void *fill_and_be_cancelled(void *argument) {
     (void)pthread_cancel(pthread_self());
     for (uint64_t i = 0; i < 2000; i++) {
         allocate(0x100000 + i * 256, 256);
@@ -522,9 +450,7 @@ fill_and_be_cancelled(void *argument)
     return argument;
 }
 
-static void
-cancelling_program(void)
-{
+static void cancelling_program(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, fill_and_be_cancelled, NULL) == 0) {
         (void)pthread_join(thread, NULL);
@@ -532,29 +458,23 @@ cancelling_program(void)
     }
 }
 
-TEST(a_cancelled_thread_leaves_nothing_locked)
-{
+TEST(a_cancelled_thread_leaves_nothing_locked) {
     watch(cancelling_program);
     CHECK_EQ(record_count, MOST_RECORDS);
 }
 
-static void
-unloading_program(void)
-{
+static void unloading_program(void) {
     (void)dlclose(collector);
     allocate(0x10000, 256);
 }
 
-TEST(unloading_does_no_harm)
-{
+TEST(unloading_does_no_harm) {
     watch(unloading_program);
     CHECK_EQ(record_count, 1);
 }
 
 /* Its own file takes the numbers of all others. */
-static void
-closing_program(void)
-{
+static void closing_program(void) {
     char path[256];
     (void)snprintf(path, sizeof path, "%s/own", folder);
     int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -564,8 +484,7 @@ closing_program(void)
     allocating_program();
 }
 
-TEST(a_file_of_the_program_is_not_written_to)
-{
+TEST(a_file_of_the_program_is_not_written_to) {
     char path[256];
     struct stat own = {0};
     watch(closing_program);
@@ -576,24 +495,19 @@ TEST(a_file_of_the_program_is_not_written_to)
     CHECK_EQ(record_count, 0);
 }
 
-static void
-limited_program(void)
-{
+static void limited_program(void) {
     (void)setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, 100});
     for (uint64_t i = 0; i < 2000; i++) {
         allocate(0x100000 + i * 256, 256);
     }
 }
 
-TEST(a_limit_of_the_file_does_not_end_the_program)
-{
+TEST(a_limit_of_the_file_does_not_end_the_program) {
     watch(limited_program);
     CHECK_EQ(record_count, 0);
 }
 
-int
-main(void)
-{
+int main(void) {
     char base[256];
     if (!mkdtemp(folder)) {
         return 1;

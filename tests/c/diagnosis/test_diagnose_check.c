@@ -19,18 +19,15 @@ typedef struct claim {
     gml_finding found;
 } claim;
 
-static void
-claim_open(claim *c)
-{
+static void claim_open(claim *c) {
     scenario_open(&c->s);
     memset(&c->found, 0, sizeof c->found);
     c->found.other = GML_NO_OBJECT;
 }
 
 /* The lives and times of the trace as it is; the findings are ours. */
-static void
-claim_state(claim *c, gml_pattern pattern, uint32_t object, uint64_t from, uint64_t to)
-{
+static void claim_state(claim *c, gml_pattern pattern, uint32_t object, uint64_t from,
+                        uint64_t to) {
     if (!c->s.diagnosis.lives) {
         CHECK_OK(scenario_diagnose(&c->s, SCENARIO_EVERY_PATTERN));
     }
@@ -40,9 +37,7 @@ claim_state(claim *c, gml_pattern pattern, uint32_t object, uint64_t from, uint6
     c->found.to_api = to;
 }
 
-static gml_status
-claim_check(claim *c)
-{
+static gml_status claim_check(claim *c) {
     const size_t first = 0;
     gml_diagnosis stated = c->s.diagnosis;
     stated.findings = &c->found;
@@ -51,17 +46,13 @@ claim_check(claim *c)
     return gml_diagnosis_check(&c->s.trace, &stated, &first, 1, c->s.reason, sizeof c->s.reason);
 }
 
-static void
-expect_right(claim *c)
-{
+static void expect_right(claim *c) {
     if (!CHECK_OK(claim_check(c))) {
         fprintf(stderr, "the reason is \"%s\"\n", c->s.reason);
     }
 }
 
-static void
-expect_wrong(claim *c, const char *words)
-{
+static void expect_wrong(claim *c, const char *words) {
     CHECK_STATUS(claim_check(c), GML_CORRUPT);
     if (!CHECK(strstr(c->s.reason, words) != NULL)) {
         fprintf(stderr, "the reason is \"%s\", not \"%s\"\n", c->s.reason, words);
@@ -71,9 +62,7 @@ expect_wrong(claim *c, const char *words)
 /* ---- where an object is ---------------------------------------------------------------------- */
 
 /* Object 0: allocated by API 0, accessed by 2, 5 and 8, freed by 10. */
-static void
-open_plain(claim *c)
-{
+static void open_plain(claim *c) {
     claim_open(c);
     scenario *s = &c->s;
     uint32_t o = scenario_new(s, BYTES);
@@ -87,8 +76,7 @@ open_plain(claim *c)
     scenario_free(s, o);
 }
 
-TEST(an_allocation_after_the_first_access)
-{
+TEST(an_allocation_after_the_first_access) {
     claim c;
     open_plain(&c);
     claim_state(&c, GML_PATTERN_EARLY_ALLOCATION, 0, 0, 2);
@@ -105,8 +93,7 @@ TEST(an_allocation_after_the_first_access)
     scenario_close(&c.s);
 }
 
-TEST(a_free_before_the_last_access)
-{
+TEST(a_free_before_the_last_access) {
     claim c;
     open_plain(&c);
     claim_state(&c, GML_PATTERN_LATE_DEALLOCATION, 0, 8, 10);
@@ -121,8 +108,7 @@ TEST(a_free_before_the_last_access)
     scenario_close(&c.s);
 }
 
-TEST(a_leak_of_what_is_kept)
-{
+TEST(a_leak_of_what_is_kept) {
     claim c;
     claim_open(&c);
     uint32_t o = scenario_new(&c.s, BYTES), kept = scenario_object(&c.s, BYTES, GML_OBJECT_KEPT);
@@ -138,8 +124,7 @@ TEST(a_leak_of_what_is_kept)
     scenario_close(&c.s);
 }
 
-TEST(an_unused_object_that_is_used)
-{
+TEST(an_unused_object_that_is_used) {
     claim c;
     open_plain(&c);
     claim_state(&c, GML_PATTERN_UNUSED_ALLOCATION, 0, 0, 10);
@@ -147,8 +132,7 @@ TEST(an_unused_object_that_is_used)
     scenario_close(&c.s);
 }
 
-TEST(an_idle_time_with_an_access_in_it)
-{
+TEST(an_idle_time_with_an_access_in_it) {
     claim c;
     open_plain(&c);
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 2, 5);
@@ -165,9 +149,7 @@ TEST(an_idle_time_with_an_access_in_it)
 /* ---- whose memory it is ---------------------------------------------------------------------- */
 
 /* Objects 0 and 1, APIs 0 and 1; `a` is used by 2, `b` by 3. */
-static void
-open_two(claim *c, uint32_t first_of_b)
-{
+static void open_two(claim *c, uint32_t first_of_b) {
     claim_open(c);
     for (int i = 0; i < 2; i++) {
         scenario_new(&c->s, BYTES);
@@ -177,8 +159,7 @@ open_two(claim *c, uint32_t first_of_b)
     c->found.other = 0;
 }
 
-TEST(reuse_across_an_interleaved_read)
-{
+TEST(reuse_across_an_interleaved_read) {
     claim c;
     open_two(&c, WRITES);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
@@ -191,8 +172,7 @@ TEST(reuse_across_an_interleaved_read)
     scenario_close(&c.s);
 }
 
-TEST(reuse_by_what_is_read_first)
-{
+TEST(reuse_by_what_is_read_first) {
     claim c;
     open_two(&c, READS);
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
@@ -210,8 +190,7 @@ TEST(reuse_by_what_is_read_first)
     scenario_close(&c.s);
 }
 
-TEST(reuse_of_what_is_kept)
-{
+TEST(reuse_of_what_is_kept) {
     claim c;
     open_two(&c, WRITES);
     c.s.objects[0].flags = GML_OBJECT_KEPT;
@@ -221,9 +200,7 @@ TEST(reuse_of_what_is_kept)
 }
 
 /* Stream 0 uses object 0 and stream 1 object 1; `link` orders them, or seems to. */
-static void
-open_streams(claim *c, uint32_t link, uint64_t offset)
-{
+static void open_streams(claim *c, uint32_t link, uint64_t offset) {
     claim_open(c);
     scenario *s = &c->s;
     uint32_t joint = scenario_object(s, 2 * BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
@@ -242,8 +219,7 @@ open_streams(claim *c, uint32_t link, uint64_t offset)
     claim_state(c, GML_PATTERN_REDUNDANT_ALLOCATION, b, 2, 5);
 }
 
-TEST(reuse_on_another_stream_needs_an_order)
-{
+TEST(reuse_on_another_stream_needs_an_order) {
     claim c;
     open_streams(&c, READS, 0);
     expect_right(&c);
@@ -263,8 +239,7 @@ TEST(reuse_on_another_stream_needs_an_order)
 }
 
 /* The read after the hand-over's link is on the first stream: nothing waits for it. */
-TEST(an_access_behind_the_link_is_not_over)
-{
+TEST(an_access_behind_the_link_is_not_over) {
     claim c;
     claim_open(&c);
     scenario *s = &c.s;
@@ -289,9 +264,7 @@ TEST(an_access_behind_the_link_is_not_over)
 
 /* Object 0: a set of everything by API 1, a copy to [100, 400) by the last API; between them
  * [from, from + bytes) is accessed. */
-static uint64_t
-open_writes(claim *c, uint64_t from, uint64_t bytes, uint32_t flags)
-{
+static uint64_t open_writes(claim *c, uint64_t from, uint64_t bytes, uint32_t flags) {
     claim_open(c);
     scenario *s = &c->s;
     uint32_t o = scenario_new(s, BYTES);
@@ -310,8 +283,7 @@ open_writes(claim *c, uint64_t from, uint64_t bytes, uint32_t flags)
     return last;
 }
 
-TEST(a_dead_write_that_is_read)
-{
+TEST(a_dead_write_that_is_read) {
     claim c;
     open_writes(&c, 0, 0, READS);
     c.found.bytes = 300;
@@ -335,8 +307,7 @@ TEST(a_dead_write_that_is_read)
     scenario_close(&c.s);
 }
 
-TEST(a_dead_write_whose_follower_reads_or_comes_first)
-{
+TEST(a_dead_write_whose_follower_reads_or_comes_first) {
     claim c;
     uint64_t last = open_writes(&c, 0, 0, READS);
     c.found.bytes = 300;
@@ -361,8 +332,7 @@ TEST(a_dead_write_whose_follower_reads_or_comes_first)
     scenario_close(&c.s);
 }
 
-TEST(an_object_made_smaller_than_it_is_used)
-{
+TEST(an_object_made_smaller_than_it_is_used) {
     claim c;
     claim_open(&c);
     uint32_t o = scenario_new(&c.s, BYTES);
@@ -377,9 +347,7 @@ TEST(an_object_made_smaller_than_it_is_used)
     scenario_close(&c.s);
 }
 
-static void
-open_slices(claim *c, uint64_t overlap, uint32_t flags)
-{
+static void open_slices(claim *c, uint64_t overlap, uint32_t flags) {
     claim_open(c);
     scenario *s = &c->s;
     uint32_t o = scenario_object(s, BYTES, flags);
@@ -396,8 +364,7 @@ open_slices(claim *c, uint64_t overlap, uint32_t flags)
     c->found.bytes = 600;
 }
 
-TEST(a_slice_that_overlaps)
-{
+TEST(a_slice_that_overlaps) {
     claim c;
     open_slices(&c, 0, 0);
     expect_right(&c);
@@ -415,8 +382,7 @@ TEST(a_slice_that_overlaps)
     scenario_close(&c.s);
 }
 
-TEST(slices_of_what_exists_before_or_after)
-{
+TEST(slices_of_what_exists_before_or_after) {
     claim c;
     open_slices(&c, 0, GML_OBJECT_BEFORE);
     expect_wrong(&c, "its content from before or for after would go");
@@ -428,8 +394,7 @@ TEST(slices_of_what_exists_before_or_after)
 
 /* ---- several at once, and bad input ---------------------------------------------------------- */
 
-TEST(every_finding_of_a_diagnosis_passes)
-{
+TEST(every_finding_of_a_diagnosis_passes) {
     claim c;
     open_plain(&c);
     CHECK_OK(scenario_diagnose(&c.s, SCENARIO_EVERY_PATTERN));
@@ -447,8 +412,7 @@ TEST(every_finding_of_a_diagnosis_passes)
 }
 
 /* Nothing is dead nor handed over: no byte has to be followed. */
-SCENARIO(columns_of_a_matrix_are_checked_at_once)
-{
+SCENARIO(columns_of_a_matrix_are_checked_at_once) {
     enum { SIDE = 3000 };
     uint32_t x = scenario_new(s, (uint64_t)SIDE * SIDE);
     for (uint64_t column = 0; column < SIDE; column++) {
@@ -467,8 +431,7 @@ SCENARIO(columns_of_a_matrix_are_checked_at_once)
     CHECK_EQ(scenario_total(s, GML_PATTERN_LATE_DEALLOCATION), 1);
 }
 
-SCENARIO(more_runs_than_can_be_checked_are_refused)
-{
+SCENARIO(more_runs_than_can_be_checked_are_refused) {
     uint32_t x = scenario_new(s, UINT64_C(1) << 40);
     for (int i = 0; i < 2; i++) {
         scenario_call(s, GML_API_SET);
@@ -486,8 +449,7 @@ SCENARIO(more_runs_than_can_be_checked_are_refused)
     }
 }
 
-TEST(findings_of_another_trace_are_refused)
-{
+TEST(findings_of_another_trace_are_refused) {
     claim c;
     open_plain(&c);
     claim_state(&c, GML_PATTERN_EARLY_ALLOCATION, 1, 0, 2);

@@ -8,41 +8,32 @@
 enum { READS = GML_ACCESS_READS, WRITES = GML_ACCESS_WRITES, TOUCHES = GML_ACCESS_TOUCHES };
 
 /* An API with one access to the whole object. */
-static uint32_t
-use(scenario *t, gml_api_kind kind, uint32_t object, uint32_t flags)
-{
+static uint32_t use(scenario *t, gml_api_kind kind, uint32_t object, uint32_t flags) {
     uint32_t api = (uint32_t)scenario_call(t, kind);
     scenario_access(t, object, flags);
     return api;
 }
 
-static uint32_t
-use_run(scenario *t, gml_api_kind kind, uint32_t object, uint32_t flags, uint64_t offset,
-        uint64_t size)
-{
+static uint32_t use_run(scenario *t, gml_api_kind kind, uint32_t object, uint32_t flags,
+                        uint64_t offset, uint64_t size) {
     uint32_t api = use(t, kind, object, flags);
     scenario_range(t, offset, size);
     return api;
 }
 
-static size_t
-count_dead(scenario *t)
-{
+static size_t count_dead(scenario *t) {
     CHECK_OK(scenario_diagnose(t, SCENARIO_EVERY_PATTERN));
     return scenario_total(t, GML_PATTERN_DEAD_WRITE);
 }
 
-static gml_finding
-only_dead(scenario *t)
-{
+static gml_finding only_dead(scenario *t) {
     CHECK_OK(scenario_diagnose(t, SCENARIO_EVERY_PATTERN));
     return scenario_only(t, GML_PATTERN_DEAD_WRITE);
 }
 
 /* ---- whole objects --------------------------------------------------------------------------- */
 
-SCENARIO(a_copy_over_a_copy_is_dead)
-{
+SCENARIO(a_copy_over_a_copy_is_dead) {
     uint32_t x = scenario_new_of(s, 100, 4);
     uint32_t first = use(s, GML_API_COPY, x, WRITES);
     uint32_t other = scenario_new_of(s, 8, 4);
@@ -58,8 +49,7 @@ SCENARIO(a_copy_over_a_copy_is_dead)
     CHECK_EQ(found.distance, 2);
 }
 
-TEST(sets_and_copies_kill_each_other)
-{
+TEST(sets_and_copies_kill_each_other) {
     static const gml_api_kind kinds[] = {GML_API_SET, GML_API_COPY, GML_API_KERNEL};
     for (size_t a = 0; a < 3; a++) {
         for (size_t b = 0; b < 3; b++) {
@@ -76,8 +66,7 @@ TEST(sets_and_copies_kill_each_other)
     }
 }
 
-TEST(any_access_between_keeps_a_write_alive)
-{
+TEST(any_access_between_keeps_a_write_alive) {
     static const uint32_t flags[] = {READS, WRITES, READS | WRITES, TOUCHES};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         scenario t;
@@ -92,8 +81,7 @@ TEST(any_access_between_keeps_a_write_alive)
     }
 }
 
-SCENARIO(a_copy_that_reads_what_it_writes_is_an_access)
-{
+SCENARIO(a_copy_that_reads_what_it_writes_is_an_access) {
     uint32_t x = scenario_new(s, 100);
     use(s, GML_API_SET, x, WRITES);
     use(s, GML_API_COPY, x, READS | WRITES);
@@ -103,8 +91,7 @@ SCENARIO(a_copy_that_reads_what_it_writes_is_an_access)
     CHECK_EQ(count_dead(s), 0);
 }
 
-SCENARIO(a_write_that_nobody_reads_is_not_dead)
-{
+SCENARIO(a_write_that_nobody_reads_is_not_dead) {
     uint32_t x = scenario_new(s, 100);
     use(s, GML_API_COPY, x, WRITES);
     scenario_free(s, x);
@@ -114,8 +101,7 @@ SCENARIO(a_write_that_nobody_reads_is_not_dead)
     CHECK_EQ(count_dead(s), 0);
 }
 
-SCENARIO(each_of_several_writes_in_a_row_but_the_last_is_dead)
-{
+SCENARIO(each_of_several_writes_in_a_row_but_the_last_is_dead) {
     uint32_t x = scenario_new(s, 100);
     uint32_t first = use(s, GML_API_SET, x, WRITES);
     for (int i = 0; i < 9; i++) {
@@ -134,8 +120,7 @@ SCENARIO(each_of_several_writes_in_a_row_but_the_last_is_dead)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-SCENARIO(only_common_bytes_are_dead)
-{
+SCENARIO(only_common_bytes_are_dead) {
     uint32_t x = scenario_new_of(s, 100, 4);
     use_run(s, GML_API_COPY, x, WRITES, 0, 61);
     uint32_t first = use_run(s, GML_API_COPY, x, WRITES, 61, 39);
@@ -147,8 +132,7 @@ SCENARIO(only_common_bytes_are_dead)
     CHECK_EQ(found.bytes, 1);
 }
 
-SCENARIO(what_was_read_of_a_write_is_not_dead)
-{
+SCENARIO(what_was_read_of_a_write_is_not_dead) {
     uint32_t x = scenario_new(s, 100);
     use(s, GML_API_SET, x, WRITES);
     use_run(s, GML_API_KERNEL, x, READS, 10, 20);
@@ -158,8 +142,7 @@ SCENARIO(what_was_read_of_a_write_is_not_dead)
     CHECK_EQ(only_dead(s).bytes, 70);
 }
 
-SCENARIO(a_write_may_be_overwritten_piece_by_piece)
-{
+SCENARIO(a_write_may_be_overwritten_piece_by_piece) {
     uint32_t x = scenario_new(s, 100);
     uint32_t set = use(s, GML_API_SET, x, WRITES);
     uint32_t left = use_run(s, GML_API_COPY, x, WRITES, 0, 30);
@@ -180,8 +163,7 @@ SCENARIO(a_write_may_be_overwritten_piece_by_piece)
     CHECK_EQ(right_bytes, 40);
 }
 
-SCENARIO(runs_are_counted_run_by_run)
-{
+SCENARIO(runs_are_counted_run_by_run) {
     uint32_t x = scenario_new(s, 1000);
     use(s, GML_API_COPY, x, WRITES);
     scenario_runs(s, 0, 4, 10, 100);
@@ -191,8 +173,7 @@ SCENARIO(runs_are_counted_run_by_run)
     CHECK_EQ(only_dead(s).bytes, 100);
 }
 
-TEST(columns_of_a_large_matrix_are_compared_as_columns)
-{
+TEST(columns_of_a_large_matrix_are_compared_as_columns) {
     const uint64_t n = 4096;
     scenario t;
     scenario_open(&t);
@@ -209,8 +190,7 @@ TEST(columns_of_a_large_matrix_are_compared_as_columns)
 
 /* ---- several streams ------------------------------------------------------------------------- */
 
-SCENARIO(writes_of_two_streams_are_ordered_by_the_object)
-{
+SCENARIO(writes_of_two_streams_are_ordered_by_the_object) {
     uint32_t x = scenario_new(s, 100);
     s->stream = 1;
     uint32_t first = use(s, GML_API_COPY, x, WRITES);
@@ -224,8 +204,7 @@ SCENARIO(writes_of_two_streams_are_ordered_by_the_object)
     CHECK_EQ(found.distance, 1);
 }
 
-SCENARIO(a_read_on_another_stream_keeps_a_write_alive)
-{
+SCENARIO(a_read_on_another_stream_keeps_a_write_alive) {
     uint32_t x = scenario_new(s, 100);
     s->stream = 1;
     use(s, GML_API_COPY, x, WRITES);
@@ -238,8 +217,7 @@ SCENARIO(a_read_on_another_stream_keeps_a_write_alive)
 }
 
 /* Where the graph is too large to be kept, only the order within streams is known. */
-SCENARIO(writes_without_a_known_order_are_not_dead)
-{
+SCENARIO(writes_without_a_known_order_are_not_dead) {
     uint32_t x = scenario_new(s, 100);
     s->stream = 1;
     use(s, GML_API_COPY, x, WRITES);
@@ -274,9 +252,7 @@ typedef struct scene {
     uint64_t dead[MOST_APIS + 1][MOST_APIS + 1];
 } scene;
 
-static void
-random_range(scene *s, check_random *random)
-{
+static void random_range(scene *s, check_random *random) {
     static const uint64_t strides[] = {12, 12, 24, 6, 5, 1};
     gml_access_range range = {.offset = check_below(random, s->size), .repeat = 1, .weight = 1};
     range.stride_bytes = strides[check_below(random, sizeof strides / sizeof *strides)];
@@ -293,9 +269,8 @@ random_range(scene *s, check_random *random)
     }
 }
 
-static void
-random_access(scene *s, uint32_t api, uint32_t flags, bool is_write, check_random *random)
-{
+static void random_access(scene *s, uint32_t api, uint32_t flags, bool is_write,
+                          check_random *random) {
     uint64_t ranges = check_below(random, 6) ? 1 + check_below(random, 3) : 0;
     memset(s->is_met, ranges == 0, sizeof s->is_met);
     scenario_access(&s->scenario, 0, flags);
@@ -312,9 +287,7 @@ random_access(scene *s, uint32_t api, uint32_t flags, bool is_write, check_rando
     }
 }
 
-static void
-random_scene(scene *s, check_random *random)
-{
+static void random_scene(scene *s, check_random *random) {
     static const uint32_t others[] = {READS, WRITES, READS | WRITES, TOUCHES};
     s->size = 1 + check_below(random, MOST_BYTES);
     memset(s->writer, NOBODY, sizeof s->writer);
@@ -336,9 +309,7 @@ random_scene(scene *s, check_random *random)
     }
 }
 
-static void
-check_scene(scene *s)
-{
+static void check_scene(scene *s) {
     size_t pairs = 0;
     for (size_t from = 0; from <= MOST_APIS; from++) {
         for (size_t to = 0; to <= MOST_APIS; to++) {
@@ -354,8 +325,7 @@ check_scene(scene *s)
     }
 }
 
-TEST(random_scenes_agree_with_the_definition)
-{
+TEST(random_scenes_agree_with_the_definition) {
     for (uint64_t seed = 0; seed < 20000; seed++) {
         check_random random = {seed};
         scene s;

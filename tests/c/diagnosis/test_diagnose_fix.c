@@ -19,39 +19,29 @@ enum {
 
 #define BYTES UINT64_C(1000)
 
-static size_t
-number_of(const scenario *s, uint32_t pattern, uint32_t object)
-{
+static size_t number_of(const scenario *s, uint32_t pattern, uint32_t object) {
     const gml_finding *finding = scenario_find(s, pattern, object);
     return CHECK(finding != NULL) ? (size_t)(finding - s->diagnosis.findings) : 0;
 }
 
-static uint64_t
-saving_of(const scenario *s, uint32_t pattern, uint32_t object)
-{
+static uint64_t saving_of(const scenario *s, uint32_t pattern, uint32_t object) {
     const gml_finding *finding = scenario_find(s, pattern, object);
     return CHECK(finding != NULL) ? finding->saving_bytes : UINT64_MAX;
 }
 
-static uint64_t
-peak_with(const scenario *s, const size_t *list, size_t count)
-{
+static uint64_t peak_with(const scenario *s, const size_t *list, size_t count) {
     uint64_t peak = UINT64_MAX;
     CHECK_OK(gml_diagnosis_peak_with(&s->trace, &s->diagnosis, list, count, &peak));
     return peak;
 }
 
-static uint64_t
-peak_with_two(const scenario *s, size_t first, size_t second)
-{
+static uint64_t peak_with_two(const scenario *s, size_t first, size_t second) {
     const size_t list[] = {first, second};
     return peak_with(s, list, 2);
 }
 
 /* An object that is there for one kernel: a peak of its own. */
-static void
-add_bump(scenario *s, uint64_t bytes)
-{
+static void add_bump(scenario *s, uint64_t bytes) {
     uint32_t o = scenario_new(s, bytes);
     scenario_kernel(s, o, WRITES);
     scenario_free(s, o);
@@ -59,8 +49,7 @@ add_bump(scenario *s, uint64_t bytes)
 
 /* ---- one at a time --------------------------------------------------------------------------- */
 
-SCENARIO(early_allocation_counts_from_the_first_access)
-{
+SCENARIO(early_allocation_counts_from_the_first_access) {
     uint32_t o = scenario_new(s, BYTES);
     add_bump(s, 700);
     scenario_kernel(s, o, WRITES);
@@ -71,8 +60,7 @@ SCENARIO(early_allocation_counts_from_the_first_access)
     CHECK_EQ(s->diagnosis.fixed_peak_bytes, 1000);
 }
 
-SCENARIO(late_deallocation_does_not_count_after_the_last_access)
-{
+SCENARIO(late_deallocation_does_not_count_after_the_last_access) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     scenario_pause(s, 1);
@@ -88,8 +76,7 @@ SCENARIO(late_deallocation_does_not_count_after_the_last_access)
     CHECK_EQ(s->diagnosis.fixed_peak_bytes, 1200);
 }
 
-SCENARIO(an_object_is_still_there_at_its_last_access)
-{
+SCENARIO(an_object_is_still_there_at_its_last_access) {
     uint32_t o = scenario_new(s, BYTES), other = scenario_new(s, 700);
     scenario_kernel(s, o, WRITES);
     scenario_access(s, other, WRITES);
@@ -101,8 +88,7 @@ SCENARIO(an_object_is_still_there_at_its_last_access)
     CHECK_EQ(saving_of(s, LATE, o), 0);
 }
 
-SCENARIO(unused_allocations_never_live)
-{
+SCENARIO(unused_allocations_never_live) {
     uint32_t o = scenario_new(s, BYTES);
     add_bump(s, 700);
     scenario_free(s, o);
@@ -116,8 +102,7 @@ SCENARIO(unused_allocations_never_live)
     CHECK_EQ(peak_with(s, all, 2), 700);
 }
 
-SCENARIO(an_idle_object_is_away_between_its_accesses)
-{
+SCENARIO(an_idle_object_is_away_between_its_accesses) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     add_bump(s, 700);
@@ -132,8 +117,7 @@ SCENARIO(an_idle_object_is_away_between_its_accesses)
     CHECK_EQ(saving_of(s, IDLE, o), 500);
 }
 
-SCENARIO(every_idle_time_is_a_hole)
-{
+SCENARIO(every_idle_time_is_a_hole) {
     uint32_t o = scenario_new(s, BYTES);
     for (int i = 0; i < 3; i++) {
         scenario_kernel(s, o, WRITES);
@@ -150,8 +134,7 @@ SCENARIO(every_idle_time_is_a_hole)
     CHECK_EQ(peak_with(s, three, 3), 1000);
 }
 
-SCENARIO(overallocation_makes_it_smaller)
-{
+SCENARIO(overallocation_makes_it_smaller) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     scenario_range(s, 100, 300);
@@ -162,9 +145,7 @@ SCENARIO(overallocation_makes_it_smaller)
 }
 
 /* Three slices, one at a time; of 1000 bytes 100 are accessed by none. */
-static uint32_t
-add_slices(scenario *s, uint32_t flags)
-{
+static uint32_t add_slices(scenario *s, uint32_t flags) {
     uint32_t o = scenario_object(s, BYTES, flags);
     if (!(flags & GML_OBJECT_BEFORE)) {
         scenario_alloc(s, o);
@@ -176,8 +157,7 @@ add_slices(scenario *s, uint32_t flags)
     return o;
 }
 
-SCENARIO(slices_live_one_after_the_other)
-{
+SCENARIO(slices_live_one_after_the_other) {
     uint32_t o = add_slices(s, 0);
     scenario_kernel(s, o, READS);
     scenario_range(s, 599, 1); /* the second slice lives on through the third */
@@ -187,8 +167,7 @@ SCENARIO(slices_live_one_after_the_other)
     CHECK_EQ(s->diagnosis.fixed_peak_bytes, 600);
 }
 
-TEST(slices_of_what_exists_before_or_after_stay_together)
-{
+TEST(slices_of_what_exists_before_or_after_stay_together) {
     static const uint32_t flags[] = {GML_OBJECT_BEFORE, GML_OBJECT_KEPT};
     for (int i = 0; i < 2; i++) {
         scenario s;
@@ -200,8 +179,7 @@ TEST(slices_of_what_exists_before_or_after_stay_together)
     }
 }
 
-SCENARIO(a_reused_memory_is_there_from_the_first_start_to_the_last_end)
-{
+SCENARIO(a_reused_memory_is_there_from_the_first_start_to_the_last_end) {
     uint32_t a = scenario_new(s, BYTES);
     scenario_kernel(s, a, WRITES);
     uint32_t b = scenario_new(s, 1050);
@@ -214,8 +192,7 @@ SCENARIO(a_reused_memory_is_there_from_the_first_start_to_the_last_end)
     CHECK_EQ(s->diagnosis.fixed_peak_bytes, 1050);
 }
 
-SCENARIO(what_writes_twice_saves_no_bytes)
-{
+SCENARIO(what_writes_twice_saves_no_bytes) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_call(s, GML_API_SET);
     scenario_access(s, o, WRITES);
@@ -229,8 +206,7 @@ SCENARIO(what_writes_twice_saves_no_bytes)
 
 /* ---- where the peak is ----------------------------------------------------------------------- */
 
-SCENARIO(what_exists_before_counts_before_the_first_api)
-{
+SCENARIO(what_exists_before_counts_before_the_first_api) {
     uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     scenario_free(s, o);
     uint32_t b = scenario_new(s, 10);
@@ -240,8 +216,7 @@ SCENARIO(what_exists_before_counts_before_the_first_api)
     CHECK_EQ(peak_with(s, NULL, 0), 1000);
 }
 
-SCENARIO(only_objects_of_marked_peaks_have_bytes_there)
-{
+SCENARIO(only_objects_of_marked_peaks_have_bytes_there) {
     s->options.peak_count = 1;
     uint32_t high = scenario_new(s, BYTES);
     scenario_pause(s, 1);
@@ -260,8 +235,7 @@ SCENARIO(only_objects_of_marked_peaks_have_bytes_there)
 }
 
 /* Two peaks of one height: lowering one of them saves nothing. */
-SCENARIO(an_equal_peak_elsewhere_leaves_no_saving)
-{
+SCENARIO(an_equal_peak_elsewhere_leaves_no_saving) {
     uint32_t o = scenario_new(s, BYTES);
     add_bump(s, 700);
     scenario_kernel(s, o, WRITES);
@@ -273,8 +247,7 @@ SCENARIO(an_equal_peak_elsewhere_leaves_no_saving)
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-SCENARIO(a_finding_counts_once)
-{
+SCENARIO(a_finding_counts_once) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     add_bump(s, 1500);
@@ -285,8 +258,7 @@ SCENARIO(a_finding_counts_once)
     CHECK_EQ(peak_with_two(s, 0, 0), 1500);
 }
 
-SCENARIO(both_ends_of_a_life_narrow_it)
-{
+SCENARIO(both_ends_of_a_life_narrow_it) {
     uint32_t o = scenario_new(s, 100);
     add_bump(s, 700);
     scenario_kernel(s, o, WRITES);
@@ -301,8 +273,7 @@ SCENARIO(both_ends_of_a_life_narrow_it)
     CHECK_EQ(peak_with_two(s, late, early), 700);
 }
 
-SCENARIO(of_slices_and_a_smaller_object_the_first_counts)
-{
+SCENARIO(of_slices_and_a_smaller_object_the_first_counts) {
     uint32_t o = add_slices(s, 0);
     scenario_free(s, o);
     s->options.accessed_percent = 100;
@@ -313,8 +284,7 @@ SCENARIO(of_slices_and_a_smaller_object_the_first_counts)
     CHECK_EQ(s->diagnosis.fixed_peak_bytes, 300);
 }
 
-SCENARIO(slices_leave_nothing_for_idle_times)
-{
+SCENARIO(slices_leave_nothing_for_idle_times) {
     uint32_t o = add_slices(s, 0);
     scenario_pause(s, 2);
     scenario_kernel(s, o, READS);
@@ -326,9 +296,7 @@ SCENARIO(slices_leave_nothing_for_idle_times)
 }
 
 /* Three objects, one after the other, all freed at the end. */
-static void
-add_relay(scenario *s, uint32_t *objects)
-{
+static void add_relay(scenario *s, uint32_t *objects) {
     for (int i = 0; i < 3; i++) {
         objects[i] = scenario_new(s, BYTES);
     }
@@ -340,8 +308,7 @@ add_relay(scenario *s, uint32_t *objects)
     }
 }
 
-TEST(a_chain_of_reuse_is_one_memory)
-{
+TEST(a_chain_of_reuse_is_one_memory) {
     scenario s;
     uint32_t o[3];
     scenario_open(&s);
@@ -355,8 +322,7 @@ TEST(a_chain_of_reuse_is_one_memory)
     scenario_close(&s);
 }
 
-TEST(a_memory_is_lent_once)
-{
+TEST(a_memory_is_lent_once) {
     scenario s;
     uint32_t o[3];
     scenario_open(&s);
@@ -368,8 +334,7 @@ TEST(a_memory_is_lent_once)
     scenario_close(&s);
 }
 
-TEST(a_memory_is_not_lent_to_what_was_there_first)
-{
+TEST(a_memory_is_not_lent_to_what_was_there_first) {
     scenario s;
     uint32_t o[3];
     scenario_open(&s);
@@ -383,8 +348,7 @@ TEST(a_memory_is_not_lent_to_what_was_there_first)
 }
 
 /* The second is away while the bump is there; the third makes their memory larger. */
-SCENARIO(a_hole_is_as_large_as_the_memory_becomes)
-{
+SCENARIO(a_hole_is_as_large_as_the_memory_becomes) {
     static const uint64_t sizes[] = {BYTES, BYTES, 1050};
     uint32_t o[3];
     for (int i = 0; i < 3; i++) {
@@ -402,8 +366,7 @@ SCENARIO(a_hole_is_as_large_as_the_memory_becomes)
     CHECK_EQ(peak_with(s, turned, 3), 1500);
 }
 
-SCENARIO(the_holes_of_both_objects_are_holes_of_their_memory)
-{
+SCENARIO(the_holes_of_both_objects_are_holes_of_their_memory) {
     uint32_t o[2];
     for (int i = 0; i < 2; i++) {
         o[i] = scenario_new(s, BYTES);
@@ -422,8 +385,7 @@ SCENARIO(the_holes_of_both_objects_are_holes_of_their_memory)
 }
 
 /* With both lives narrowed nothing lives while the large one does; one memory for both would. */
-SCENARIO(reuse_that_would_raise_the_peak_is_left_out)
-{
+SCENARIO(reuse_that_would_raise_the_peak_is_left_out) {
     uint32_t a = scenario_new(s, BYTES);
     scenario_kernel(s, a, WRITES);
     scenario_pause(s, 1);
@@ -440,8 +402,7 @@ SCENARIO(reuse_that_would_raise_the_peak_is_left_out)
     CHECK_EQ(peak_with(s, all, 3), 2500);
 }
 
-SCENARIO(lives_count_in_order_of_invocation_on_several_streams)
-{
+SCENARIO(lives_count_in_order_of_invocation_on_several_streams) {
     uint32_t o = scenario_new(s, BYTES);
     s->stream = 1;
     scenario_pause(s, 3);
@@ -456,8 +417,7 @@ SCENARIO(lives_count_in_order_of_invocation_on_several_streams)
 
 /* ---- bad input ------------------------------------------------------------------------------- */
 
-TEST(findings_that_are_not_there_are_refused)
-{
+TEST(findings_that_are_not_there_are_refused) {
     scenario s;
     uint32_t o[3];
     scenario_open(&s);

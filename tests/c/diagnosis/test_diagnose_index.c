@@ -18,9 +18,7 @@ enum {
 /* ---- traces that contradict themselves ------------------------------------------------------- */
 
 /* Two objects: `a` is written, read in part and freed, `b` is there before. */
-static void
-open_fine(scenario *s)
-{
+static void open_fine(scenario *s) {
     scenario_open(s);
     uint32_t a = scenario_new(s, BYTES);
     uint32_t b = scenario_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
@@ -34,9 +32,7 @@ open_fine(scenario *s)
 }
 
 /* The trace is refused, and the reason has these words. */
-static void
-expect_refusal(scenario *s, const char *words)
-{
+static void expect_refusal(scenario *s, const char *words) {
     memset(s->reason, 0, sizeof s->reason);
     CHECK_STATUS(scenario_diagnose(s, SCENARIO_EVERY_PATTERN), GML_INVALID_ARGUMENT);
     if (!CHECK(strstr(s->reason, words) != NULL)) {
@@ -56,16 +52,14 @@ expect_refusal(scenario *s, const char *words)
         scenario_close(&s);                                                                        \
     } while (0)
 
-TEST(objects_out_of_range_are_refused)
-{
+TEST(objects_out_of_range_are_refused) {
     REFUSED(s.objects[1].size_bytes = 0, "object 1 has a size");
     REFUSED(s.objects[0].size_bytes = (UINT64_C(1) << 48) + 1, "object 0 has a size");
     REFUSED(s.objects[1].element_bytes = 0, "object 1 has elements of 0 bytes");
     REFUSED(s.objects[1].flags |= 4, "object 1 has unknown flags");
 }
 
-TEST(apis_out_of_range_are_refused)
-{
+TEST(apis_out_of_range_are_refused) {
     REFUSED(s.apis[1].kind = GML_API_KIND_COUNT, "API 1 has an unknown kind");
     REFUSED(s.apis[1].reserved = 1, "API 1 has an unknown kind");
     REFUSED(s.apis[2].first_access = 0, "the accesses of API 2");
@@ -77,8 +71,7 @@ TEST(apis_out_of_range_are_refused)
     REFUSED(s.apis[3].object = 2, "API 3 allocates or frees object 2");
 }
 
-TEST(lives_that_contradict_themselves_are_refused)
-{
+TEST(lives_that_contradict_themselves_are_refused) {
     REFUSED(s.objects[0].flags = GML_OBJECT_BEFORE,
             "API 0 allocates object 0, which is said to exist before");
     REFUSED(s.apis[3].kind = GML_API_ALLOC, "API 3 allocates object 0 once more");
@@ -90,8 +83,7 @@ TEST(lives_that_contradict_themselves_are_refused)
     REFUSED((void)scenario_object(&s, BYTES, 0), "object 2 has no allocation");
 }
 
-TEST(accesses_out_of_range_are_refused)
-{
+TEST(accesses_out_of_range_are_refused) {
     REFUSED(s.accesses[1].object = 2, "API 2 accesses object 2, which is not there");
     const uint32_t wrong[] = {0, 5, 6, 7, 8, 9};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -105,8 +97,7 @@ TEST(accesses_out_of_range_are_refused)
             "access 2 of API 2 has ranges that are not there");
 }
 
-TEST(ranges_out_of_range_are_refused)
-{
+TEST(ranges_out_of_range_are_refused) {
     /* The range as it is fits exactly: 100 + 4 * 200 + 100. */
     const struct {
         gml_access_range range;
@@ -141,8 +132,7 @@ TEST(ranges_out_of_range_are_refused)
     scenario_close(&s);
 }
 
-TEST(missing_arrays_and_too_many_items_are_refused)
-{
+TEST(missing_arrays_and_too_many_items_are_refused) {
     REFUSED(s.trace.ranges = NULL, "an array of the trace is missing");
     REFUSED(s.trace.objects = NULL, "an array of the trace is missing");
     REFUSED(s.trace.object_count = UINT32_MAX, "2^32");
@@ -150,8 +140,7 @@ TEST(missing_arrays_and_too_many_items_are_refused)
 }
 
 /* A reason never runs over what it is given. */
-TEST(a_reason_is_cut_off)
-{
+TEST(a_reason_is_cut_off) {
     scenario s;
     open_fine(&s);
     s.objects[0].size_bytes = 0;
@@ -164,14 +153,11 @@ TEST(a_reason_is_cut_off)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-static void
-build(scenario *s, gml_trace_index *index)
-{
+static void build(scenario *s, gml_trace_index *index) {
     CHECK_OK(gml_index_build(index, &s->trace, s->reason, sizeof s->reason));
 }
 
-SCENARIO(one_stream_runs_in_order_of_invocation)
-{
+SCENARIO(one_stream_runs_in_order_of_invocation) {
     s->stream = 77;
     uint32_t o = scenario_new(s, BYTES);
     scenario_pause(s, 3);
@@ -195,8 +181,7 @@ SCENARIO(one_stream_runs_in_order_of_invocation)
 
 /* Section 5.3 and figure 4 of the paper: O1 is allocated at 0; its first access, a copy in another
  * stream, runs at 3. */
-SCENARIO(figure_4)
-{
+SCENARIO(figure_4) {
     s->stream = 1;
     uint32_t o1 = scenario_new(s, BYTES);
     uint32_t o2 = scenario_new(s, BYTES);
@@ -229,8 +214,7 @@ SCENARIO(figure_4)
     gml_index_clear(&index);
 }
 
-SCENARIO(reads_after_one_write_do_not_wait_for_each_other)
-{
+SCENARIO(reads_after_one_write_do_not_wait_for_each_other) {
     uint32_t o = scenario_new(s, BYTES);
     uint64_t reads[5];
     for (size_t i = 0; i < 5; i++) {
@@ -255,8 +239,7 @@ SCENARIO(reads_after_one_write_do_not_wait_for_each_other)
     gml_index_clear(&index);
 }
 
-SCENARIO(nothing_is_ordered_that_shares_nothing)
-{
+SCENARIO(nothing_is_ordered_that_shares_nothing) {
     for (uint32_t i = 0; i < 3; i++) {
         s->stream = i;
         uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
@@ -277,8 +260,7 @@ SCENARIO(nothing_is_ordered_that_shares_nothing)
 }
 
 /* Streams that work on a half each do not wait for each other, whatever the levels say. */
-SCENARIO(parts_that_do_not_meet_give_no_order)
-{
+SCENARIO(parts_that_do_not_meet_give_no_order) {
     uint32_t o = scenario_new(s, BYTES);
     s->stream = 1;
     uint64_t left = scenario_kernel(s, o, WRITES);
@@ -311,8 +293,7 @@ SCENARIO(parts_that_do_not_meet_give_no_order)
 }
 
 /* Where clocks would be too large, the streams themselves are still in order. */
-TEST(too_many_streams_leave_the_order_within_them)
-{
+TEST(too_many_streams_leave_the_order_within_them) {
     enum { APIS = 17000 }; /* times as many streams times 4 bytes: above 1 GiB */
     gml_api *apis = calloc(APIS, sizeof *apis);
     gml_object object = {.size_bytes = 1, .element_bytes = 1, .flags = GML_OBJECT_BEFORE};
@@ -347,9 +328,7 @@ enum { RANDOM_SCENARIOS = 1500, MOST_STEPS = 40 };
 /* Which bytes of an object of RANDOM_BYTES the access is to. */
 enum { RANDOM_BYTES = 12, RANDOM_OBJECTS = 4 };
 
-static uint32_t
-bytes_of(const scenario *s, const gml_access *access)
-{
+static uint32_t bytes_of(const scenario *s, const gml_access *access) {
     if (!access->range_count) {
         return (1U << RANDOM_BYTES) - 1;
     }
@@ -365,9 +344,7 @@ bytes_of(const scenario *s, const gml_access *access)
     return bytes;
 }
 
-static void
-tell_access(scenario *s, check_random *random, uint32_t object, bool in_parts)
-{
+static void tell_access(scenario *s, check_random *random, uint32_t object, bool in_parts) {
     static const uint32_t kinds[] = {READS, WRITES, BOTH, TOUCHES};
     scenario_access(s, object, kinds[check_below(random, 4)]);
     if (!in_parts || !check_below(random, 4)) {
@@ -381,9 +358,7 @@ tell_access(scenario *s, check_random *random, uint32_t object, bool in_parts)
     }
 }
 
-static void
-tell(scenario *s, check_random *random, bool in_parts)
-{
+static void tell(scenario *s, check_random *random, bool in_parts) {
     bool is_live[RANDOM_OBJECTS] = {false}, was_live[RANDOM_OBJECTS] = {false};
     for (uint32_t o = 0; o < RANDOM_OBJECTS; o++) {
         is_live[o] = was_live[o] = check_below(random, 2);
@@ -415,9 +390,8 @@ tell(scenario *s, check_random *random, bool in_parts)
 }
 
 /* Bytes of the object that the API reads and writes; an allocation and a free write all. */
-static void
-effect_on(const scenario *s, size_t a, uint32_t object, uint32_t *reads, uint32_t *writes)
-{
+static void effect_on(const scenario *s, size_t a, uint32_t object, uint32_t *reads,
+                      uint32_t *writes) {
     const gml_api *api = &s->apis[a];
     *reads = 0;
     *writes = api->object == object ? (1U << RANDOM_BYTES) - 1 : 0;
@@ -435,9 +409,7 @@ enum { MOST_APIS = 256 };
 typedef bool graph[MOST_APIS][MOST_APIS];
 
 /* An edge where the streams or the objects, or only where common bytes, demand it. */
-static void
-draw(const scenario *s, bool by_bytes, graph edges)
-{
+static void draw(const scenario *s, bool by_bytes, graph edges) {
     for (size_t b = 0; b < s->trace.api_count; b++) {
         for (size_t a = 0; a < b; a++) {
             edges[a][b] = s->apis[a].stream == s->apis[b].stream;
@@ -457,9 +429,7 @@ draw(const scenario *s, bool by_bytes, graph edges)
 }
 
 /* Kahn's algorithm as the paper has it: all APIs that wait for nothing get the time, and go. */
-static void
-sort_as_kahn(graph edges, size_t count, uint64_t *times)
-{
+static void sort_as_kahn(graph edges, size_t count, uint64_t *times) {
     bool is_gone[MOST_APIS] = {false};
     for (uint64_t time = 0, left = count; left > 0; time++) {
         bool goes[MOST_APIS] = {false};
@@ -480,9 +450,7 @@ sort_as_kahn(graph edges, size_t count, uint64_t *times)
 }
 
 /* Whether there is a path. */
-static void
-close_graph(graph edges, size_t count)
-{
+static void close_graph(graph edges, size_t count) {
     for (size_t via = 0; via < count; via++) {
         for (size_t a = 0; a < via; a++) {
             for (size_t b = via + 1; b < count && edges[a][via]; b++) {
@@ -492,9 +460,7 @@ close_graph(graph edges, size_t count)
     }
 }
 
-static void
-compare_times(const gml_trace_index *index, const uint64_t *times)
-{
+static void compare_times(const gml_trace_index *index, const uint64_t *times) {
     size_t count = index->trace->api_count;
     for (size_t a = 0; a < count; a++) {
         CHECK_EQ(index->times[a], times[a]);
@@ -508,9 +474,7 @@ compare_times(const gml_trace_index *index, const uint64_t *times)
     }
 }
 
-static void
-compare_lives(const gml_trace_index *index)
-{
+static void compare_lives(const gml_trace_index *index) {
     for (uint32_t o = 0; o < index->trace->object_count; o++) {
         const gml_object_life *life = &index->lives[o];
         CHECK_EQ(life->access_count, index->first_use[o + 1] - index->first_use[o]);
@@ -525,9 +489,7 @@ compare_lives(const gml_trace_index *index)
     }
 }
 
-static void
-compare_random(uint64_t seed, bool in_parts)
-{
+static void compare_random(uint64_t seed, bool in_parts) {
     scenario s;
     static graph edges;
     check_random random = {seed};
@@ -551,8 +513,7 @@ compare_random(uint64_t seed, bool in_parts)
     scenario_close(&s);
 }
 
-TEST(random_traces_have_the_levels_of_kahn)
-{
+TEST(random_traces_have_the_levels_of_kahn) {
     for (uint64_t seed = 0; seed < RANDOM_SCENARIOS && !check_failures(); seed++) {
         compare_random(seed, false);
         compare_random(seed, true);

@@ -3,17 +3,13 @@
 
 enum { READS = GML_ACCESS_READS, WRITES = GML_ACCESS_WRITES, TOUCHES = GML_ACCESS_TOUCHES };
 
-static bool
-is_near(double a, double b)
-{
+static bool is_near(double a, double b) {
     double distance = a > b ? a - b : b - a;
     return distance < 1e-6;
 }
 
 /* A kernel that reads a run of the object. */
-static uint64_t
-read_run(scenario *t, uint32_t object, uint64_t offset, uint64_t size)
-{
+static uint64_t read_run(scenario *t, uint32_t object, uint64_t offset, uint64_t size) {
     uint64_t api = scenario_kernel(t, object, READS);
     scenario_range(t, offset, size);
     return api;
@@ -21,8 +17,7 @@ read_run(scenario *t, uint32_t object, uint64_t offset, uint64_t size)
 
 /* ---- overallocation -------------------------------------------------------------------------- */
 
-SCENARIO(few_elements_accessed_is_overallocation)
-{
+SCENARIO(few_elements_accessed_is_overallocation) {
     uint32_t x = scenario_new_of(s, 4000, 4);
     read_run(s, x, 0, 200);
     read_run(s, x, 100, 300);
@@ -38,8 +33,7 @@ SCENARIO(few_elements_accessed_is_overallocation)
     CHECK(is_near(found.fragmented_percent, 0));
 }
 
-SCENARIO(most_elements_accessed_is_none)
-{
+SCENARIO(most_elements_accessed_is_none) {
     uint32_t x = scenario_new(s, 1000);
     read_run(s, x, 0, 800); /* 80 % is not fewer than 80 % */
     scenario_free(s, x);
@@ -50,8 +44,7 @@ SCENARIO(most_elements_accessed_is_none)
     CHECK_EQ(scenario_only(s, GML_PATTERN_OVERALLOCATION).bytes, 201);
 }
 
-SCENARIO(an_element_counts_if_any_byte_of_it_is_accessed)
-{
+SCENARIO(an_element_counts_if_any_byte_of_it_is_accessed) {
     uint32_t x = scenario_new_of(s, 40, 4);
     scenario_kernel(s, x, READS);
     scenario_runs(s, 0, 1, 4, 8);
@@ -66,8 +59,7 @@ SCENARIO(an_element_counts_if_any_byte_of_it_is_accessed)
     CHECK_EQ(scenario_only(s, GML_PATTERN_OVERALLOCATION).bytes, 32);
 }
 
-SCENARIO(a_last_element_cut_short_counts_with_the_bytes_it_has)
-{
+SCENARIO(a_last_element_cut_short_counts_with_the_bytes_it_has) {
     uint32_t x = scenario_new_of(s, 42, 4); /* eleven elements, the last of two bytes */
     read_run(s, x, 0, 4);
     scenario_free(s, x);
@@ -80,8 +72,7 @@ SCENARIO(a_last_element_cut_short_counts_with_the_bytes_it_has)
 }
 
 /* Ten elements, of which 0 and 5 are accessed: gaps of 4 and 4 of 8. */
-SCENARIO(scattered_rest_is_hard_above_the_threshold)
-{
+SCENARIO(scattered_rest_is_hard_above_the_threshold) {
     uint32_t x = scenario_new(s, 10);
     scenario_kernel(s, x, READS);
     scenario_runs(s, 0, 1, 5, 2);
@@ -97,8 +88,7 @@ SCENARIO(scattered_rest_is_hard_above_the_threshold)
     CHECK_EQ(scenario_only(s, GML_PATTERN_OVERALLOCATION).guidance, GML_GUIDANCE_HARD);
 }
 
-SCENARIO(untouched_at_all_or_as_a_whole_is_not_overallocation)
-{
+SCENARIO(untouched_at_all_or_as_a_whole_is_not_overallocation) {
     uint32_t unused = scenario_new(s, 100);
     uint32_t touched = scenario_new(s, 100);
     scenario_call(s, GML_API_KERNEL);
@@ -110,16 +100,14 @@ SCENARIO(untouched_at_all_or_as_a_whole_is_not_overallocation)
     CHECK_EQ(scenario_total(s, GML_PATTERN_UNUSED_ALLOCATION), 1);
 }
 
-SCENARIO(what_was_before_the_trace_is_not_overallocated)
-{
+SCENARIO(what_was_before_the_trace_is_not_overallocated) {
     uint32_t before = scenario_object(s, 100, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
     read_run(s, before, 0, 10);
     CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN));
     CHECK_EQ(scenario_total(s, GML_PATTERN_OVERALLOCATION), 0);
 }
 
-SCENARIO(accesses_on_several_streams_add_up)
-{
+SCENARIO(accesses_on_several_streams_add_up) {
     uint32_t x = scenario_new(s, 100);
     s->stream = 1;
     read_run(s, x, 0, 50);
@@ -135,8 +123,7 @@ SCENARIO(accesses_on_several_streams_add_up)
 
 /* ---- large objects --------------------------------------------------------------------------- */
 
-TEST(strides_over_a_huge_object_cost_nothing)
-{
+TEST(strides_over_a_huge_object_cost_nothing) {
     const uint64_t gigabyte = UINT64_C(1) << 30, stride = 8192, runs = 10 * 1000 * 1000;
     scenario t;
     scenario_open(&t);
@@ -156,8 +143,7 @@ TEST(strides_over_a_huge_object_cost_nothing)
     scenario_close(&t);
 }
 
-TEST(each_column_of_a_large_matrix_is_a_slice)
-{
+TEST(each_column_of_a_large_matrix_is_a_slice) {
     const uint64_t n = 4096;
     scenario t;
     scenario_open(&t);
@@ -177,8 +163,7 @@ TEST(each_column_of_a_large_matrix_is_a_slice)
 }
 
 /* Rows and columns together: one slice, as each row meets each column. */
-TEST(unlike_strides_meet_in_the_same_elements)
-{
+TEST(unlike_strides_meet_in_the_same_elements) {
     const uint64_t n = 64;
     scenario t;
     scenario_open(&t);
@@ -197,8 +182,7 @@ TEST(unlike_strides_meet_in_the_same_elements)
 }
 
 /* Strides that do not go into one another, of millions of runs each. */
-TEST(nothing_is_found_beyond_the_limits)
-{
+TEST(nothing_is_found_beyond_the_limits) {
     const uint64_t gigabyte = UINT64_C(1) << 30, runs = 10 * 1000 * 1000;
     scenario t;
     scenario_open(&t);
@@ -220,8 +204,7 @@ TEST(nothing_is_found_beyond_the_limits)
 
 /* ---- structured access ----------------------------------------------------------------------- */
 
-SCENARIO(disjoint_parts_are_structured_access)
-{
+SCENARIO(disjoint_parts_are_structured_access) {
     uint32_t x = scenario_new(s, 100);
     uint64_t first = read_run(s, x, 0, 30);
     read_run(s, x, 30, 50);
@@ -238,8 +221,7 @@ SCENARIO(disjoint_parts_are_structured_access)
     CHECK_EQ(found.distance, 2);
 }
 
-SCENARIO(one_shared_element_joins_two_slices)
-{
+SCENARIO(one_shared_element_joins_two_slices) {
     uint32_t x = scenario_new(s, 100);
     read_run(s, x, 0, 51);
     read_run(s, x, 50, 50);
@@ -252,8 +234,7 @@ SCENARIO(one_shared_element_joins_two_slices)
 }
 
 /* The paper's own example: three kernels of an iteration work on one row. */
-SCENARIO(apis_that_overlap_share_a_slice)
-{
+SCENARIO(apis_that_overlap_share_a_slice) {
     uint32_t x = scenario_new(s, 100);
     for (uint64_t row = 0; row < 10; row++) {
         read_run(s, x, 10 * row, 1);
@@ -267,8 +248,7 @@ SCENARIO(apis_that_overlap_share_a_slice)
     CHECK_EQ(found.bytes, 90);
 }
 
-SCENARIO(two_parts_of_one_api_are_one_slice)
-{
+SCENARIO(two_parts_of_one_api_are_one_slice) {
     uint32_t x = scenario_new(s, 100);
     read_run(s, x, 0, 50);
     scenario_access(s, x, WRITES);
@@ -278,8 +258,7 @@ SCENARIO(two_parts_of_one_api_are_one_slice)
     CHECK_EQ(scenario_total(s, GML_PATTERN_STRUCTURED_ACCESS), 0); /* it takes two APIs */
 }
 
-SCENARIO(a_set_of_the_whole_object_joins_all_slices)
-{
+SCENARIO(a_set_of_the_whole_object_joins_all_slices) {
     uint32_t x = scenario_new(s, 100);
     read_run(s, x, 0, 50);
     read_run(s, x, 50, 50);
@@ -290,8 +269,7 @@ SCENARIO(a_set_of_the_whole_object_joins_all_slices)
     CHECK_EQ(scenario_total(s, GML_PATTERN_STRUCTURED_ACCESS), 0);
 }
 
-SCENARIO(what_outlives_the_trace_has_no_slices_of_its_own)
-{
+SCENARIO(what_outlives_the_trace_has_no_slices_of_its_own) {
     uint32_t x = scenario_new(s, 100);
     read_run(s, x, 0, 50);
     read_run(s, x, 50, 50);
@@ -302,8 +280,7 @@ SCENARIO(what_outlives_the_trace_has_no_slices_of_its_own)
     CHECK_EQ(scenario_total(s, GML_PATTERN_STRUCTURED_ACCESS), 0);
 }
 
-SCENARIO(slices_on_several_streams_run_from_first_to_last)
-{
+SCENARIO(slices_on_several_streams_run_from_first_to_last) {
     uint32_t x = scenario_new(s, 100);
     s->stream = 1;
     uint64_t left = read_run(s, x, 0, 50);
@@ -319,8 +296,7 @@ SCENARIO(slices_on_several_streams_run_from_first_to_last)
 }
 
 /* While y lives, the first slice is in use still, and the second not yet. */
-SCENARIO(a_slice_lives_from_its_earliest_to_its_latest_access)
-{
+SCENARIO(a_slice_lives_from_its_earliest_to_its_latest_access) {
     uint32_t x = scenario_new(s, 1000);
     read_run(s, x, 0, 400);
     uint32_t y = scenario_new(s, 1000);
@@ -334,8 +310,7 @@ SCENARIO(a_slice_lives_from_its_earliest_to_its_latest_access)
     CHECK_EQ(scenario_only(s, GML_PATTERN_STRUCTURED_ACCESS).saving_bytes, 600);
 }
 
-SCENARIO(what_is_kept_and_scattered_is_hard_to_shrink)
-{
+SCENARIO(what_is_kept_and_scattered_is_hard_to_shrink) {
     uint32_t x = scenario_new(s, 100);
     for (uint64_t row = 0; row < 10; row++) {
         read_run(s, x, 10 * row, 5);
@@ -351,8 +326,7 @@ SCENARIO(what_is_kept_and_scattered_is_hard_to_shrink)
 
 /* ---- non-uniform access frequency ------------------------------------------------------------ */
 
-SCENARIO(uneven_rows_of_one_api_are_non_uniform)
-{
+SCENARIO(uneven_rows_of_one_api_are_non_uniform) {
     uint32_t x = scenario_new_of(s, 400, 4);
     read_run(s, x, 0, 400);
     uint64_t api = scenario_kernel(s, x, READS);
@@ -369,8 +343,7 @@ SCENARIO(uneven_rows_of_one_api_are_non_uniform)
     CHECK(is_near(found.percent, 50));
 }
 
-SCENARIO(the_threshold_itself_is_uniform)
-{
+SCENARIO(the_threshold_itself_is_uniform) {
     uint32_t x = scenario_new(s, 100);
     scenario_kernel(s, x, READS);
     scenario_weighted(s, 0, 50, 4);
@@ -385,8 +358,7 @@ SCENARIO(the_threshold_itself_is_uniform)
 }
 
 /* Counts start anew with each API, and what it does not access does not count. */
-SCENARIO(apis_are_measured_alone)
-{
+SCENARIO(apis_are_measured_alone) {
     uint32_t x = scenario_new(s, 100);
     for (int i = 0; i < 50; i++) {
         read_run(s, x, 0, 10);
@@ -397,8 +369,7 @@ SCENARIO(apis_are_measured_alone)
     CHECK_EQ(scenario_total(s, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
 }
 
-SCENARIO(ranges_and_accesses_that_overlap_add_up)
-{
+SCENARIO(ranges_and_accesses_that_overlap_add_up) {
     uint32_t x = scenario_new(s, 90);
     uint64_t api = scenario_kernel(s, x, READS);
     scenario_range(s, 0, 60);
@@ -412,8 +383,7 @@ SCENARIO(ranges_and_accesses_that_overlap_add_up)
     CHECK(is_near(found.percent, 35.13641844631533));
 }
 
-SCENARIO(the_most_uneven_api_is_named)
-{
+SCENARIO(the_most_uneven_api_is_named) {
     uint32_t x = scenario_new(s, 100);
     uint64_t worst = 0;
     for (uint64_t weight = 2; weight < 6; weight++) {
@@ -429,8 +399,7 @@ SCENARIO(the_most_uneven_api_is_named)
     CHECK_EQ(scenario_only(s, GML_PATTERN_NON_UNIFORM_FREQUENCY).from_api, worst);
 }
 
-SCENARIO(how_often_a_touch_is_one_is_not_known)
-{
+SCENARIO(how_often_a_touch_is_one_is_not_known) {
     uint32_t x = scenario_new(s, 100);
     scenario_kernel(s, x, TOUCHES);
     scenario_weighted(s, 0, 50, 1);
@@ -440,8 +409,7 @@ SCENARIO(how_often_a_touch_is_one_is_not_known)
     CHECK_EQ(scenario_total(s, GML_PATTERN_NON_UNIFORM_FREQUENCY), 0);
 }
 
-SCENARIO(how_often_slices_are_touched_is_not_known)
-{
+SCENARIO(how_often_slices_are_touched_is_not_known) {
     uint32_t x = scenario_new(s, 100);
     read_run(s, x, 0, 90);
     read_run(s, x, 90, 10);
@@ -455,8 +423,7 @@ SCENARIO(how_often_slices_are_touched_is_not_known)
 }
 
 /* R of GramSchmidt: of row k the kernels access N - k elements. 1 / sqrt(3) for large N. */
-TEST(slices_of_a_triangle_are_non_uniform)
-{
+TEST(slices_of_a_triangle_are_non_uniform) {
     const uint64_t n = 2000;
     scenario t;
     scenario_open(&t);

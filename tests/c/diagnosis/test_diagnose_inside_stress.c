@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-static bool
-is_near(double a, double b)
-{
+static bool is_near(double a, double b) {
     double distance = a > b ? a - b : b - a;
     return distance < 1e-6;
 }
@@ -22,9 +20,7 @@ typedef struct scene {
 } scene;
 
 /* Runs that touch are one. */
-static void
-count_range(scene *s, size_t api, const gml_access_range *range)
-{
+static void count_range(scene *s, size_t api, const gml_access_range *range) {
     bool is_one = range->size_bytes == range->stride_bytes;
     uint64_t size = range->size_bytes * (is_one ? range->repeat : 1);
     for (uint64_t run = 0; run < (is_one ? 1 : range->repeat); run++) {
@@ -35,9 +31,7 @@ count_range(scene *s, size_t api, const gml_access_range *range)
     }
 }
 
-static void
-random_range(scene *s, size_t api, check_random *random)
-{
+static void random_range(scene *s, size_t api, check_random *random) {
     static const uint64_t strides[] = {12, 12, 12, 24, 4, 5, 1, 7};
     gml_access_range range = {.offset = check_below(random, s->size), .repeat = 1};
     range.weight = 1 + check_below(random, 3);
@@ -53,9 +47,7 @@ random_range(scene *s, size_t api, check_random *random)
     count_range(s, api, &range);
 }
 
-static void
-random_api(scene *s, size_t api, check_random *random)
-{
+static void random_api(scene *s, size_t api, check_random *random) {
     scenario_call(&s->scenario, GML_API_KERNEL);
     uint32_t flags = 1 + (uint32_t)check_below(random, 3);
     for (uint64_t accesses = 1 + check_below(random, 2); accesses > 0; accesses--) {
@@ -74,9 +66,7 @@ random_api(scene *s, size_t api, check_random *random)
     }
 }
 
-static void
-random_scene(scene *s, check_random *random)
-{
+static void random_scene(scene *s, check_random *random) {
     s->element = 1 + check_below(random, 9);
     s->size = 1 + check_below(random, MOST_UNITS);
     s->elements = (s->size + s->element - 1) / s->element;
@@ -89,17 +79,13 @@ random_scene(scene *s, check_random *random)
     scenario_free(&s->scenario, 0);
 }
 
-static uint64_t
-bytes_of(const scene *s, uint64_t element)
-{
+static uint64_t bytes_of(const scene *s, uint64_t element) {
     uint64_t left = s->size - element * s->element;
     return left < s->element ? left : s->element;
 }
 
 /* The slice of each API: the first one that it is joined to. */
-static size_t
-name_slices(const scene *s, size_t *slice)
-{
+static size_t name_slices(const scene *s, size_t *slice) {
     size_t count = s->api_count;
     for (size_t api = 0; api < s->api_count; api++) {
         slice[api] = api;
@@ -121,9 +107,7 @@ name_slices(const scene *s, size_t *slice)
     return count;
 }
 
-static bool
-is_accessed(const scene *s, uint64_t element, size_t from, size_t to)
-{
+static bool is_accessed(const scene *s, uint64_t element, size_t from, size_t to) {
     for (size_t api = from; api < to; api++) {
         if (s->counts[api][element] > 0) {
             return true;
@@ -132,9 +116,7 @@ is_accessed(const scene *s, uint64_t element, size_t from, size_t to)
     return false;
 }
 
-static void
-check_overallocation(scene *s, bool is_sliced)
-{
+static void check_overallocation(scene *s, bool is_sliced) {
     uint64_t unaccessed = 0, bytes = 0, gap = 0, largest = 0;
     for (uint64_t e = 0; e < s->elements; e++) {
         bool is_free = !is_accessed(s, e, 0, s->api_count);
@@ -154,9 +136,7 @@ check_overallocation(scene *s, bool is_sliced)
     CHECK(is_near(found.fragmented_percent, fragmented));
 }
 
-static uint64_t
-largest_slice(const scene *s, const size_t *slice)
-{
+static uint64_t largest_slice(const scene *s, const size_t *slice) {
     uint64_t largest = 0;
     for (size_t name = 0; name < s->api_count; name++) {
         uint64_t bytes = 0;
@@ -173,9 +153,7 @@ largest_slice(const scene *s, const size_t *slice)
 }
 
 /* Squares of the coefficients of variation, so that no root is needed. */
-static double
-square_of_variation(const double *values, size_t count)
-{
+static double square_of_variation(const double *values, size_t count) {
     double sum = 0, squares = 0, accessed = 0;
     for (size_t i = 0; i < count; i++) {
         sum += values[i];
@@ -188,9 +166,7 @@ square_of_variation(const double *values, size_t count)
     return sum > 0 ? squares * accessed / (sum * sum) : 0;
 }
 
-static double
-most_variation(const scene *s, const size_t *slice, size_t slice_count)
-{
+static double most_variation(const scene *s, const size_t *slice, size_t slice_count) {
     double most = 0, sums[MOST_APIS] = {0};
     for (size_t api = 0; api < s->api_count; api++) {
         double square = square_of_variation(s->counts[api], s->elements);
@@ -203,9 +179,7 @@ most_variation(const scene *s, const size_t *slice, size_t slice_count)
     return square > most ? square : most;
 }
 
-static void
-check_scene(scene *s)
-{
+static void check_scene(scene *s) {
     size_t slice[MOST_APIS] = {0};
     size_t count = name_slices(s, slice);
     s->scenario.options.accessed_percent = 100;
@@ -228,8 +202,7 @@ check_scene(scene *s)
     }
 }
 
-TEST(random_scenes_agree_with_the_definitions)
-{
+TEST(random_scenes_agree_with_the_definitions) {
     for (uint64_t seed = 0; seed < 20000; seed++) {
         check_random random = {seed};
         scene s;

@@ -5,8 +5,7 @@ enum { WRITES = GML_ACCESS_WRITES, READS = GML_ACCESS_READS };
 
 /* ---- peaks ----------------------------------------------------------------------------------- */
 
-SCENARIO(peaks_are_the_highest_rises)
-{
+SCENARIO(peaks_are_the_highest_rises) {
     uint32_t base = scenario_object(s, 5, GML_OBJECT_BEFORE);
     uint64_t tops[4];
     uint32_t objects[4];
@@ -35,8 +34,7 @@ SCENARIO(peaks_are_the_highest_rises)
     CHECK_EQ(s->diagnosis.lives[objects[2]].peaks, 4);
 }
 
-SCENARIO(a_rise_of_many_allocations_is_one_peak)
-{
+SCENARIO(a_rise_of_many_allocations_is_one_peak) {
     for (size_t i = 0; i < 5; i++) {
         scenario_new(s, 10);
         scenario_pause(s, 2);
@@ -50,8 +48,7 @@ SCENARIO(a_rise_of_many_allocations_is_one_peak)
     CHECK_EQ(s->diagnosis.peaks[0].bytes, 50);
 }
 
-SCENARIO(the_peak_may_lie_before_the_first_api)
-{
+SCENARIO(the_peak_may_lie_before_the_first_api) {
     CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)); /* nothing at all */
     CHECK_EQ(s->diagnosis.peak_count, 0);
     CHECK_EQ(s->diagnosis.finding_count, 0);
@@ -69,8 +66,7 @@ SCENARIO(the_peak_may_lie_before_the_first_api)
 
 /* ---- the order of findings ------------------------------------------------------------------- */
 
-SCENARIO(of_equal_savings_the_larger_for_longer_comes_first)
-{
+SCENARIO(of_equal_savings_the_larger_for_longer_comes_first) {
     uint32_t top = scenario_new(s, 100000); /* the peak, which no fix below lowers */
     scenario_kernel(s, top, WRITES);
     scenario_free(s, top);
@@ -90,8 +86,7 @@ SCENARIO(of_equal_savings_the_larger_for_longer_comes_first)
 }
 
 /* What saves nothing comes last, however large it is and however long it lasts. */
-SCENARIO(what_saves_most_comes_first)
-{
+SCENARIO(what_saves_most_comes_first) {
     uint32_t top = scenario_new(s, 1000), small = scenario_new(s, 3); /* the peak: 1003 */
     scenario_kernel(s, top, WRITES);
     scenario_free(s, top);
@@ -109,8 +104,7 @@ SCENARIO(what_saves_most_comes_first)
 }
 
 /* Of patterns with the same bytes for as long, that of the first object comes first. */
-SCENARIO(equal_findings_come_by_object)
-{
+SCENARIO(equal_findings_come_by_object) {
     uint32_t early = scenario_object(s, 5, 0), top = scenario_new(s, 1000);
     scenario_kernel(s, top, WRITES);
     scenario_free(s, top);
@@ -129,17 +123,15 @@ SCENARIO(equal_findings_come_by_object)
     CHECK_EQ(s->diagnosis.findings[1].object, late);
 }
 
-static void
-add_life(gml_api *apis, uint64_t alloc, uint64_t kernel, uint64_t end, uint32_t object)
-{
+static void add_life(gml_api *apis, uint64_t alloc, uint64_t kernel, uint64_t end,
+                     uint32_t object) {
     apis[alloc] = (gml_api){.object = object, .kind = GML_API_ALLOC};
     apis[kernel].access_count = 1;
     apis[end] = (gml_api){.object = object, .kind = GML_API_FREE};
 }
 
 /* 2^48 bytes for 70,000 APIs are more than 2^64, and more than half of that for 60,000. */
-TEST(large_and_long_findings_are_ranked)
-{
+TEST(large_and_long_findings_are_ranked) {
     enum { APIS = 80000, OBJECTS = 4 };
     const uint64_t huge = UINT64_C(1) << 48;
     gml_object objects[OBJECTS] = {
@@ -175,8 +167,7 @@ TEST(large_and_long_findings_are_ranked)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-SCENARIO(only_the_patterns_asked_for_are_found)
-{
+SCENARIO(only_the_patterns_asked_for_are_found) {
     uint32_t o = scenario_new(s, 1000);
     scenario_pause(s, 2);
     scenario_kernel(s, o, WRITES);
@@ -199,8 +190,7 @@ SCENARIO(only_the_patterns_asked_for_are_found)
     CHECK_EQ(s->diagnosis.finding_count, found);
 }
 
-SCENARIO(options_out_of_range_are_refused)
-{
+SCENARIO(options_out_of_range_are_refused) {
     CHECK_STATUS(scenario_diagnose(s, 1 << GML_PATTERN_COUNT), GML_INVALID_ARGUMENT);
     const gml_diagnose_options fine = s->options;
     double *percents[] = {&s->options.reuse_percent, &s->options.accessed_percent,

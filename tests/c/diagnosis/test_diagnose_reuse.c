@@ -16,17 +16,13 @@ enum {
 #define BYTES UINT64_C(1000)
 
 /* Whose memory the object reuses; GML_NO_OBJECT: nobody's. */
-static uint32_t
-giver_of(const scenario *s, uint32_t object)
-{
+static uint32_t giver_of(const scenario *s, uint32_t object) {
     const gml_finding *finding = scenario_find(s, REUSE, object);
     return finding ? finding->other : GML_NO_OBJECT;
 }
 
 /* An object that is there before and kept: nobody takes its memory, and it takes none. */
-static uint32_t
-outside(scenario *s)
-{
+static uint32_t outside(scenario *s) {
     return scenario_object(s, 1, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
 }
 
@@ -34,8 +30,7 @@ outside(scenario *s)
 
 /* Figure 3 of the paper: O1 is used from A1 to A5, O3 from A5 on, O4 from A6 on. O4 reuses O1; O3
  * cannot, since A5 uses both, and takes O2. */
-SCENARIO(figure_3)
-{
+SCENARIO(figure_3) {
     uint32_t o1 = scenario_new(s, BYTES), o2 = scenario_new(s, BYTES);
     uint32_t o3 = scenario_new(s, BYTES), o4 = scenario_new(s, BYTES);
     scenario_kernel(s, o1, WRITES);
@@ -58,8 +53,7 @@ SCENARIO(figure_3)
 }
 
 /* The nearest to the left, not the first; and what reuses can be reused. */
-SCENARIO(objects_in_a_row_form_one_chain)
-{
+SCENARIO(objects_in_a_row_form_one_chain) {
     for (uint32_t o = 0; o < 6; o++) {
         scenario_new(s, BYTES);
         scenario_kernel(s, o, WRITES);
@@ -72,8 +66,7 @@ SCENARIO(objects_in_a_row_form_one_chain)
     }
 }
 
-SCENARIO(lives_that_overlap_share_nothing)
-{
+SCENARIO(lives_that_overlap_share_nothing) {
     uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES);
     scenario_kernel(s, a, WRITES);
     scenario_kernel(s, b, WRITES);
@@ -83,8 +76,7 @@ SCENARIO(lives_that_overlap_share_nothing)
     CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
-SCENARIO(a_memory_is_reused_once)
-{
+SCENARIO(a_memory_is_reused_once) {
     uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES), c = scenario_new(s, BYTES);
     scenario_kernel(s, a, WRITES);
     scenario_kernel(s, b, WRITES);
@@ -98,9 +90,7 @@ SCENARIO(a_memory_is_reused_once)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static bool
-is_pair(uint64_t first_bytes, uint64_t second_bytes, double percent)
-{
+static bool is_pair(uint64_t first_bytes, uint64_t second_bytes, double percent) {
     scenario s;
     scenario_open(&s);
     uint32_t a = scenario_new(&s, first_bytes), b = scenario_new(&s, second_bytes);
@@ -117,8 +107,7 @@ is_pair(uint64_t first_bytes, uint64_t second_bytes, double percent)
     return is_found;
 }
 
-TEST(sizes_differ_by_at_most_ten_percent_of_the_smaller)
-{
+TEST(sizes_differ_by_at_most_ten_percent_of_the_smaller) {
     CHECK(is_pair(1000, 1100, 10));
     CHECK(is_pair(1100, 1000, 10));
     CHECK(!is_pair(1000, 1101, 10));
@@ -132,8 +121,7 @@ TEST(sizes_differ_by_at_most_ten_percent_of_the_smaller)
 }
 
 /* No border between sizes keeps neighbours apart: each differs from the next by 9 %. */
-TEST(every_similar_size_counts)
-{
+TEST(every_similar_size_counts) {
     for (uint64_t base = 1000; base < 1120; base++) {
         scenario s;
         scenario_open(&s);
@@ -149,8 +137,7 @@ TEST(every_similar_size_counts)
     }
 }
 
-SCENARIO(a_similar_size_further_away_is_found)
-{
+SCENARIO(a_similar_size_further_away_is_found) {
     uint32_t a = scenario_new(s, BYTES), other = scenario_new(s, 2 * BYTES);
     uint32_t b = scenario_new(s, BYTES + 50);
     scenario_kernel(s, a, WRITES);
@@ -163,8 +150,7 @@ SCENARIO(a_similar_size_further_away_is_found)
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-SCENARIO(what_is_kept_gives_no_memory)
-{
+SCENARIO(what_is_kept_gives_no_memory) {
     uint32_t kept = scenario_object(s, BYTES, GML_OBJECT_KEPT);
     scenario_alloc(s, kept);
     scenario_kernel(s, kept, WRITES);
@@ -177,8 +163,7 @@ SCENARIO(what_is_kept_gives_no_memory)
     CHECK_EQ(giver_of(s, b), kept);
 }
 
-SCENARIO(what_is_kept_may_take_memory)
-{
+SCENARIO(what_is_kept_may_take_memory) {
     uint32_t a = scenario_new(s, BYTES), kept = scenario_object(s, BYTES, GML_OBJECT_KEPT);
     scenario_kernel(s, a, WRITES);
     scenario_alloc(s, kept);
@@ -187,8 +172,7 @@ SCENARIO(what_is_kept_may_take_memory)
     CHECK_EQ(giver_of(s, kept), a);
 }
 
-SCENARIO(what_exists_before_gives_memory_but_takes_none)
-{
+SCENARIO(what_exists_before_gives_memory_but_takes_none) {
     uint32_t a = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint32_t b = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint32_t c = scenario_new(s, BYTES);
@@ -200,8 +184,7 @@ SCENARIO(what_exists_before_gives_memory_but_takes_none)
     CHECK_EQ(giver_of(s, c), b);
 }
 
-SCENARIO(unused_objects_take_no_part)
-{
+SCENARIO(unused_objects_take_no_part) {
     uint32_t unused = scenario_new(s, BYTES);
     scenario_free(s, unused);
     uint32_t b = scenario_new(s, BYTES);
@@ -215,9 +198,7 @@ SCENARIO(unused_objects_take_no_part)
 
 /* Whether an object takes memory whose bytes from `begin` to before `end` a kernel reads after
  * what `tell` has written. */
-static bool
-takes_after(void (*tell)(scenario *, uint32_t), uint64_t begin, uint64_t end)
-{
+static bool takes_after(void (*tell)(scenario *, uint32_t), uint64_t begin, uint64_t end) {
     scenario s;
     scenario_open(&s);
     uint32_t a = scenario_new(&s, BYTES), b = scenario_new(&s, BYTES);
@@ -231,83 +212,62 @@ takes_after(void (*tell)(scenario *, uint32_t), uint64_t begin, uint64_t end)
     return takes;
 }
 
-static void
-write_nothing(scenario *s, uint32_t object)
-{
+static void write_nothing(scenario *s, uint32_t object) {
     (void)s;
     (void)object;
 }
 
-static void
-write_everything(scenario *s, uint32_t object)
-{
+static void write_everything(scenario *s, uint32_t object) {
     scenario_kernel(s, object, WRITES);
 }
 
-static void
-write_halves(scenario *s, uint32_t object)
-{
+static void write_halves(scenario *s, uint32_t object) {
     scenario_kernel(s, object, WRITES);
     scenario_range(s, 500, 500);
     scenario_kernel(s, object, WRITES);
     scenario_range(s, 0, 500);
 }
 
-static void
-write_third_parts_but_one(scenario *s, uint32_t object)
-{
+static void write_third_parts_but_one(scenario *s, uint32_t object) {
     scenario_kernel(s, object, WRITES);
     scenario_range(s, 700, 300);
     scenario_range(s, 0, 400);
 }
 
-static void
-write_columns(scenario *s, uint32_t object)
-{
+static void write_columns(scenario *s, uint32_t object) {
     for (uint64_t column = 0; column < 4; column++) {
         scenario_kernel(s, object, WRITES);
         scenario_runs(s, 2 * column, 2, 10, 100);
     }
 }
 
-static void
-write_rows_without_gaps(scenario *s, uint32_t object)
-{
+static void write_rows_without_gaps(scenario *s, uint32_t object) {
     scenario_kernel(s, object, WRITES);
     scenario_runs(s, 0, 10, 10, 100);
 }
 
 /* It reads what nobody wrote: what it writes comes later. */
-static void
-change_in_place(scenario *s, uint32_t object)
-{
+static void change_in_place(scenario *s, uint32_t object) {
     scenario_kernel(s, object, BOTH);
 }
 
-static void
-change_in_place_and_write(scenario *s, uint32_t object)
-{
+static void change_in_place_and_write(scenario *s, uint32_t object) {
     change_in_place(s, object);
     write_everything(s, object);
 }
 
-static void
-touch(scenario *s, uint32_t object)
-{
+static void touch(scenario *s, uint32_t object) {
     scenario_kernel(s, object, TOUCHES);
 }
 
 /* One API that reads a part and writes another reads first. */
-static void
-read_and_write_at_once(scenario *s, uint32_t object)
-{
+static void read_and_write_at_once(scenario *s, uint32_t object) {
     scenario_kernel(s, object, WRITES);
     scenario_access(s, object, READS);
     scenario_range(s, 0, 10);
 }
 
-TEST(an_object_that_reads_what_it_did_not_write_takes_no_memory)
-{
+TEST(an_object_that_reads_what_it_did_not_write_takes_no_memory) {
     CHECK(!takes_after(write_nothing, 0, 1));
     CHECK(takes_after(write_everything, 0, 1000));
     CHECK(takes_after(write_halves, 0, 1000));
@@ -328,8 +288,7 @@ TEST(an_object_that_reads_what_it_did_not_write_takes_no_memory)
 }
 
 /* However many runs they were written as. */
-TEST(runs_without_gaps_are_one)
-{
+TEST(runs_without_gaps_are_one) {
     const uint64_t many = 1000000;
     scenario s;
     scenario_open(&s);
@@ -347,8 +306,7 @@ TEST(runs_without_gaps_are_one)
     scenario_close(&s);
 }
 
-SCENARIO(what_a_kernel_reads_in_place_has_to_be_written_before)
-{
+SCENARIO(what_a_kernel_reads_in_place_has_to_be_written_before) {
     uint32_t a = scenario_new(s, BYTES), b = scenario_new(s, BYTES);
     scenario_kernel(s, a, WRITES);
     scenario_call(s, GML_API_SET);
@@ -363,9 +321,7 @@ SCENARIO(what_a_kernel_reads_in_place_has_to_be_written_before)
 
 /* Stream 1 uses `a`, then stream 2 uses `b`; `shared` orders them if stream 1 writes it and stream
  * 2 reads it. */
-static uint32_t
-giver_across_streams(bool is_ordered, bool reads_late)
-{
+static uint32_t giver_across_streams(bool is_ordered, bool reads_late) {
     scenario s;
     scenario_open(&s);
     uint32_t shared = outside(&s);
@@ -393,8 +349,7 @@ giver_across_streams(bool is_ordered, bool reads_late)
 }
 
 /* Levels are not enough: nobody says when stream 1 comes to its work. */
-TEST(memory_is_handed_over_only_where_the_order_is_certain)
-{
+TEST(memory_is_handed_over_only_where_the_order_is_certain) {
     CHECK_EQ(giver_across_streams(false, false), GML_NO_OBJECT);
     CHECK(giver_across_streams(true, false) != GML_NO_OBJECT);
     CHECK_EQ(giver_across_streams(true, true), GML_NO_OBJECT);
@@ -402,8 +357,7 @@ TEST(memory_is_handed_over_only_where_the_order_is_certain)
 
 /* Stream 2 does not wait for what stream 1 does before it allocates for stream 2, nor stream 1 for
  * what stream 2 does with an object that stream 1 frees. */
-TEST(an_allocation_and_a_free_order_nothing)
-{
+TEST(an_allocation_and_a_free_order_nothing) {
     for (int uses_free = 0; uses_free < 2; uses_free++) {
         scenario s;
         scenario_open(&s);
@@ -426,8 +380,7 @@ TEST(an_allocation_and_a_free_order_nothing)
 }
 
 /* `b` is used by streams 2 and 3, of which one waits for stream 1. */
-TEST(every_stream_of_the_taker_has_to_wait)
-{
+TEST(every_stream_of_the_taker_has_to_wait) {
     for (int both_wait = 0; both_wait < 2; both_wait++) {
         scenario s;
         scenario_open(&s);
@@ -457,8 +410,7 @@ TEST(every_stream_of_the_taker_has_to_wait)
 }
 
 /* `a` is used by streams 1 and 2; stream 3 waits for one of them, or for both. */
-TEST(every_stream_of_the_giver_has_to_be_waited_for)
-{
+TEST(every_stream_of_the_giver_has_to_be_waited_for) {
     for (int waits = 0; waits < 4; waits++) {
         scenario s;
         scenario_open(&s);
@@ -490,8 +442,7 @@ TEST(every_stream_of_the_giver_has_to_be_waited_for)
 
 /* The nearest object is in no order with `b`; one further away is. What `b` tried in vain is still
  * there for `c`, whether `c` starts before it or after it. */
-TEST(an_object_further_away_gives_where_the_nearest_cannot)
-{
+TEST(an_object_further_away_gives_where_the_nearest_cannot) {
     for (size_t pause = 5; pause < 30; pause += 20) {
         scenario s;
         scenario_open(&s);
@@ -530,9 +481,7 @@ typedef struct walk_entry {
 } walk_entry;
 
 /* Section 5.1: by time, of one time the first ones and then the last ones. */
-static size_t
-list_entries(const scenario *s, walk_entry *list)
-{
+static size_t list_entries(const scenario *s, walk_entry *list) {
     size_t count = 0;
     for (uint64_t time = 0; time < s->trace.api_count; time++) {
         for (int is_last = 0; is_last < 2; is_last++) {
@@ -548,17 +497,13 @@ list_entries(const scenario *s, walk_entry *list)
     return count;
 }
 
-static bool
-are_similar(const scenario *s, uint32_t a, uint32_t b)
-{
+static bool are_similar(const scenario *s, uint32_t a, uint32_t b) {
     uint64_t left = s->objects[a].size_bytes, right = s->objects[b].size_bytes;
     return left < right ? right * 10 <= left * 11 : left * 10 <= right * 11;
 }
 
 /* Every access to `a` is over before one to `b` starts. */
-static bool
-is_handed_over(const gml_trace_index *index, uint32_t a, uint32_t b)
-{
+static bool is_handed_over(const gml_trace_index *index, uint32_t a, uint32_t b) {
     for (size_t i = index->first_use[a]; i < index->first_use[a + 1]; i++) {
         for (size_t j = index->first_use[b]; j < index->first_use[b + 1]; j++) {
             if (!gml_index_is_ordered(index, index->api_of[index->uses[i]],
@@ -570,9 +515,7 @@ is_handed_over(const gml_trace_index *index, uint32_t a, uint32_t b)
     return true;
 }
 
-static void
-walk_as_the_paper(const scenario *s, const gml_trace_index *index, uint32_t *givers)
-{
+static void walk_as_the_paper(const scenario *s, const gml_trace_index *index, uint32_t *givers) {
     walk_entry list[2 * MOST_OBJECTS];
     walk_state states[MOST_OBJECTS] = {INITIAL};
     memset(givers, 0xff, MOST_OBJECTS * sizeof *givers);
@@ -596,9 +539,7 @@ walk_as_the_paper(const scenario *s, const gml_trace_index *index, uint32_t *giv
 }
 
 /* Kernels that write a few objects next to each other, further and further on. */
-static uint32_t
-tell(scenario *s, check_random *random, uint64_t streams, uint64_t sizes)
-{
+static uint32_t tell(scenario *s, check_random *random, uint64_t streams, uint64_t sizes) {
     uint32_t objects = 2 + (uint32_t)check_below(random, 20), first = 0;
     for (uint32_t o = 0; o < objects; o++) {
         s->stream = check_below(random, streams);
@@ -618,9 +559,7 @@ tell(scenario *s, check_random *random, uint64_t streams, uint64_t sizes)
     return objects;
 }
 
-static size_t
-compare_walks(uint64_t seed, uint64_t streams, uint64_t sizes)
-{
+static size_t compare_walks(uint64_t seed, uint64_t streams, uint64_t sizes) {
     check_random random = {seed};
     scenario s;
     scenario_open(&s);
@@ -640,9 +579,7 @@ compare_walks(uint64_t seed, uint64_t streams, uint64_t sizes)
     return found;
 }
 
-static void
-compare_many(uint64_t streams, uint64_t sizes)
-{
+static void compare_many(uint64_t streams, uint64_t sizes) {
     size_t found = 0;
     for (uint64_t seed = 0; seed < 1500 && !check_failures(); seed++) {
         found += compare_walks(seed, streams, sizes);
@@ -650,14 +587,12 @@ compare_many(uint64_t streams, uint64_t sizes)
     CHECK(found > 1500);
 }
 
-TEST(objects_are_paired_as_in_the_paper)
-{
+TEST(objects_are_paired_as_in_the_paper) {
     compare_many(1, 1);
     compare_many(1, 400);
 }
 
-TEST(objects_of_several_streams_are_paired_as_in_the_paper)
-{
+TEST(objects_of_several_streams_are_paired_as_in_the_paper) {
     compare_many(2, 1);
     compare_many(5, 300);
 }

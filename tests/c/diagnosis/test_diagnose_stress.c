@@ -40,9 +40,7 @@ typedef struct naive {
     bit_object objects[MOST_OBJECTS];
 } naive;
 
-static uint64_t
-bits_between(uint64_t begin, uint64_t end)
-{
+static uint64_t bits_between(uint64_t begin, uint64_t end) {
     uint64_t bits = 0;
     for (uint64_t i = begin; i < end; i++) {
         bits |= UINT64_C(1) << i;
@@ -50,9 +48,7 @@ bits_between(uint64_t begin, uint64_t end)
     return bits;
 }
 
-static uint64_t
-bits_of(const gml_object_trace *trace, const gml_access *access)
-{
+static uint64_t bits_of(const gml_object_trace *trace, const gml_access *access) {
     const gml_object *object = &trace->objects[access->object];
     if (access->range_count == 0) {
         return bits_between(0, object->size_bytes);
@@ -70,9 +66,7 @@ bits_of(const gml_object_trace *trace, const gml_access *access)
     return bits;
 }
 
-static void
-note_use(bit_object *object, uint64_t api, uint64_t bits)
-{
+static void note_use(bit_object *object, uint64_t api, uint64_t bits) {
     if (object->use_count > 0 && object->uses[object->use_count - 1].api == api) {
         object->uses[object->use_count - 1].bits |= bits;
     } else {
@@ -80,9 +74,7 @@ note_use(bit_object *object, uint64_t api, uint64_t bits)
     }
 }
 
-static void
-naive_open(naive *self, const gml_object_trace *trace)
-{
+static void naive_open(naive *self, const gml_object_trace *trace) {
     CHECK(trace->object_count <= MOST_OBJECTS && trace->api_count < MOST_MOMENTS);
     memset(self, 0, sizeof *self);
     self->trace = trace;
@@ -106,21 +98,15 @@ naive_open(naive *self, const gml_object_trace *trace)
     }
 }
 
-static uint64_t
-first_use(const bit_object *object)
-{
+static uint64_t first_use(const bit_object *object) {
     return object->uses[0].api;
 }
 
-static uint64_t
-last_use(const bit_object *object)
-{
+static uint64_t last_use(const bit_object *object) {
     return object->uses[object->use_count - 1].api;
 }
 
-static void
-share(naive *self, const gml_finding *finding)
-{
+static void share(naive *self, const gml_finding *finding) {
     bit_object *giver = &self->objects[finding->other], *taker = &self->objects[finding->object];
     bool is_free = giver->guest == GML_NO_OBJECT && taker->host == GML_NO_OBJECT;
     if (is_free && !giver->is_split && !taker->is_split && last_use(giver) < first_use(taker)) {
@@ -129,17 +115,13 @@ share(naive *self, const gml_finding *finding)
     }
 }
 
-static void
-leave(bit_object *object, const gml_finding *finding)
-{
+static void leave(bit_object *object, const gml_finding *finding) {
     for (uint64_t m = finding->from_api + 2; m <= finding->to_api; m++) {
         object->is_away[m] = true;
     }
 }
 
-static uint64_t
-count_bits(uint64_t bits)
-{
+static uint64_t count_bits(uint64_t bits) {
     uint64_t count = 0;
     for (; bits; bits &= bits - 1) {
         count++;
@@ -148,9 +130,7 @@ count_bits(uint64_t bits)
 }
 
 /* All bits that are joined with a use's by uses that have bits in common. */
-static uint64_t
-slice_of(const bit_object *object, size_t use)
-{
+static uint64_t slice_of(const bit_object *object, size_t use) {
     uint64_t bits = object->uses[use].bits, before = 0;
     while (bits != before) {
         before = bits;
@@ -162,9 +142,7 @@ slice_of(const bit_object *object, size_t use)
 }
 
 /* What the slices have at each moment. */
-static void
-split(naive *self, uint32_t number)
-{
+static void split(naive *self, uint32_t number) {
     bit_object *object = &self->objects[number];
     uint64_t seen = 0;
     object->is_split = true;
@@ -181,9 +159,7 @@ split(naive *self, uint32_t number)
     }
 }
 
-static void
-naive_fix(naive *self, const gml_finding *finding)
-{
+static void naive_fix(naive *self, const gml_finding *finding) {
     bit_object *object = &self->objects[finding->object];
     bool is_shared = object->guest != GML_NO_OBJECT || object->host != GML_NO_OBJECT;
     bool is_shrunk = object->size < self->trace->objects[finding->object].size_bytes;
@@ -220,9 +196,7 @@ naive_fix(naive *self, const gml_finding *finding)
 }
 
 /* Of the memory that the object and those after it share. */
-static uint64_t
-shared_bytes_at(const naive *self, uint32_t number, uint64_t moment)
-{
+static uint64_t shared_bytes_at(const naive *self, uint32_t number, uint64_t moment) {
     uint64_t start = self->objects[number].alloc, end = 0, size = 0;
     bool is_away = false;
     for (uint32_t o = number; o != GML_NO_OBJECT; o = self->objects[o].guest) {
@@ -234,9 +208,7 @@ shared_bytes_at(const naive *self, uint32_t number, uint64_t moment)
     return moment >= start && moment < end && !is_away ? size : 0;
 }
 
-static uint64_t
-naive_peak(const naive *self)
-{
+static uint64_t naive_peak(const naive *self) {
     uint64_t peak = 0;
     for (uint64_t m = 0; m <= self->trace->api_count; m++) {
         uint64_t sum = 0;
@@ -265,9 +237,7 @@ typedef struct stress {
 
 static stress it;
 
-static bool
-stress_open(uint64_t seed, const random_shape *shape)
-{
+static bool stress_open(uint64_t seed, const random_shape *shape) {
     check_random random = {seed};
     it.seed = seed;
     scenario_open(&it.scenario);
@@ -285,17 +255,13 @@ stress_open(uint64_t seed, const random_shape *shape)
     return CHECK(it.list != NULL);
 }
 
-static void
-stress_close(void)
-{
+static void stress_close(void) {
     scenario_close(&it.scenario);
     free(it.list);
     it.list = NULL;
 }
 
-static bool
-passes(const size_t *list, size_t count)
-{
+static bool passes(const size_t *list, size_t count) {
     char reason[MOST_REASON] = "";
     gml_status status = gml_diagnosis_check(&it.scenario.trace, &it.scenario.diagnosis, list, count,
                                             reason, sizeof reason);
@@ -306,18 +272,14 @@ passes(const size_t *list, size_t count)
     return CHECK_OK(status);
 }
 
-static uint64_t
-peak_with(const size_t *list, size_t count)
-{
+static uint64_t peak_with(const size_t *list, size_t count) {
     uint64_t peak = UINT64_MAX;
     CHECK_OK(
         gml_diagnosis_peak_with(&it.scenario.trace, &it.scenario.diagnosis, list, count, &peak));
     return peak;
 }
 
-static void
-check_against_naive(const size_t *list, size_t count)
-{
+static void check_against_naive(const size_t *list, size_t count) {
     naive_open(&it.walk, &it.scenario.trace);
     for (size_t i = 0; i < count; i++) {
         naive_fix(&it.walk, &it.scenario.diagnosis.findings[list[i]]);
@@ -329,9 +291,7 @@ check_against_naive(const size_t *list, size_t count)
     }
 }
 
-static void
-check_each(uint64_t peak)
-{
+static void check_each(uint64_t peak) {
     for (size_t i = 0; i < it.count; i++) {
         const gml_finding *finding = &it.scenario.diagnosis.findings[i];
         passes(&it.list[i], 1);
@@ -343,9 +303,7 @@ check_each(uint64_t peak)
 }
 
 /* Reused memory comes last, and only where it does not raise the peak. */
-static void
-check_fixed_peak(uint64_t peak)
-{
+static void check_fixed_peak(uint64_t peak) {
     size_t count = 0;
     const gml_diagnosis *found = &it.scenario.diagnosis;
     for (size_t i = 0; i < it.count; i++) {
@@ -366,9 +324,7 @@ check_fixed_peak(uint64_t peak)
     passes(it.list, count);
 }
 
-static void
-shuffle(check_random *random)
-{
+static void shuffle(check_random *random) {
     for (size_t i = it.count; i > 1; i--) {
         size_t other = (size_t)check_below(random, i), kept = it.list[i - 1];
         it.list[i - 1] = it.list[other];
@@ -376,9 +332,7 @@ shuffle(check_random *random)
     }
 }
 
-static void
-check_small(uint64_t seed, const random_shape *shape)
-{
+static void check_small(uint64_t seed, const random_shape *shape) {
     if (stress_open(seed, shape)) {
         uint64_t peak = peak_with(NULL, 0);
         CHECK_EQ(it.scenario.diagnosis.peak_count ? it.scenario.diagnosis.peaks[0].bytes : 0, peak);
@@ -400,23 +354,20 @@ check_small(uint64_t seed, const random_shape *shape)
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 
-TEST(small_traces_on_several_streams)
-{
+TEST(small_traces_on_several_streams) {
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 2 && check_failures() == 0; seed++) {
         check_small(seed, &SMALL);
     }
 }
 
-TEST(small_traces_on_one_stream)
-{
+TEST(small_traces_on_one_stream) {
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 2 && check_failures() == 0; seed++) {
         check_small(seed, &ONE_STREAM);
     }
 }
 
 /* Every pattern is met, and every one saves something somewhere. */
-TEST(the_traces_have_every_pattern)
-{
+TEST(the_traces_have_every_pattern) {
     size_t counts[GML_PATTERN_COUNT] = {0}, savers[GML_PATTERN_COUNT] = {0};
     for (uint64_t seed = 1; seed <= SMALL_TRACES / 4; seed++) {
         bool is_open = stress_open(seed, &SMALL);
@@ -438,8 +389,7 @@ TEST(the_traces_have_every_pattern)
     }
 }
 
-TEST(large_traces)
-{
+TEST(large_traces) {
     for (uint64_t seed = 1; seed <= 3 && stress_open(seed, &LARGE); seed++) {
         uint64_t peak = peak_with(NULL, 0);
         CHECK_EQ(it.scenario.diagnosis.peaks[0].bytes, peak);

@@ -20,8 +20,7 @@ enum {
 
 /* Figure 2 of the paper: B is allocated at 2, accessed from 7 to 9 and freed at 12; C leaks and is
  * idle. */
-SCENARIO(figure_2)
-{
+SCENARIO(figure_2) {
     uint32_t a = scenario_new(s, BYTES), c = scenario_new(s, BYTES), b = scenario_new(s, BYTES);
     uint64_t c_before = scenario_kernel(s, c, WRITES);
     scenario_kernel(s, a, WRITES);
@@ -56,8 +55,7 @@ SCENARIO(figure_2)
 
 /* Section 7.1: three APIs lie between d_data_out1's allocation and its first access, so that the
  * difference of their times is four; and four make d_data_in1 idle. */
-SCENARIO(simple_multi_copy)
-{
+SCENARIO(simple_multi_copy) {
     uint32_t in1 = scenario_new(s, BYTES);
     uint64_t set = scenario_call(s, GML_API_SET);
     scenario_access(s, in1, WRITES);
@@ -87,8 +85,7 @@ SCENARIO(simple_multi_copy)
     CHECK_EQ(scenario_count(s, IDLE, in1), 0);
 }
 
-SCENARIO(an_object_used_at_once_is_not_early)
-{
+SCENARIO(an_object_used_at_once_is_not_early) {
     uint32_t o = scenario_new(s, BYTES);
     uint64_t first = scenario_kernel(s, o, TOUCHES); /* a touch is an access */
     scenario_pause(s, 3);
@@ -99,8 +96,7 @@ SCENARIO(an_object_used_at_once_is_not_early)
     CHECK_EQ(s->diagnosis.lives[o].first, first);
 }
 
-SCENARIO(an_object_from_before_is_not_early)
-{
+SCENARIO(an_object_from_before_is_not_early) {
     uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     scenario_pause(s, 5);
     scenario_kernel(s, o, READS);
@@ -110,8 +106,7 @@ SCENARIO(an_object_from_before_is_not_early)
 }
 
 /* Every object of a batch but the last is early: what counts is how large it is for how long. */
-SCENARIO(a_batch_of_allocations_is_ranked)
-{
+SCENARIO(a_batch_of_allocations_is_ranked) {
     uint32_t batch[4];
     for (uint64_t i = 0; i < 4; i++) {
         batch[i] = scenario_new(s, i == 2 ? 10 * BYTES : BYTES);
@@ -137,8 +132,7 @@ SCENARIO(a_batch_of_allocations_is_ranked)
 
 /* Stream 2 waits for nothing but the object: its kernel runs at level 1, whatever stream 1 did
  * meanwhile. */
-SCENARIO(another_streams_work_does_not_make_an_object_early)
-{
+SCENARIO(another_streams_work_does_not_make_an_object_early) {
     s->stream = 2;
     uint32_t o = scenario_new(s, BYTES);
     s->stream = 1;
@@ -152,8 +146,7 @@ SCENARIO(another_streams_work_does_not_make_an_object_early)
 
 /* ---- late deallocation ----------------------------------------------------------------------- */
 
-SCENARIO(an_object_freed_at_once_is_not_late)
-{
+SCENARIO(an_object_freed_at_once_is_not_late) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     uint64_t last = scenario_kernel(s, o, READS);
@@ -167,8 +160,7 @@ SCENARIO(an_object_freed_at_once_is_not_late)
     CHECK_EQ(s->diagnosis.lives[o].last, last);
 }
 
-SCENARIO(an_object_from_before_can_be_late)
-{
+SCENARIO(an_object_from_before_can_be_late) {
     uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint64_t last = scenario_kernel(s, o, READS);
     scenario_pause(s, 1);
@@ -182,8 +174,7 @@ SCENARIO(an_object_from_before_can_be_late)
 }
 
 /* Two streams read; the free waits for the later one of both in time, which was invoked first. */
-SCENARIO(the_last_access_is_the_last_in_time)
-{
+SCENARIO(the_last_access_is_the_last_in_time) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
@@ -202,8 +193,7 @@ SCENARIO(the_last_access_is_the_last_in_time)
     CHECK_EQ(scenario_count(s, LATE, o), 0);
 }
 
-SCENARIO(a_free_that_waits_in_another_stream_is_late)
-{
+SCENARIO(a_free_that_waits_in_another_stream_is_late) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     uint64_t last = scenario_kernel(s, o, WRITES);
@@ -220,8 +210,7 @@ SCENARIO(a_free_that_waits_in_another_stream_is_late)
 
 /* ---- unused allocation ----------------------------------------------------------------------- */
 
-SCENARIO(an_object_that_nothing_accesses_is_unused)
-{
+SCENARIO(an_object_that_nothing_accesses_is_unused) {
     uint32_t o = scenario_object(s, BYTES, 0);
     uint64_t begin = scenario_alloc(s, o);
     scenario_pause(s, 2);
@@ -233,8 +222,7 @@ SCENARIO(an_object_that_nothing_accesses_is_unused)
     CHECK_EQ(s->diagnosis.lives[o].latest, GML_NO_API);
 }
 
-SCENARIO(one_access_makes_an_object_used)
-{
+SCENARIO(one_access_makes_an_object_used) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, TOUCHES);
     scenario_free(s, o);
@@ -242,8 +230,7 @@ SCENARIO(one_access_makes_an_object_used)
     CHECK_EQ(s->diagnosis.finding_count, 0);
 }
 
-SCENARIO(an_unused_object_can_leak_as_well)
-{
+SCENARIO(an_unused_object_can_leak_as_well) {
     uint32_t o = scenario_object(s, BYTES, 0);
     uint64_t begin = scenario_alloc(s, o);
     CHECK_OK(scenario_diagnose(s, TIMING));
@@ -252,8 +239,7 @@ SCENARIO(an_unused_object_can_leak_as_well)
     scenario_expect(s, LEAK, o, begin, GML_NO_API);
 }
 
-SCENARIO(what_may_be_used_outside_the_trace_is_not_unused)
-{
+SCENARIO(what_may_be_used_outside_the_trace_is_not_unused) {
     uint32_t before = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint32_t kept = scenario_object(s, BYTES, GML_OBJECT_KEPT);
     uint32_t both = scenario_object(s, BYTES, GML_OBJECT_KEPT | GML_OBJECT_BEFORE);
@@ -268,8 +254,7 @@ SCENARIO(what_may_be_used_outside_the_trace_is_not_unused)
     CHECK_EQ(scenario_count(s, UNUSED, kept), 1);
 }
 
-SCENARIO(unused_objects_of_several_streams)
-{
+SCENARIO(unused_objects_of_several_streams) {
     for (uint32_t o = 0; o < 3; o++) {
         s->stream = o;
         scenario_new(s, BYTES);
@@ -288,8 +273,7 @@ SCENARIO(unused_objects_of_several_streams)
 /* ---- memory leak ----------------------------------------------------------------------------- */
 
 /* A trace of tensors says which of them are kept: the weights that a library holds are no leak. */
-SCENARIO(an_object_that_is_kept_is_no_leak)
-{
+SCENARIO(an_object_that_is_kept_is_no_leak) {
     uint32_t weights = scenario_object(s, BYTES, GML_OBJECT_KEPT);
     uint32_t forgotten = scenario_object(s, BYTES, 0);
     scenario_alloc(s, weights);
@@ -304,8 +288,7 @@ SCENARIO(an_object_that_is_kept_is_no_leak)
     CHECK_EQ(s->diagnosis.findings[0].bytes, BYTES);
 }
 
-SCENARIO(an_object_that_the_last_api_frees_is_no_leak)
-{
+SCENARIO(an_object_that_the_last_api_frees_is_no_leak) {
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
     CHECK_OK(scenario_diagnose(s, TIMING));
@@ -315,8 +298,7 @@ SCENARIO(an_object_that_the_last_api_frees_is_no_leak)
     CHECK_EQ(scenario_count(s, LEAK, o), 0);
 }
 
-SCENARIO(an_object_from_before_can_leak)
-{
+SCENARIO(an_object_from_before_can_leak) {
     uint32_t used = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint32_t idle = scenario_object(s, BYTES, GML_OBJECT_BEFORE);
     uint32_t kept = scenario_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
@@ -328,8 +310,7 @@ SCENARIO(an_object_from_before_can_leak)
     scenario_expect(s, LEAK, idle, GML_NO_API, GML_NO_API);
 }
 
-SCENARIO(a_leak_begins_at_the_last_access_in_time)
-{
+SCENARIO(a_leak_begins_at_the_last_access_in_time) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
@@ -343,8 +324,7 @@ SCENARIO(a_leak_begins_at_the_last_access_in_time)
 
 /* ---- temporary idleness ---------------------------------------------------------------------- */
 
-TEST(two_apis_between_accesses_make_an_object_idle)
-{
+TEST(two_apis_between_accesses_make_an_object_idle) {
     for (uint64_t pause = 0; pause < 5; pause++) {
         for (uint64_t least = 1; least < 5; least++) {
             scenario s;
@@ -366,8 +346,7 @@ TEST(two_apis_between_accesses_make_an_object_idle)
     }
 }
 
-SCENARIO(every_stretch_is_a_finding)
-{
+SCENARIO(every_stretch_is_a_finding) {
     uint32_t o = scenario_object(s, BYTES, GML_OBJECT_BEFORE | GML_OBJECT_KEPT);
     for (size_t pause = 0; pause < 6; pause++) {
         scenario_kernel(s, o, READS);
@@ -379,8 +358,7 @@ SCENARIO(every_stretch_is_a_finding)
 }
 
 /* An API that reads one part and writes another accesses the object once. */
-SCENARIO(two_accesses_of_one_api_are_not_apart)
-{
+SCENARIO(two_accesses_of_one_api_are_not_apart) {
     uint32_t o = scenario_new(s, BYTES);
     for (size_t i = 0; i < 2; i++) {
         scenario_kernel(s, o, WRITES);
@@ -398,8 +376,7 @@ SCENARIO(two_accesses_of_one_api_are_not_apart)
 }
 
 /* Stream 2 reads at level 2 what stream 1 reads at level 6: in between, it is idle. */
-SCENARIO(idleness_counts_levels)
-{
+SCENARIO(idleness_counts_levels) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
@@ -421,8 +398,7 @@ SCENARIO(idleness_counts_levels)
 
 /* In time, the read of stream 2 comes before that of stream 1; it was invoked after it. There is no
  * point in between where the object could leave. */
-SCENARIO(accesses_in_another_order_than_invoked_leave_no_gap)
-{
+SCENARIO(accesses_in_another_order_than_invoked_leave_no_gap) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);
@@ -435,8 +411,7 @@ SCENARIO(accesses_in_another_order_than_invoked_leave_no_gap)
 }
 
 /* The read of stream 2 lies between two others in order of invocation, though not in time. */
-SCENARIO(an_access_invoked_in_between_fills_a_gap)
-{
+SCENARIO(an_access_invoked_in_between_fills_a_gap) {
     s->stream = 1;
     uint32_t o = scenario_new(s, BYTES);
     scenario_kernel(s, o, WRITES);

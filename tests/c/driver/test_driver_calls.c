@@ -7,8 +7,7 @@
 
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
-TEST(malloc_gives_aligned_memory_and_free_takes_it_back)
-{
+TEST(malloc_gives_aligned_memory_and_free_takes_it_back) {
     gml_driver *driver = open_driver();
     uint64_t large = UINT64_C(4) << 20;
     uint64_t before = free_bytes_of(driver);
@@ -30,8 +29,7 @@ TEST(malloc_gives_aligned_memory_and_free_takes_it_back)
     gml_driver_close(driver);
 }
 
-TEST(malloc_beyond_the_memory_is_out_of_memory)
-{
+TEST(malloc_beyond_the_memory_is_out_of_memory) {
     gml_driver *driver = open_driver();
     uint64_t before = free_bytes_of(driver);
     gml_address address = 0;
@@ -42,8 +40,7 @@ TEST(malloc_beyond_the_memory_is_out_of_memory)
     gml_driver_close(driver);
 }
 
-TEST(free_wants_the_address_of_a_block)
-{
+TEST(free_wants_the_address_of_a_block) {
     gml_driver *driver = open_driver();
     gml_address address = 0;
     CHECK_OK(gml_driver_malloc(driver, UINT64_C(4) << 20, &address));
@@ -54,8 +51,7 @@ TEST(free_wants_the_address_of_a_block)
 
 /* ---- streams, events, contexts --------------------------------------------------------------- */
 
-TEST(an_event_completes_after_the_work_before_it)
-{
+TEST(an_event_completes_after_the_work_before_it) {
     gml_driver *driver = open_driver();
     gml_stream stream = new_stream();
     gml_event event = 0;
@@ -72,8 +68,7 @@ TEST(an_event_completes_after_the_work_before_it)
     gml_driver_close(driver);
 }
 
-TEST(an_event_behind_all_streams_completes_after_their_work)
-{
+TEST(an_event_behind_all_streams_completes_after_their_work) {
     gml_driver *driver = open_driver();
     gml_stream first = new_stream(), second = new_stream();
     gml_event event = 0;
@@ -90,8 +85,7 @@ TEST(an_event_behind_all_streams_completes_after_their_work)
     gml_driver_close(driver);
 }
 
-TEST(an_event_may_be_destroyed_while_waited_for)
-{
+TEST(an_event_may_be_destroyed_while_waited_for) {
     gml_driver *driver = open_driver();
     gml_stream from = new_stream();
     gml_stream to = new_stream();
@@ -109,9 +103,7 @@ TEST(an_event_may_be_destroyed_while_waited_for)
 }
 
 /* Makes, uses and ends a mapping on a thread that never had a context. */
-static void *
-map_without_context(void *argument)
-{
+static void *map_without_context(void *argument) {
     scene *of = argument;
     gml_handle handle = 0;
     gml_address address = 0;
@@ -130,8 +122,7 @@ map_without_context(void *argument)
     return NULL;
 }
 
-TEST(virtual_memory_needs_no_context)
-{
+TEST(virtual_memory_needs_no_context) {
     scene of = open_scene();
     pthread_t thread;
     if (CHECK_EQ(pthread_create(&thread, NULL, map_without_context, &of), 0)) {
@@ -140,15 +131,12 @@ TEST(virtual_memory_needs_no_context)
     close_scene(&of);
 }
 
-static void
-count_run(void *context)
-{
+static void count_run(void *context) {
     (*(int *)context)++;
 }
 
 /* A GPU cannot be held up without a kernel, so this one has no part on `cuda`. */
-TEST(unmap_does_not_synchronise)
-{
+TEST(unmap_does_not_synchronise) {
     scene of = open_scene();
     gml_streams *streams = gml_driver_streams(of.driver);
     CHECK_EQ(streams != NULL, !contract_is_cuda());
@@ -167,9 +155,7 @@ TEST(unmap_does_not_synchronise)
     close_scene(&of);
 }
 
-static void
-set_capturing(gml_driver *driver, gml_stream stream, bool is_capturing)
-{
+static void set_capturing(gml_driver *driver, gml_stream stream, bool is_capturing) {
     gml_cu_stream handle = (gml_cu_stream)(uintptr_t)stream;
     void *graph = NULL;
     if (!contract_is_cuda()) {
@@ -183,8 +169,7 @@ set_capturing(gml_driver *driver, gml_stream stream, bool is_capturing)
     }
 }
 
-TEST(a_capturing_stream_is_told_and_left_alone)
-{
+TEST(a_capturing_stream_is_told_and_left_alone) {
     gml_driver *driver = open_driver();
     gml_stream stream = new_stream();
     gml_event event = 0;
@@ -208,8 +193,7 @@ TEST(a_capturing_stream_is_told_and_left_alone)
     gml_driver_close(driver);
 }
 
-TEST(memory_calls_do_not_break_a_capture)
-{
+TEST(memory_calls_do_not_break_a_capture) {
     scene of = open_scene();
     gml_stream stream = new_stream();
     gml_event event = 0;
@@ -232,8 +216,7 @@ TEST(memory_calls_do_not_break_a_capture)
 
 /* ---- the table itself ------------------------------------------------------------------------ */
 
-TEST(calls_are_counted_failed_ones_too)
-{
+TEST(calls_are_counted_failed_ones_too) {
     gml_driver *driver = open_driver();
     uint64_t granule = driver->info.granularity_bytes;
     gml_handle handle = 0;
@@ -248,8 +231,7 @@ TEST(calls_are_counted_failed_ones_too)
     gml_driver_close(driver);
 }
 
-TEST(info_describes_the_device)
-{
+TEST(info_describes_the_device) {
     gml_driver *driver = open_driver();
     CHECK(driver->info.has_virtual_memory);
     CHECK(driver->info.name[0] != '\0');
@@ -258,8 +240,6 @@ TEST(info_describes_the_device)
     gml_driver_close(driver);
 }
 
-int
-main(void)
-{
+int main(void) {
     return driver_contract_main();
 }

@@ -18,9 +18,7 @@ static raw_cuda raw;
 
 enum { MODE_GLOBAL = 0, MODE_THREAD_LOCAL = 1 };
 
-static gml_driver *
-open_cuda(void)
-{
+static gml_driver *open_cuda(void) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     if (!CHECK_OK(gml_cuda_driver_open(0, &driver, reason, sizeof reason))) {
@@ -31,9 +29,7 @@ open_cuda(void)
 }
 
 /* Makes every call once that needs a context. */
-static void
-make_context_calls(gml_driver *driver)
-{
+static void make_context_calls(gml_driver *driver) {
     gml_address block = 0;
     gml_event event = 0;
     bool is_capturing = true;
@@ -54,18 +50,14 @@ make_context_calls(gml_driver *driver)
     CHECK_OK(gml_driver_free(driver, block));
 }
 
-static void
-check_current(gml_cu_context expected)
-{
+static void check_current(gml_cu_context expected) {
     gml_cu_context current = NULL;
     CHECK_EQ(raw.cuCtxGetCurrent(&current), GML_CU_SUCCESS);
     CHECK(current == expected);
 }
 
 /* On a thread of its own, which has no context yet. */
-static void *
-call_without_context(void *driver)
-{
+static void *call_without_context(void *driver) {
     check_current(NULL);
     make_context_calls(driver);
     check_current(NULL);
@@ -73,8 +65,7 @@ call_without_context(void *driver)
 }
 
 /* More than one thread touches it first. */
-TEST(memory_of_the_host_is_whole_and_goes_back)
-{
+TEST(memory_of_the_host_is_whole_and_goes_back) {
     const uint64_t size_bytes = (UINT64_C(200) << 20) + 123;
     gml_driver *driver = open_cuda();
     void *memory = NULL;
@@ -88,8 +79,7 @@ TEST(memory_of_the_host_is_whole_and_goes_back)
     gml_driver_close(driver);
 }
 
-TEST(a_caller_without_context_stays_without)
-{
+TEST(a_caller_without_context_stays_without) {
     gml_driver *driver = open_cuda();
     pthread_t thread;
     if (CHECK_EQ(pthread_create(&thread, NULL, call_without_context, driver), 0)) {
@@ -98,8 +88,7 @@ TEST(a_caller_without_context_stays_without)
     gml_driver_close(driver);
 }
 
-TEST(a_callers_context_and_mode_are_put_back)
-{
+TEST(a_callers_context_and_mode_are_put_back) {
     gml_driver *driver = open_cuda();
     gml_cu_context popped = NULL;
     int mode = MODE_THREAD_LOCAL;
@@ -118,8 +107,7 @@ TEST(a_callers_context_and_mode_are_put_back)
 }
 
 /* A capture in global mode forbids such calls to every thread that does not relax its mode. */
-TEST(a_global_capture_survives_calls_on_other_streams)
-{
+TEST(a_global_capture_survives_calls_on_other_streams) {
     gml_driver *driver = open_cuda();
     gml_cu_stream stream = (gml_cu_stream)(uintptr_t)raw_cuda_stream(&raw);
     gml_stream other = raw_cuda_stream(&raw);
@@ -141,8 +129,7 @@ TEST(a_global_capture_survives_calls_on_other_streams)
     gml_driver_close(driver);
 }
 
-TEST(errors_name_the_call_and_the_error)
-{
+TEST(errors_name_the_call_and_the_error) {
     gml_driver *driver = open_cuda();
     uint64_t granule = driver->info.granularity_bytes;
     gml_handle handle = 0;
@@ -155,8 +142,7 @@ TEST(errors_name_the_call_and_the_error)
     gml_driver_close(driver);
 }
 
-TEST(a_device_that_does_not_exist_is_absent)
-{
+TEST(a_device_that_does_not_exist_is_absent) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_STATUS(gml_cuda_driver_open(1000, &driver, reason, sizeof reason), GML_DRIVER_ABSENT);
@@ -166,9 +152,7 @@ TEST(a_device_that_does_not_exist_is_absent)
 }
 
 /* Gives the fake library a defect; "" takes it away. No other thread is running. */
-static void
-set_defect(const char *defect)
-{
+static void set_defect(const char *defect) {
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
 }
 
@@ -178,18 +162,14 @@ static gml_handed incoming = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static gml_handed outgoing = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static const uint64_t LARGE = GML_HANDED_LEAST_BYTES;
 
-static gml_driver *
-open_taking(void)
-{
+static gml_driver *open_taking(void) {
     gml_driver *driver = open_cuda();
     driver->device->handed = &incoming;
     return driver;
 }
 
 /* Releases a chunk of that size while others take files; how many there are then. */
-static size_t
-count_handed(gml_driver *driver, uint64_t size_bytes)
-{
+static size_t count_handed(gml_driver *driver, uint64_t size_bytes) {
     gml_handle handle = 0;
     CHECK_OK(gml_driver_create(driver, size_bytes, &handle));
     driver->outgoing = &outgoing;
@@ -199,8 +179,7 @@ count_handed(gml_driver *driver, uint64_t size_bytes)
     return outgoing.count;
 }
 
-TEST(a_large_chunk_that_is_released_goes_as_a_file)
-{
+TEST(a_large_chunk_that_is_released_goes_as_a_file) {
     gml_driver *driver = open_cuda();
     CHECK_EQ(count_handed(driver, LARGE), 1);
     CHECK_EQ(outgoing.bytes, LARGE);
@@ -211,8 +190,7 @@ TEST(a_large_chunk_that_is_released_goes_as_a_file)
 }
 
 /* Half of the files that it may open are the program's. */
-TEST(no_more_goes_as_files_than_may_be_open)
-{
+TEST(no_more_goes_as_files_than_may_be_open) {
     enum { MOST = 200, KEPT = MOST / 2 - 1 };
     gml_driver *driver = open_cuda();
     struct rlimit before, few;
@@ -239,16 +217,13 @@ TEST(no_more_goes_as_files_than_may_be_open)
     gml_driver_close(driver);
 }
 
-static int
-lowest_free_file(void)
-{
+static int lowest_free_file(void) {
     int file = dup(STDERR_FILENO);
     (void)close(file);
     return file;
 }
 
-TEST(a_chunk_that_the_driver_keeps_goes_nowhere)
-{
+TEST(a_chunk_that_the_driver_keeps_goes_nowhere) {
     gml_driver *driver = NULL;
     gml_handle handle = 0;
     CHECK_OK(gml_fault_driver_open(open_cuda(), 2, 0, 0, &driver)); /* create, release */
@@ -265,8 +240,7 @@ TEST(a_chunk_that_the_driver_keeps_goes_nowhere)
     gml_driver_close(driver);
 }
 
-TEST(what_was_handed_over_is_created_first)
-{
+TEST(what_was_handed_over_is_created_first) {
     gml_driver *giver = open_cuda(), *taker = open_taking();
     gml_handle handle = 0;
     int file = -1;
@@ -297,16 +271,13 @@ TEST(what_was_handed_over_is_created_first)
 }
 
 /* A file that is none: what it holds could not be had otherwise. */
-static int
-add_nothing(void)
-{
+static int add_nothing(void) {
     int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     gml_handed_add(&incoming, (gml_shared_piece){file, LARGE});
     return file;
 }
 
-TEST(what_cannot_be_imported_is_created)
-{
+TEST(what_cannot_be_imported_is_created) {
     gml_driver *driver = open_taking();
     int file = add_nothing();
     gml_handle handle = 0;
@@ -316,8 +287,7 @@ TEST(what_cannot_be_imported_is_created)
     gml_driver_close(driver);
 }
 
-TEST(where_memory_is_to_be_exported_none_is_imported)
-{
+TEST(where_memory_is_to_be_exported_none_is_imported) {
     gml_driver *driver = open_taking();
     gml_handle handle = 0;
     CHECK_OK(gml_driver_share(driver, GML_CU_HANDLE_FILE));
@@ -328,8 +298,7 @@ TEST(where_memory_is_to_be_exported_none_is_imported)
     gml_driver_close(driver);
 }
 
-TEST(a_device_that_is_full_gets_what_was_handed_over)
-{
+TEST(a_device_that_is_full_gets_what_was_handed_over) {
     const uint64_t too_much = UINT64_C(1) << 46;
     gml_driver *driver = open_taking();
     gml_handle handle = 0;
@@ -344,8 +313,7 @@ TEST(a_device_that_is_full_gets_what_was_handed_over)
 }
 
 /* A margin counts it as free: it takes nothing of the device. */
-TEST(a_margin_is_left_beside_what_was_handed_over)
-{
+TEST(a_margin_is_left_beside_what_was_handed_over) {
     gml_driver *driver = open_taking();
     uint64_t free_bytes = 0, total_bytes = 0;
     gml_handle handle = 0;
@@ -359,9 +327,7 @@ TEST(a_margin_is_left_beside_what_was_handed_over)
 }
 
 /* Opens the fake library with a defect and checks the answer. */
-static void
-check_defect(const char *defect, gml_status expected, const char *hint)
-{
+static void check_defect(const char *defect, gml_status expected, const char *hint) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     set_defect(defect);
@@ -372,8 +338,7 @@ check_defect(const char *defect, gml_status expected, const char *hint)
     CHECK(driver == NULL);
 }
 
-TEST(what_cannot_be_exported_is_released_alone)
-{
+TEST(what_cannot_be_exported_is_released_alone) {
     gml_driver *driver = open_cuda();
     set_defect("no_export");
     CHECK_EQ(count_handed(driver, LARGE), 0);
@@ -382,16 +347,14 @@ TEST(what_cannot_be_exported_is_released_alone)
     gml_driver_close(driver);
 }
 
-TEST(defects_are_told_in_one_line)
-{
+TEST(defects_are_told_in_one_line) {
     check_defect("no_device", GML_DRIVER_ABSENT, "CUDA_ERROR_NO_DEVICE");
     check_defect("stub", GML_DRIVER_ABSENT, "nvidia-smi");
     check_defect("missing:cuMemSetAccess", GML_DRIVER_ABSENT, "cuMemSetAccess of CUDA 10.2");
     check_defect("missing:cuInit", GML_DRIVER_ABSENT, "newer NVIDIA driver");
 }
 
-TEST(a_device_without_virtual_memory_has_malloc)
-{
+TEST(a_device_without_virtual_memory_has_malloc) {
     gml_address block = 0;
     set_defect("no_virtual_memory");
     gml_driver *driver = open_cuda();
@@ -402,8 +365,7 @@ TEST(a_device_without_virtual_memory_has_malloc)
     gml_driver_close(driver);
 }
 
-TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams)
-{
+TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams) {
     gml_event event = 0;
     set_defect("missing:cuCtxRecordEvent");
     gml_driver *driver = open_cuda();
@@ -415,8 +377,7 @@ TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams)
     gml_driver_close(driver);
 }
 
-TEST(refused_rdma_memory_is_done_without)
-{
+TEST(refused_rdma_memory_is_done_without) {
     gml_handle handle = 0;
     set_defect("no_rdma");
     gml_driver *driver = open_cuda();
@@ -426,9 +387,7 @@ TEST(refused_rdma_memory_is_done_without)
     gml_driver_close(driver);
 }
 
-static bool
-is_context_active(void)
-{
+static bool is_context_active(void) {
     unsigned flags = 0;
     int is_active = 0;
     CHECK_EQ(raw.cuDevicePrimaryCtxGetState(0, &flags, &is_active), GML_CU_SUCCESS);
@@ -436,8 +395,7 @@ is_context_active(void)
 }
 
 /* Ends the context that the other tests share, so it runs last. */
-TEST(closing_lets_go_of_the_context)
-{
+TEST(closing_lets_go_of_the_context) {
     CHECK_EQ(raw.cuDevicePrimaryCtxRelease(0), GML_CU_SUCCESS);
     CHECK(!is_context_active());
     gml_driver *driver = open_cuda();
@@ -447,8 +405,7 @@ TEST(closing_lets_go_of_the_context)
 }
 
 #if MAY_CHOOSE_ADDRESSES
-TEST(addresses_lie_where_they_are_asked_for_or_nowhere)
-{
+TEST(addresses_lie_where_they_are_asked_for_or_nowhere) {
     gml_driver *driver = open_cuda();
     gml_address wanted = UINT64_C(1) << 45, other = 0;
     uint64_t size = UINT64_C(1) << 40; /* as a window; a driver may put less elsewhere */
@@ -463,9 +420,7 @@ TEST(addresses_lie_where_they_are_asked_for_or_nowhere)
 }
 #endif
 
-int
-main(void)
-{
+int main(void) {
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
         return skip("GMLAKE_TEST_CUDA is not set");

@@ -8,8 +8,7 @@
 
 #define SAME(ours, theirs) CHECK_EQ((ours), (theirs))
 
-TEST(structures_have_the_same_layout)
-{
+TEST(structures_have_the_same_layout) {
     SAME(sizeof(gml_cu_location), sizeof(CUmemLocation));
     SAME(offsetof(gml_cu_location, id), offsetof(CUmemLocation, id));
     SAME(sizeof(gml_cu_access), sizeof(CUmemAccessDesc));
@@ -27,8 +26,7 @@ TEST(structures_have_the_same_layout)
     SAME(offsetof(gml_cu_allocation, flags.usage), offsetof(CUmemAllocationProp, allocFlags.usage));
 }
 
-TEST(scalars_have_the_same_size)
-{
+TEST(scalars_have_the_same_size) {
     SAME(sizeof(gml_cu_result), sizeof(CUresult));
     SAME(sizeof(gml_cu_device), sizeof(CUdevice));
     SAME(sizeof(gml_cu_pointer), sizeof(CUdeviceptr));
@@ -40,8 +38,7 @@ TEST(scalars_have_the_same_size)
     SAME(sizeof(int), sizeof(CUdevice_attribute));
 }
 
-TEST(errors_have_the_same_value)
-{
+TEST(errors_have_the_same_value) {
     SAME(GML_CU_SUCCESS, CUDA_SUCCESS);
     SAME(GML_CU_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
     SAME(GML_CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
@@ -57,8 +54,7 @@ TEST(errors_have_the_same_value)
     SAME(GML_CU_STREAM_CAPTURE_WRONG_THREAD, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
 }
 
-TEST(options_have_the_same_value)
-{
+TEST(options_have_the_same_value) {
     SAME(GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
     SAME(GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY,
          CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
@@ -74,9 +70,7 @@ TEST(options_have_the_same_value)
 
 #else
 
-int
-main(void)
-{
+int main(void) {
     return skip("no cuda.h was found when this was built");
 }
 

@@ -22,30 +22,22 @@ typedef struct scene {
     gml_handle handles[GRANULES];
 } scene;
 
-static gml_address
-place(const scene *of, unsigned granule)
-{
+static gml_address place(const scene *of, unsigned granule) {
     return of->base + granule * of->granule_bytes;
 }
 
-static void
-map(scene *of, unsigned first, unsigned count)
-{
+static void map(scene *of, unsigned first, unsigned count) {
     for (unsigned i = first; i < first + count; i++) {
         CHECK_OK(gml_driver_create(of->driver, of->granule_bytes, &of->handles[i]));
         CHECK_OK(gml_driver_map(of->driver, place(of, i), of->granule_bytes, of->handles[i]));
     }
 }
 
-static void
-open_range(const scene *of, unsigned first, unsigned count)
-{
+static void open_range(const scene *of, unsigned first, unsigned count) {
     CHECK_OK(gml_driver_set_access(of->driver, place(of, first), count * of->granule_bytes));
 }
 
-static void
-unmap(scene *of, unsigned first, unsigned count)
-{
+static void unmap(scene *of, unsigned first, unsigned count) {
     CHECK_OK(gml_driver_unmap(of->driver, place(of, first), count * of->granule_bytes));
     for (unsigned i = first; i < first + count; i++) {
         CHECK_OK(gml_driver_release(of->driver, of->handles[i]));
@@ -53,9 +45,7 @@ unmap(scene *of, unsigned first, unsigned count)
     }
 }
 
-static scene
-open_scene(void)
-{
+static scene open_scene(void) {
     scene made = {0};
     char reason[GML_REASON_BYTES] = "";
     if (!CHECK_OK(gml_cuda_driver_open(0, &made.driver, reason, sizeof reason))) {
@@ -67,9 +57,7 @@ open_scene(void)
     return made;
 }
 
-static void
-close_scene(scene *of)
-{
+static void close_scene(scene *of) {
     for (unsigned i = 0; i < GRANULES; i++) {
         if (of->handles[i]) {
             unmap(of, i, 1);
@@ -80,9 +68,7 @@ close_scene(scene *of)
 }
 
 /* Whether a device may write the first byte of a granule. */
-static bool
-is_open_to(const scene *of, unsigned granule, int device)
-{
+static bool is_open_to(const scene *of, unsigned granule, int device) {
     gml_cu_location location = {GML_CU_LOCATION_DEVICE, device};
     unsigned long long flags = 0;
     CHECK_EQ(raw.cuMemGetAccess(&flags, &location, place(of, granule)), GML_CU_SUCCESS);
@@ -90,9 +76,7 @@ is_open_to(const scene *of, unsigned granule, int device)
 }
 
 /* The granules that a device may touch, as bits: granule 0 is 1. */
-static unsigned
-granules_of(const scene *of, int device)
-{
+static unsigned granules_of(const scene *of, int device) {
     unsigned bits = 0;
     for (unsigned i = 0; i < GRANULES; i++) {
         bits |= of->handles[i] && is_open_to(of, i, device) ? 1U << i : 0;
@@ -101,9 +85,7 @@ granules_of(const scene *of, int device)
 }
 
 /* A device that reaches device 0, or 0. */
-static int
-find_peer(int from)
-{
+static int find_peer(int from) {
     int count = 0;
     CHECK_EQ(raw.cuDeviceGetCount(&count), GML_CU_SUCCESS);
     for (int device = from; device < count; device++) {
@@ -116,8 +98,7 @@ find_peer(int from)
     return 0;
 }
 
-TEST(nobody_but_the_owner_may_touch_what_was_not_granted)
-{
+TEST(nobody_but_the_owner_may_touch_what_was_not_granted) {
     scene of = open_scene();
     int peer = find_peer(1);
     map(&of, 0, 2);
@@ -127,8 +108,7 @@ TEST(nobody_but_the_owner_may_touch_what_was_not_granted)
     close_scene(&of);
 }
 
-TEST(a_grant_opens_what_is_open_and_what_will_be)
-{
+TEST(a_grant_opens_what_is_open_and_what_will_be) {
     int peer = find_peer(1);
     if (!peer) {
         return;
@@ -148,8 +128,7 @@ TEST(a_grant_opens_what_is_open_and_what_will_be)
 
 /* Unmapped in the middle, at the ends and across ranges; nothing of that may be opened, for CUDA
  * refuses a range where nothing is mapped. */
-TEST(what_was_unmapped_is_not_opened)
-{
+TEST(what_was_unmapped_is_not_opened) {
     int peer = find_peer(1);
     if (!peer) {
         return;
@@ -168,8 +147,7 @@ TEST(what_was_unmapped_is_not_opened)
     close_scene(&of);
 }
 
-TEST(opening_again_changes_nothing)
-{
+TEST(opening_again_changes_nothing) {
     int peer = find_peer(1);
     if (!peer) {
         return;
@@ -185,8 +163,7 @@ TEST(opening_again_changes_nothing)
     close_scene(&of);
 }
 
-TEST(several_peers_may_be_granted)
-{
+TEST(several_peers_may_be_granted) {
     int first = find_peer(1);
     int second = first ? find_peer(first + 1) : 0;
     if (!second) {
@@ -204,8 +181,7 @@ TEST(several_peers_may_be_granted)
     close_scene(&of);
 }
 
-TEST(the_owner_is_no_peer_and_a_missing_device_is_told)
-{
+TEST(the_owner_is_no_peer_and_a_missing_device_is_told) {
     scene of = open_scene();
     CHECK_OK(gml_driver_grant(of.driver, 0));
     CHECK_STATUS(gml_driver_grant(of.driver, NOWHERE), GML_DRIVER_ABSENT);
@@ -217,8 +193,7 @@ TEST(the_owner_is_no_peer_and_a_missing_device_is_told)
     close_scene(&of);
 }
 
-TEST(shared_memory_is_made_so_from_then_on)
-{
+TEST(shared_memory_is_made_so_from_then_on) {
     scene of = open_scene();
     gml_status status = gml_driver_share(of.driver, 1);
     if (status != GML_UNSUPPORTED) { /* of a GPU in a virtual machine */
@@ -231,8 +206,7 @@ TEST(shared_memory_is_made_so_from_then_on)
     close_scene(&of);
 }
 
-TEST(a_handle_type_that_is_none_is_unsupported)
-{
+TEST(a_handle_type_that_is_none_is_unsupported) {
     scene of = open_scene();
     CHECK_STATUS(gml_driver_share(of.driver, UNKNOWN_HANDLE_TYPE), GML_UNSUPPORTED);
     CHECK(strstr(of.driver->reason, "handle type 16384") != NULL);
@@ -241,8 +215,7 @@ TEST(a_handle_type_that_is_none_is_unsupported)
     close_scene(&of);
 }
 
-TEST(a_handle_type_that_cannot_be_made_is_unsupported)
-{
+TEST(a_handle_type_that_cannot_be_made_is_unsupported) {
     scene of = open_scene();
     gml_status status = gml_driver_share(of.driver, FABRIC);
     if (status != GML_OK) { /* no GPU without a fabric makes it */
@@ -258,14 +231,11 @@ TEST(a_handle_type_that_cannot_be_made_is_unsupported)
 /* ---- what only the fake library can be made to do -------------------------------------------- */
 
 /* No other thread is running. */
-static void
-set_defect(const char *defect)
-{
+static void set_defect(const char *defect) {
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
 }
 
-TEST(a_device_that_cannot_reach_is_left_out)
-{
+TEST(a_device_that_cannot_reach_is_left_out) {
     scene of = open_scene();
     map(&of, 0, 1);
     open_range(&of, 0, 1);
@@ -276,8 +246,7 @@ TEST(a_device_that_cannot_reach_is_left_out)
     close_scene(&of);
 }
 
-TEST(a_grant_that_fails_leaves_no_trace)
-{
+TEST(a_grant_that_fails_leaves_no_trace) {
     scene of = open_scene();
     map(&of, 0, 4);
     open_range(&of, 0, 1);
@@ -297,8 +266,7 @@ TEST(a_grant_that_fails_leaves_no_trace)
     close_scene(&of);
 }
 
-TEST(no_memory_to_try_with_is_told_as_that)
-{
+TEST(no_memory_to_try_with_is_told_as_that) {
     scene of = open_scene();
     set_defect("no_memory");
     CHECK_STATUS(gml_driver_share(of.driver, 1), GML_OUT_OF_MEMORY);
@@ -307,8 +275,7 @@ TEST(no_memory_to_try_with_is_told_as_that)
     close_scene(&of);
 }
 
-TEST(a_process_with_one_device_works_and_grants_nobody)
-{
+TEST(a_process_with_one_device_works_and_grants_nobody) {
     set_defect("one_device");
     scene of = open_scene();
     map(&of, 0, 4);
@@ -323,15 +290,12 @@ TEST(a_process_with_one_device_works_and_grants_nobody)
 
 enum { UNITS = 64, OPERATIONS = 4000 };
 
-static uint64_t
-draw(uint64_t *state, uint64_t below)
-{
+static uint64_t draw(uint64_t *state, uint64_t below) {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (*state >> 33) % below;
 }
 
-TEST(the_ranges_are_those_of_an_array)
-{
+TEST(the_ranges_are_those_of_an_array) {
     gml_cuda_peers peers = {0};
     bool is_open[UNITS] = {false};
     uint64_t state = 5;
@@ -358,9 +322,7 @@ TEST(the_ranges_are_those_of_an_array)
     gml_cuda_peers_clear(&peers);
 }
 
-int
-main(void)
-{
+int main(void) {
     RUN(the_ranges_are_those_of_an_array);
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {

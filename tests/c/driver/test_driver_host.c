@@ -14,9 +14,7 @@
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
-static gml_driver *
-open_host(uint64_t capacity_bytes, uint64_t granularity_bytes)
-{
+static gml_driver *open_host(uint64_t capacity_bytes, uint64_t granularity_bytes) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_OK(
@@ -24,16 +22,13 @@ open_host(uint64_t capacity_bytes, uint64_t granularity_bytes)
     return driver;
 }
 
-static unsigned char *
-bytes_of(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+static unsigned char *bytes_of(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     void *bytes = NULL;
     CHECK_OK(gml_driver_bytes(driver, address, size_bytes, &bytes));
     return bytes;
 }
 
-TEST(capacity_and_granularity_are_as_asked)
-{
+TEST(capacity_and_granularity_are_as_asked) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = open_host(0, 0);
     CHECK_EQ(driver->info.total_bytes, 1024 * MIB);
@@ -49,8 +44,7 @@ TEST(capacity_and_granularity_are_as_asked)
 }
 
 /* Random chunks side by side in two views: every byte of one shows in the other. */
-TEST(views_alias_chunk_by_chunk)
-{
+TEST(views_alias_chunk_by_chunk) {
     enum { CHUNKS = 16 };
     gml_driver *driver = open_host(0, 65536);
     uint64_t chunk = 65536;
@@ -83,9 +77,7 @@ TEST(views_alias_chunk_by_chunk)
 }
 
 /* Bytes that the newest memfd of this process really holds. */
-static uint64_t
-memfd_bytes(void)
-{
+static uint64_t memfd_bytes(void) {
     uint64_t found = 0;
     for (int i = 0; i < 64; i++) {
         char path[64];
@@ -100,8 +92,7 @@ memfd_bytes(void)
     return found;
 }
 
-TEST(released_memory_goes_back_to_the_host)
-{
+TEST(released_memory_goes_back_to_the_host) {
     gml_driver *driver = open_host(0, 0);
     gml_handle handles[4];
     gml_address base = 0;
@@ -124,16 +115,12 @@ TEST(released_memory_goes_back_to_the_host)
     gml_driver_close(driver);
 }
 
-static void
-touch(gml_address address)
-{
+static void touch(gml_address address) {
     *(volatile unsigned char *)(uintptr_t)address = 1;
 }
 
 /* Whether a process that writes to `address` dies of it. */
-static bool
-kills(gml_address address)
-{
+static bool kills(gml_address address) {
     pid_t child = fork();
     if (child == 0) {
         (void)signal(SIGSEGV, SIG_DFL);
@@ -147,8 +134,7 @@ kills(gml_address address)
            WTERMSIG(status) == SIGSEGV;
 }
 
-TEST(memory_without_access_cannot_be_touched)
-{
+TEST(memory_without_access_cannot_be_touched) {
     gml_driver *driver = open_host(0, 0);
     gml_handle handle = 0;
     gml_address base = 0;
@@ -167,8 +153,7 @@ TEST(memory_without_access_cannot_be_touched)
     gml_driver_close(driver);
 }
 
-TEST(blocks_are_separate_and_bounded)
-{
+TEST(blocks_are_separate_and_bounded) {
     gml_driver *driver = open_host(0, 0);
     gml_address blocks[32];
     void *bytes = NULL;
@@ -191,8 +176,7 @@ TEST(blocks_are_separate_and_bounded)
 #if !IS_SANITIZED
 /* Maps chunks so that no two merge, until the kernel has no mapping left. A sanitizer needs
  * mappings of its own and would end the process, so this one is not run under it. */
-TEST(the_limit_on_mappings_is_out_of_memory_and_harmless)
-{
+TEST(the_limit_on_mappings_is_out_of_memory_and_harmless) {
     enum { MOST = 200000 };
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     gml_driver *driver = open_host(UINT64_C(1) << 40, page);
@@ -229,8 +213,7 @@ TEST(the_limit_on_mappings_is_out_of_memory_and_harmless)
 #endif
 
 /* Chunks in a row need no mapping each: 100,000 of them pass the limit of the test above. */
-TEST(consecutive_chunks_merge)
-{
+TEST(consecutive_chunks_merge) {
     enum { CHUNKS = 100000 };
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     gml_driver *driver = open_host(UINT64_C(1) << 40, page);
@@ -253,15 +236,12 @@ typedef struct fill {
     int value;
 } fill;
 
-static void
-run_fill(void *context)
-{
+static void run_fill(void *context) {
     const fill *work = context;
     memset(work->bytes, work->value, work->size);
 }
 
-TEST(work_in_streams_reaches_the_bytes_in_order)
-{
+TEST(work_in_streams_reaches_the_bytes_in_order) {
     gml_driver *driver = open_host(0, 0);
     gml_streams *streams = gml_driver_streams(driver);
     gml_address block = 0;
@@ -284,8 +264,7 @@ TEST(work_in_streams_reaches_the_bytes_in_order)
     gml_driver_close(driver);
 }
 
-TEST(misuse_is_refused)
-{
+TEST(misuse_is_refused) {
     gml_driver *driver = open_host(0, 0);
     gml_handle handle = 0;
     gml_address base = 0;

@@ -6,8 +6,7 @@
 
 /* ---- physical memory ------------------------------------------------------------------------- */
 
-TEST(create_takes_its_size_and_release_gives_it_back)
-{
+TEST(create_takes_its_size_and_release_gives_it_back) {
     gml_driver *driver = open_driver();
     uint64_t size = SOME_GRANULES * driver->info.granularity_bytes;
     uint64_t before = free_bytes_of(driver);
@@ -20,8 +19,7 @@ TEST(create_takes_its_size_and_release_gives_it_back)
     gml_driver_close(driver);
 }
 
-TEST(create_wants_multiples_of_the_granularity)
-{
+TEST(create_wants_multiples_of_the_granularity) {
     gml_driver *driver = open_driver();
     uint64_t granule = driver->info.granularity_bytes;
     gml_handle handle = 0;
@@ -33,8 +31,7 @@ TEST(create_wants_multiples_of_the_granularity)
     gml_driver_close(driver);
 }
 
-TEST(create_beyond_the_memory_is_out_of_memory)
-{
+TEST(create_beyond_the_memory_is_out_of_memory) {
     gml_driver *driver = open_driver();
     uint64_t before = free_bytes_of(driver);
     uint64_t granule = driver->info.granularity_bytes;
@@ -47,8 +44,7 @@ TEST(create_beyond_the_memory_is_out_of_memory)
     gml_driver_close(driver);
 }
 
-TEST(memory_goes_at_the_last_unmap_after_release)
-{
+TEST(memory_goes_at_the_last_unmap_after_release) {
     scene of = open_scene();
     map_at(&of, 0, of.handles[0]);
     map_at(&of, 2, of.handles[0]);
@@ -60,8 +56,7 @@ TEST(memory_goes_at_the_last_unmap_after_release)
     close_scene(&of);
 }
 
-TEST(released_but_mapped_memory_can_be_used)
-{
+TEST(released_but_mapped_memory_can_be_used) {
     scene of = open_scene();
     map_at(&of, 1, of.handles[1]);
     release_handles(&of);
@@ -76,8 +71,7 @@ TEST(released_but_mapped_memory_can_be_used)
 
 /* ---- address space --------------------------------------------------------------------------- */
 
-TEST(reserve_takes_no_memory_and_may_exceed_it)
-{
+TEST(reserve_takes_no_memory_and_may_exceed_it) {
     gml_driver *driver = open_driver();
     uint64_t before = free_bytes_of(driver);
     uint64_t granule = driver->info.granularity_bytes;
@@ -94,8 +88,7 @@ TEST(reserve_takes_no_memory_and_may_exceed_it)
     gml_driver_close(driver);
 }
 
-TEST(reserve_keeps_the_alignment)
-{
+TEST(reserve_keeps_the_alignment) {
     gml_driver *driver = open_driver();
     uint64_t granule = driver->info.granularity_bytes;
     for (uint64_t alignment = granule; alignment <= 64 * granule; alignment *= 4) {
@@ -107,8 +100,7 @@ TEST(reserve_keeps_the_alignment)
     gml_driver_close(driver);
 }
 
-TEST(unreserve_takes_exactly_one_reservation)
-{
+TEST(unreserve_takes_exactly_one_reservation) {
     gml_driver *driver = open_driver();
     uint64_t granule = driver->info.granularity_bytes;
     gml_address address = 0;
@@ -121,8 +113,7 @@ TEST(unreserve_takes_exactly_one_reservation)
     gml_driver_close(driver);
 }
 
-TEST(unreserve_wants_nothing_mapped)
-{
+TEST(unreserve_wants_nothing_mapped) {
     scene of = open_scene();
     map_at(&of, 3, of.handles[0]);
     check_refused(of.driver, gml_driver_unreserve(of.driver, of.base, SOME_GRANULES * of.granule));
@@ -132,8 +123,7 @@ TEST(unreserve_wants_nothing_mapped)
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-TEST(map_takes_the_whole_handle)
-{
+TEST(map_takes_the_whole_handle) {
     scene of = open_scene();
     gml_handle pair = 0;
     CHECK_OK(gml_driver_create(of.driver, 2 * of.granule, &pair));
@@ -145,8 +135,7 @@ TEST(map_takes_the_whole_handle)
     close_scene(&of);
 }
 
-TEST(map_stays_inside_one_reservation)
-{
+TEST(map_stays_inside_one_reservation) {
     scene of = open_scene();
     gml_handle pair = 0;
     CHECK_OK(gml_driver_create(of.driver, 2 * of.granule, &pair));
@@ -160,16 +149,14 @@ TEST(map_stays_inside_one_reservation)
     close_scene(&of);
 }
 
-TEST(map_wants_aligned_addresses)
-{
+TEST(map_wants_aligned_addresses) {
     scene of = open_scene();
     check_refused(of.driver,
                   gml_driver_map(of.driver, of.base + of.granule / 2, of.granule, of.handles[0]));
     close_scene(&of);
 }
 
-TEST(map_wants_unmapped_addresses)
-{
+TEST(map_wants_unmapped_addresses) {
     scene of = open_scene();
     gml_handle pair = 0;
     CHECK_OK(gml_driver_create(of.driver, 2 * of.granule, &pair));
@@ -183,8 +170,7 @@ TEST(map_wants_unmapped_addresses)
     close_scene(&of);
 }
 
-TEST(aliases_show_the_same_bytes)
-{
+TEST(aliases_show_the_same_bytes) {
     scene of = open_scene();
     map_at(&of, 0, of.handles[0]);
     map_at(&of, 1, of.handles[1]);
@@ -203,8 +189,7 @@ TEST(aliases_show_the_same_bytes)
     close_scene(&of);
 }
 
-TEST(bytes_survive_a_mapping_elsewhere)
-{
+TEST(bytes_survive_a_mapping_elsewhere) {
     scene of = open_scene();
     map_at(&of, 0, of.handles[2]);
     open_access_at(&of, 0, 1);
@@ -221,8 +206,7 @@ TEST(bytes_survive_a_mapping_elsewhere)
     close_scene(&of);
 }
 
-TEST(unmap_takes_several_whole_mappings)
-{
+TEST(unmap_takes_several_whole_mappings) {
     scene of = open_scene();
     for (uint64_t i = 0; i < SOME_GRANULES; i++) {
         map_at(&of, i, of.handles[i]);
@@ -235,8 +219,7 @@ TEST(unmap_takes_several_whole_mappings)
     close_scene(&of);
 }
 
-TEST(unmap_takes_no_part_of_a_mapping)
-{
+TEST(unmap_takes_no_part_of_a_mapping) {
     scene of = open_scene();
     gml_handle pair = 0;
     CHECK_OK(gml_driver_create(of.driver, 2 * of.granule, &pair));
@@ -248,8 +231,7 @@ TEST(unmap_takes_no_part_of_a_mapping)
     close_scene(&of);
 }
 
-TEST(unmap_wants_a_mapping)
-{
+TEST(unmap_wants_a_mapping) {
     scene of = open_scene();
     check_refused_but_on_a_gpu(of.driver, gml_driver_unmap(of.driver, of.base, of.granule));
     map_at(&of, 0, of.handles[0]);
@@ -261,8 +243,7 @@ TEST(unmap_wants_a_mapping)
 
 /* ---- access ---------------------------------------------------------------------------------- */
 
-TEST(one_set_access_opens_several_handles)
-{
+TEST(one_set_access_opens_several_handles) {
     scene of = open_scene();
     for (uint64_t i = 0; i < SOME_GRANULES; i++) {
         map_at(&of, i, of.handles[SOME_GRANULES - 1 - i]);
@@ -276,8 +257,7 @@ TEST(one_set_access_opens_several_handles)
     close_scene(&of);
 }
 
-TEST(set_access_wants_every_byte_mapped)
-{
+TEST(set_access_wants_every_byte_mapped) {
     scene of = open_scene();
     check_refused(of.driver, gml_driver_set_access(of.driver, of.base, of.granule));
     map_at(&of, 0, of.handles[0]);
@@ -292,8 +272,7 @@ TEST(set_access_wants_every_byte_mapped)
 }
 
 /* A kernel that touched it would end the process's context, so `cuda` only says it has no bytes. */
-TEST(a_new_mapping_has_no_access)
-{
+TEST(a_new_mapping_has_no_access) {
     scene of = open_scene();
     void *bytes = NULL;
     gml_status open = contract_is_cuda() || has_bytes() ? GML_OK : GML_UNSUPPORTED;
@@ -315,8 +294,6 @@ TEST(a_new_mapping_has_no_access)
     close_scene(&of);
 }
 
-int
-main(void)
-{
+int main(void) {
     return driver_contract_main();
 }

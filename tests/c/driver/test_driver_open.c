@@ -5,9 +5,7 @@
 #include <string.h>
 
 /* Opens something impossible, and checks that one line says why. */
-static void
-check_open_fails(const char *name, int device, gml_status expected, const char *hint)
-{
+static void check_open_fails(const char *name, int device, gml_status expected, const char *hint) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_STATUS(gml_driver_open(name, device, 0, &driver, reason, sizeof reason), expected);
@@ -17,8 +15,7 @@ check_open_fails(const char *name, int device, gml_status expected, const char *
     CHECK_STATUS(gml_driver_open(name, device, 0, &driver, NULL, 0), expected);
 }
 
-TEST(unknown_names_and_devices_are_refused)
-{
+TEST(unknown_names_and_devices_are_refused) {
     check_open_fails("vulkan", 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
     check_open_fails("", 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
     check_open_fails(NULL, 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
@@ -26,8 +23,7 @@ TEST(unknown_names_and_devices_are_refused)
     check_open_fails("host", -7, GML_INVALID_ARGUMENT, "-7");
 }
 
-TEST(a_short_reason_is_cut_not_overrun)
-{
+TEST(a_short_reason_is_cut_not_overrun) {
     char reason[8] = "xxxxxxx";
     gml_driver *driver = NULL;
     CHECK_STATUS(gml_driver_open("vulkan", 0, 0, &driver, reason, 6), GML_INVALID_ARGUMENT);
@@ -36,8 +32,7 @@ TEST(a_short_reason_is_cut_not_overrun)
 }
 
 /* On any machine: cuda opens, or says in one line what is missing. */
-TEST(cuda_opens_or_says_why_not)
-{
+TEST(cuda_opens_or_says_why_not) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     gml_status status = gml_driver_open("cuda", 0, 0, &driver, reason, sizeof reason);
@@ -54,8 +49,7 @@ TEST(cuda_opens_or_says_why_not)
     CHECK(!strchr(reason, '\n'));
 }
 
-TEST(devices_are_described_without_a_lake)
-{
+TEST(devices_are_described_without_a_lake) {
     char reason[GML_REASON_BYTES] = "";
     gml_device_info info = {0};
     CHECK_OK(gml_device_describe("sim", 0, &info, reason, sizeof reason));
@@ -73,15 +67,13 @@ TEST(devices_are_described_without_a_lake)
     CHECK(strstr(reason, "none") != NULL);
 }
 
-TEST(calls_have_names)
-{
+TEST(calls_have_names) {
     CHECK(strcmp(gml_driver_call_name(GML_CALL_CREATE), "create") == 0);
     CHECK(strcmp(gml_driver_call_name(GML_CALL_SET_ACCESS), "set_access") == 0);
     CHECK(strcmp(gml_driver_call_name(GML_CALL_DEVICE_SYNCHRONIZE), "device_synchronize") == 0);
     CHECK(strcmp(gml_driver_call_name(GML_CALL_COUNT), "unknown") == 0);
 }
 
-TEST(closing_nothing_is_allowed)
-{
+TEST(closing_nothing_is_allowed) {
     gml_driver_close(NULL);
 }

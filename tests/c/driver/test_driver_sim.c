@@ -7,9 +7,7 @@
 static const uint64_t MIB = UINT64_C(1) << 20;
 static const uint64_t GIB = UINT64_C(1) << 30;
 
-static gml_driver *
-open_sim(uint64_t capacity_bytes, uint64_t granularity_bytes)
-{
+static gml_driver *open_sim(uint64_t capacity_bytes, uint64_t granularity_bytes) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_OK(
@@ -17,16 +15,13 @@ open_sim(uint64_t capacity_bytes, uint64_t granularity_bytes)
     return driver;
 }
 
-static gml_address
-malloc_of(gml_driver *driver, uint64_t size_bytes)
-{
+static gml_address malloc_of(gml_driver *driver, uint64_t size_bytes) {
     gml_address address = 0;
     CHECK_OK(gml_driver_malloc(driver, size_bytes, &address));
     return address;
 }
 
-TEST(capacity_and_granularity_are_as_asked)
-{
+TEST(capacity_and_granularity_are_as_asked) {
     gml_driver *driver = open_sim(0, 0);
     CHECK_EQ(driver->info.total_bytes, 80 * GIB);
     CHECK_EQ(driver->info.granularity_bytes, 2 * MIB);
@@ -37,8 +32,7 @@ TEST(capacity_and_granularity_are_as_asked)
     gml_driver_close(driver);
 }
 
-TEST(a_bad_granularity_is_refused)
-{
+TEST(a_bad_granularity_is_refused) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_STATUS(gml_sim_driver_open(0, 3 * MIB, &driver, reason, sizeof reason),
@@ -48,8 +42,7 @@ TEST(a_bad_granularity_is_refused)
     CHECK(driver == NULL);
 }
 
-TEST(own_addresses_ascend_above_every_recorded_one)
-{
+TEST(own_addresses_ascend_above_every_recorded_one) {
     gml_driver *driver = open_sim(0, 0);
     gml_address before = 0;
     for (uint64_t i = 1; i <= 64; i++) {
@@ -64,8 +57,7 @@ TEST(own_addresses_ascend_above_every_recorded_one)
     gml_driver_close(driver);
 }
 
-TEST(address_space_comes_round_again)
-{
+TEST(address_space_comes_round_again) {
     gml_driver *driver = open_sim(0, 0);
     uint64_t whole = (UINT64_C(1) << 52) - (UINT64_C(1) << 47);
     uint64_t part = UINT64_C(1) << 47;
@@ -86,8 +78,7 @@ TEST(address_space_comes_round_again)
     gml_driver_close(driver);
 }
 
-TEST(expected_addresses_are_served_in_order_by_size)
-{
+TEST(expected_addresses_are_served_in_order_by_size) {
     gml_driver *driver = open_sim(0, 0);
     gml_address recorded = UINT64_C(0x7f3210000000);
     CHECK_OK(gml_driver_expect_malloc(driver, recorded, 20 * MIB));
@@ -101,8 +92,7 @@ TEST(expected_addresses_are_served_in_order_by_size)
     gml_driver_close(driver);
 }
 
-TEST(an_expected_address_that_is_taken_is_passed_over)
-{
+TEST(an_expected_address_that_is_taken_is_passed_over) {
     gml_driver *driver = open_sim(0, 0);
     gml_address recorded = UINT64_C(0x7f3210000000);
     CHECK_OK(gml_driver_expect_malloc(driver, recorded, 20 * MIB));
@@ -116,8 +106,7 @@ TEST(an_expected_address_that_is_taken_is_passed_over)
     gml_driver_close(driver);
 }
 
-TEST(impossible_expectations_are_refused)
-{
+TEST(impossible_expectations_are_refused) {
     gml_driver *driver = open_sim(0, 0);
     CHECK_STATUS(gml_driver_expect_malloc(driver, 0, 512), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_driver_expect_malloc(driver, 100, 512), GML_INVALID_ARGUMENT);
@@ -127,9 +116,7 @@ TEST(impossible_expectations_are_refused)
     gml_driver_close(driver);
 }
 
-static uint64_t
-time_of_view(uint64_t chunks, bool has_one_access)
-{
+static uint64_t time_of_view(uint64_t chunks, bool has_one_access) {
     gml_driver *driver = open_sim(0, 0);
     gml_address base = 0;
     CHECK_OK(gml_driver_reserve(driver, chunks * 2 * MIB, 0, &base));
@@ -150,10 +137,8 @@ time_of_view(uint64_t chunks, bool has_one_access)
 }
 
 /* The medians of one device, and what a program pays beside them, in per cent. */
-static void
-check_mallocs(gml_driver *driver, uint64_t at_20_mib, uint64_t at_128_mib, uint64_t at_2_gib,
-              uint64_t percent)
-{
+static void check_mallocs(gml_driver *driver, uint64_t at_20_mib, uint64_t at_128_mib,
+                          uint64_t at_2_gib, uint64_t percent) {
     memset(driver->call_ns, 0, sizeof driver->call_ns);
     (void)malloc_of(driver, 2 * GIB);
     CHECK_EQ(gml_driver_time_ns(driver), at_2_gib * percent / 100);
@@ -167,8 +152,7 @@ check_mallocs(gml_driver *driver, uint64_t at_20_mib, uint64_t at_128_mib, uint6
     gml_driver_close(driver);
 }
 
-TEST(costs_are_those_measured)
-{
+TEST(costs_are_those_measured) {
     check_mallocs(open_sim(0, 0), 57281, 57553, 330796, 125);
     check_mallocs(open_sim(140 * GIB, 0), 33641, 35365, 140688, 155);
     /* One call over many handles costs what one call each does. */
@@ -178,8 +162,7 @@ TEST(costs_are_those_measured)
     CHECK_EQ(time_of_view(1024, true), view_ns);
 }
 
-TEST(every_call_costs_something)
-{
+TEST(every_call_costs_something) {
     gml_driver *driver = open_sim(0, 0);
     gml_address address = malloc_of(driver, 512);
     gml_event event = 0;
@@ -195,8 +178,7 @@ TEST(every_call_costs_something)
 
 /* 40,960 chunks, each mapped in the base range and in four views; mapping is O(1) and must stay
  * so, or this takes minutes. */
-TEST(a_full_80_gib_device_is_quick)
-{
+TEST(a_full_80_gib_device_is_quick) {
     enum { CHUNKS = 40960, VIEWS = 4 * 80, VIEW_CHUNKS = 512 };
     static gml_handle handles[CHUNKS];
     static gml_address views[VIEWS];
@@ -236,8 +218,7 @@ TEST(a_full_80_gib_device_is_quick)
 
 /* ---- misuse that a GPU would answer with undefined behaviour --------------------------------- */
 
-TEST(a_handle_is_released_once)
-{
+TEST(a_handle_is_released_once) {
     gml_driver *driver = open_sim(0, 0);
     gml_handle handle = 0;
     gml_address base = 0;
@@ -254,8 +235,7 @@ TEST(a_handle_is_released_once)
     gml_driver_close(driver);
 }
 
-TEST(a_block_is_freed_once)
-{
+TEST(a_block_is_freed_once) {
     gml_driver *driver = open_sim(0, 0);
     gml_address address = malloc_of(driver, 4 * MIB);
     gml_address reserved = 0;
@@ -269,8 +249,7 @@ TEST(a_block_is_freed_once)
     gml_driver_close(driver);
 }
 
-TEST(absurd_sizes_are_refused)
-{
+TEST(absurd_sizes_are_refused) {
     gml_driver *driver = open_sim(0, 0);
     gml_handle handle = 0;
     gml_address address = 0;
@@ -287,8 +266,7 @@ TEST(absurd_sizes_are_refused)
     gml_driver_close(driver);
 }
 
-TEST(unknown_events_are_misuse)
-{
+TEST(unknown_events_are_misuse) {
     gml_driver *driver = open_sim(0, 0);
     CHECK_STATUS(gml_driver_event_query(driver, 77), GML_MISUSE);
     CHECK(strstr(driver->reason, "77") != NULL);

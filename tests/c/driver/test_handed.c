@@ -10,23 +10,18 @@
 static gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static gml_handed others = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int
-add(uint64_t size_bytes)
-{
+static int add(uint64_t size_bytes) {
     int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     CHECK(file >= 0);
     gml_handed_add(&handed, (gml_shared_piece){file, size_bytes});
     return file;
 }
 
-static bool
-is_open(int file)
-{
+static bool is_open(int file) {
     return fcntl(file, F_GETFD) >= 0;
 }
 
-TEST(pieces_are_taken_by_size)
-{
+TEST(pieces_are_taken_by_size) {
     CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 0);
     CHECK(gml_handed_take(&handed, 4) < 0);
     int four = add(4), eight = add(8), two = add(2);
@@ -49,8 +44,7 @@ TEST(pieces_are_taken_by_size)
     CHECK(!is_open(four));
 }
 
-TEST(as_much_is_passed_on_as_is_wanted)
-{
+TEST(as_much_is_passed_on_as_is_wanted) {
     int files[] = {add(4), add(4), add(4)};
     CHECK_EQ(gml_handed_move(&handed, &others, 0), 0);
     CHECK_EQ(gml_handed_move(&handed, &others, 5), 8);
@@ -63,8 +57,7 @@ TEST(as_much_is_passed_on_as_is_wanted)
 }
 
 /* Whoever has them, and the one that was taken; the parent's stay. */
-TEST(a_child_has_none)
-{
+TEST(a_child_has_none) {
     int files[] = {add(4), add(5), add(6)}, status = 1;
     CHECK_EQ(gml_handed_move(&handed, &others, 1), 6);
     CHECK_EQ(gml_handed_take(&handed, 5), files[1]);
@@ -80,8 +73,7 @@ TEST(a_child_has_none)
     gml_kept_files_close(files[1]);
 }
 
-TEST(what_has_no_room_goes_back)
-{
+TEST(what_has_no_room_goes_back) {
     for (int i = 0; i < GML_HANDED_MOST; i++) {
         CHECK(is_open(add(1)));
     }

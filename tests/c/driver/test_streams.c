@@ -16,33 +16,26 @@ typedef struct note {
     int value;
 } note;
 
-static void
-write_note(void *context)
-{
+static void write_note(void *context) {
     note *written = context;
     written->to->entries[written->to->count++] = written->value;
 }
 
-static gml_streams *
-open_streams(bool is_manual)
-{
+static gml_streams *open_streams(bool is_manual) {
     gml_streams *streams = NULL;
     CHECK_OK(gml_streams_open(&streams));
     CHECK_OK(gml_streams_set_manual(streams, is_manual));
     return streams;
 }
 
-static gml_event
-new_event(gml_streams *streams)
-{
+static gml_event new_event(gml_streams *streams) {
     gml_event event = 0;
     CHECK_OK(gml_streams_event_create(streams, &event));
     CHECK(event != 0);
     return event;
 }
 
-TEST(automatic_work_runs_at_once)
-{
+TEST(automatic_work_runs_at_once) {
     gml_streams *streams = open_streams(false);
     journal ran = {0};
     note one = {&ran, 1};
@@ -57,8 +50,7 @@ TEST(automatic_work_runs_at_once)
     gml_streams_close(streams);
 }
 
-TEST(manual_work_waits_for_the_test)
-{
+TEST(manual_work_waits_for_the_test) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note notes[3] = {{&ran, 0}, {&ran, 1}, {&ran, 2}};
@@ -78,8 +70,7 @@ TEST(manual_work_waits_for_the_test)
     gml_streams_close(streams);
 }
 
-TEST(an_event_is_pending_until_its_place_is_reached)
-{
+TEST(an_event_is_pending_until_its_place_is_reached) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note one = {&ran, 1};
@@ -95,8 +86,7 @@ TEST(an_event_is_pending_until_its_place_is_reached)
     gml_streams_close(streams);
 }
 
-TEST(a_wait_holds_its_stream_and_no_other)
-{
+TEST(a_wait_holds_its_stream_and_no_other) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note one = {&ran, 1};
@@ -122,8 +112,7 @@ TEST(a_wait_holds_its_stream_and_no_other)
     gml_streams_close(streams);
 }
 
-TEST(a_wait_means_the_recording_before_it)
-{
+TEST(a_wait_means_the_recording_before_it) {
     gml_streams *streams = open_streams(true);
     uint64_t done = 9;
     gml_event event = new_event(streams);
@@ -144,9 +133,7 @@ TEST(a_wait_means_the_recording_before_it)
 }
 
 /* Stream 1 records, 2 waits for 1 and records, 3 waits for 2: a chain. Makes the events. */
-static void
-queue_chain(gml_streams *streams, note *notes, gml_event *events)
-{
+static void queue_chain(gml_streams *streams, note *notes, gml_event *events) {
     for (uint64_t i = 0; i < 3; i++) {
         events[i] = new_event(streams);
         if (i > 0) {
@@ -157,8 +144,7 @@ queue_chain(gml_streams *streams, note *notes, gml_event *events)
     }
 }
 
-TEST(synchronising_runs_what_is_needed_and_no_more)
-{
+TEST(synchronising_runs_what_is_needed_and_no_more) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note notes[4] = {{&ran, 1}, {&ran, 2}, {&ran, 3}, {&ran, 4}};
@@ -178,8 +164,7 @@ TEST(synchronising_runs_what_is_needed_and_no_more)
     gml_streams_close(streams);
 }
 
-TEST(an_event_behind_all_streams_waits_for_what_each_was_given)
-{
+TEST(an_event_behind_all_streams_waits_for_what_each_was_given) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note notes[4] = {{&ran, 1}, {&ran, 2}, {&ran, 3}, {&ran, 4}};
@@ -207,8 +192,7 @@ TEST(an_event_behind_all_streams_waits_for_what_each_was_given)
     gml_streams_close(streams);
 }
 
-TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are)
-{
+TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
@@ -230,8 +214,7 @@ TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are)
     gml_streams_close(streams);
 }
 
-TEST(leaving_manual_mode_runs_everything)
-{
+TEST(leaving_manual_mode_runs_everything) {
     gml_streams *streams = open_streams(true);
     journal ran = {0};
     note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
@@ -243,8 +226,7 @@ TEST(leaving_manual_mode_runs_everything)
     gml_streams_close(streams);
 }
 
-TEST(a_destroyed_event_still_releases_its_waiters)
-{
+TEST(a_destroyed_event_still_releases_its_waiters) {
     gml_streams *streams = open_streams(true);
     uint64_t done = 9;
     gml_event event = new_event(streams);
@@ -259,8 +241,7 @@ TEST(a_destroyed_event_still_releases_its_waiters)
     gml_streams_close(streams);
 }
 
-TEST(unknown_events_are_invalid)
-{
+TEST(unknown_events_are_invalid) {
     gml_streams *streams = open_streams(true);
     gml_event event = new_event(streams);
     CHECK_OK(gml_streams_event_destroy(streams, event));
@@ -274,8 +255,7 @@ TEST(unknown_events_are_invalid)
     gml_streams_close(streams);
 }
 
-TEST(a_capturing_stream_refuses)
-{
+TEST(a_capturing_stream_refuses) {
     gml_streams *streams = open_streams(false);
     journal ran = {0};
     note one = {&ran, 1};
@@ -317,15 +297,11 @@ typedef struct worker {
     uint64_t ran;      /* written by the queue alone, under its lock */
 } worker;
 
-static void
-count_one(void *context)
-{
+static void count_one(void *context) {
     (*(uint64_t *)context)++;
 }
 
-static void *
-work(void *argument)
-{
+static void *work(void *argument) {
     worker *self = argument;
     for (uint64_t i = 0; i < ROUNDS; i++) {
         gml_event neighbour = self->events[(self->stream + i) % THREADS];
@@ -344,8 +320,7 @@ work(void *argument)
     return NULL;
 }
 
-TEST(threads_share_the_queues)
-{
+TEST(threads_share_the_queues) {
     gml_streams *streams = open_streams(true);
     gml_event events[THREADS];
     worker workers[THREADS];

@@ -12,18 +12,14 @@
 
 enum { STEPS = 2000, SLOTS = 40 };
 
-static gml_driver *
-open_inner(const char *name)
-{
+static gml_driver *open_inner(const char *name) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_OK(gml_driver_open(name, 0, 64 * MIB, &driver, reason, sizeof reason));
     return driver;
 }
 
-static gml_driver *
-open_window(const char *name)
-{
+static gml_driver *open_window(const char *name) {
     gml_driver *driver = open_inner(name);
     CHECK_OK(gml_window_driver_open(BASE, &driver));
     CHECK(driver->window_bytes > 0);
@@ -35,9 +31,7 @@ typedef struct held {
     uint64_t size_bytes;
 } held;
 
-static bool
-meets_none(const held *slots, gml_address address, uint64_t size_bytes)
-{
+static bool meets_none(const held *slots, gml_address address, uint64_t size_bytes) {
     bool is_apart = true;
     for (size_t i = 0; i < SLOTS; i++) {
         is_apart &= !slots[i].size_bytes || address + size_bytes <= slots[i].address ||
@@ -47,9 +41,7 @@ meets_none(const held *slots, gml_address address, uint64_t size_bytes)
 }
 
 /* Random reservations, of which some end again, all of them at last; their addresses. */
-static void
-run_program(gml_driver *driver, uint64_t seed, gml_address *out)
-{
+static void run_program(gml_driver *driver, uint64_t seed, gml_address *out) {
     uint64_t granule = driver->info.granularity_bytes;
     check_random random = {seed};
     held slots[SLOTS] = {{0}};
@@ -77,8 +69,7 @@ run_program(gml_driver *driver, uint64_t seed, gml_address *out)
     }
 }
 
-TEST(the_same_reservations_get_the_same_addresses)
-{
+TEST(the_same_reservations_get_the_same_addresses) {
     static gml_address first[STEPS], second[STEPS];
     for (uint64_t seed = 1; seed <= 10; seed++) {
         gml_driver *driver = open_window("sim");
@@ -100,8 +91,7 @@ TEST(the_same_reservations_get_the_same_addresses)
     }
 }
 
-TEST(what_has_ended_is_one_range_again)
-{
+TEST(what_has_ended_is_one_range_again) {
     static gml_address addresses[STEPS];
     gml_driver *driver = open_window("sim");
     run_program(driver, 7, addresses);
@@ -111,8 +101,7 @@ TEST(what_has_ended_is_one_range_again)
     gml_driver_close(driver);
 }
 
-TEST(a_window_that_is_full_says_so)
-{
+TEST(a_window_that_is_full_says_so) {
     gml_driver *driver = open_window("sim");
     gml_address address = 0;
     uint64_t granule = driver->info.granularity_bytes;
@@ -123,8 +112,7 @@ TEST(a_window_that_is_full_says_so)
     gml_driver_close(driver);
 }
 
-TEST(what_makes_no_sense_is_refused)
-{
+TEST(what_makes_no_sense_is_refused) {
     gml_driver *driver = open_window("sim");
     gml_address address = 0;
     uint64_t granule = driver->info.granularity_bytes;
@@ -140,8 +128,7 @@ TEST(what_makes_no_sense_is_refused)
 }
 
 #if MAY_CHOOSE_ADDRESSES
-TEST(memory_is_mapped_in_a_window)
-{
+TEST(memory_is_mapped_in_a_window) {
     gml_driver *driver = open_window("host");
     uint64_t size = driver->info.granularity_bytes;
     gml_address address = 0;
@@ -160,8 +147,7 @@ TEST(memory_is_mapped_in_a_window)
 }
 #endif
 
-TEST(windows_of_one_process_lie_side_by_side)
-{
+TEST(windows_of_one_process_lie_side_by_side) {
     gml_driver *first = open_window("sim"), *second = open_window("sim");
     gml_address address = 0;
     CHECK_OK(gml_driver_reserve(second, second->info.granularity_bytes, 0, &address));
@@ -174,8 +160,7 @@ TEST(windows_of_one_process_lie_side_by_side)
     gml_driver_close(second);
 }
 
-TEST(there_are_places_for_sixteen)
-{
+TEST(there_are_places_for_sixteen) {
     gml_driver *drivers[16];
     for (size_t i = 0; i < 16; i++) {
         drivers[i] = open_window("sim");
@@ -190,8 +175,7 @@ TEST(there_are_places_for_sixteen)
 }
 
 #if MAY_CHOOSE_ADDRESSES
-TEST(addresses_in_use_are_refused)
-{
+TEST(addresses_in_use_are_refused) {
     void *wanted = (void *)(uintptr_t)(BASE + 4096);
     void *there =
         mmap(wanted, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -209,8 +193,7 @@ TEST(addresses_in_use_are_refused)
 }
 #endif
 
-TEST(a_base_between_granules_is_refused)
-{
+TEST(a_base_between_granules_is_refused) {
     gml_driver *driver = open_inner("sim");
     CHECK_STATUS(gml_window_driver_open(BASE + 512, &driver), GML_INVALID_ARGUMENT);
     CHECK(strstr(driver->reason, "not a multiple of 2") != NULL);

@@ -9,9 +9,7 @@
 enum { RESERVED = 40 };
 
 /* Reserves and ends again; the first failure, after which what was reserved has ended as well. */
-static gml_status
-use(gml_driver *driver)
-{
+static gml_status use(gml_driver *driver) {
     gml_address addresses[RESERVED];
     uint64_t granule = driver->info.granularity_bytes;
     gml_status status = GML_OK;
@@ -26,15 +24,12 @@ use(gml_driver *driver)
     return status;
 }
 
-static gml_status
-open_and_use(gml_driver **driver)
-{
+static gml_status open_and_use(gml_driver **driver) {
     gml_status status = gml_window_driver_open(BASE, driver);
     return status == GML_OK ? use(*driver) : status;
 }
 
-TEST(each_piece_of_host_memory_is_refused)
-{
+TEST(each_piece_of_host_memory_is_refused) {
     uint64_t failures = 0;
     gml_status status = GML_NO_HOST_MEMORY;
     for (uint64_t which = 1; status != GML_OK; which++) {

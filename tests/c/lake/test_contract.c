@@ -9,8 +9,7 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-TEST(size_zero_holds_nothing)
-{
+TEST(size_zero_holds_nothing) {
     gml_lake *lake = lake_open(0);
     gml_address address = 77;
     CHECK_OK(gml_lake_allocate(lake, 0, 3, &address));
@@ -22,8 +21,7 @@ TEST(size_zero_holds_nothing)
     lake_finish(lake);
 }
 
-TEST(every_size_is_served_whole)
-{
+TEST(every_size_is_served_whole) {
     static const uint64_t sizes[] = {
         1,       2,           511,          512,      513,          4095,
         4096,    65537,       MIB - 1,      MIB,      MIB + 1,      2 * MIB - 1,
@@ -48,8 +46,7 @@ TEST(every_size_is_served_whole)
     lake_finish(lake);
 }
 
-TEST(absurd_sizes_are_refused_and_harmless)
-{
+TEST(absurd_sizes_are_refused_and_harmless) {
     static const uint64_t too_large[] = {(UINT64_C(1) << 48) + 1, UINT64_C(1) << 63,
                                          UINT64_MAX - 511, UINT64_MAX};
     static const uint64_t too_much[] = {65 * MIB, UINT64_C(1) << 40, (UINT64_C(1) << 48) - 1,
@@ -76,8 +73,7 @@ TEST(absurd_sizes_are_refused_and_harmless)
 
 /* ---- frees ----------------------------------------------------------------------------------- */
 
-TEST(foreign_and_double_frees_change_nothing)
-{
+TEST(foreign_and_double_frees_change_nothing) {
     gml_lake *lake = lake_open(0);
     gml_address address = lake_take(lake, 3 * MIB, 0);
     gml_address other = lake_take(lake, 100, 0);
@@ -102,16 +98,13 @@ typedef struct foreign_free {
     gml_status status;
 } foreign_free;
 
-static void *
-free_elsewhere(void *context)
-{
+static void *free_elsewhere(void *context) {
     foreign_free *job = context;
     job->status = gml_lake_free(job->lake, job->address);
     return NULL;
 }
 
-TEST(a_block_may_be_freed_on_another_thread)
-{
+TEST(a_block_may_be_freed_on_another_thread) {
     gml_lake *lake = lake_open(0);
     foreign_free job = {lake, lake_take(lake, 7 * MIB, 2), GML_CORRUPT};
     pthread_t thread;
@@ -121,8 +114,7 @@ TEST(a_block_may_be_freed_on_another_thread)
     lake_finish(lake);
 }
 
-TEST(a_freed_size_comes_back_without_a_driver_call)
-{
+TEST(a_freed_size_comes_back_without_a_driver_call) {
     static const uint64_t sizes[] = {300, 2 * MIB, 40 * MIB};
     gml_lake *lake = lake_open(0);
     for (size_t i = 0; i < 3; i++) {
@@ -137,8 +129,7 @@ TEST(a_freed_size_comes_back_without_a_driver_call)
     lake_finish(lake);
 }
 
-TEST(live_blocks_never_overlap)
-{
+TEST(live_blocks_never_overlap) {
     gml_lake *lake = lake_open(0);
     live_block blocks[60];
     size_t count = lake_churn(lake, blocks, 60, 400, 1, 21);
@@ -149,8 +140,7 @@ TEST(live_blocks_never_overlap)
     lake_finish(lake);
 }
 
-TEST(many_streams_are_kept_apart)
-{
+TEST(many_streams_are_kept_apart) {
     gml_lake *lake = lake_open(0);
     live_block blocks[60];
     size_t count = lake_churn(lake, blocks, 60, 300, 40, 22);
@@ -165,8 +155,7 @@ TEST(many_streams_are_kept_apart)
     lake_finish(lake);
 }
 
-TEST(any_number_but_the_last_names_a_stream)
-{
+TEST(any_number_but_the_last_names_a_stream) {
     static const gml_stream streams[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX - 1};
     gml_lake *lake = lake_open(0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
@@ -185,8 +174,7 @@ TEST(any_number_but_the_last_names_a_stream)
     lake_finish(lake);
 }
 
-TEST(trim_keeps_what_lives)
-{
+TEST(trim_keeps_what_lives) {
     gml_lake *lake = lake_open(0);
     live_block blocks[40];
     size_t count = lake_churn(lake, blocks, 40, 300, 2, 23);
@@ -201,8 +189,7 @@ TEST(trim_keeps_what_lives)
     lake_finish(lake);
 }
 
-TEST(closing_ends_live_blocks)
-{
+TEST(closing_ends_live_blocks) {
     gml_lake *lake = lake_open(0);
     live_block blocks[40];
     CHECK(lake_churn(lake, blocks, 40, 200, 3, 24) > 0);
@@ -212,8 +199,7 @@ TEST(closing_ends_live_blocks)
 
 /* ---- running out ----------------------------------------------------------------------------- */
 
-TEST(capacity_is_never_exceeded_and_can_be_used_again)
-{
+TEST(capacity_is_never_exceeded_and_can_be_used_again) {
     enum { MOST = 100 };
     const uint64_t capacity_bytes = 64 * MIB;
     gml_lake *lake = lake_open(capacity_bytes);
@@ -242,8 +228,7 @@ TEST(capacity_is_never_exceeded_and_can_be_used_again)
     lake_finish(lake);
 }
 
-TEST(memory_idle_on_one_stream_serves_another_before_refusing)
-{
+TEST(memory_idle_on_one_stream_serves_another_before_refusing) {
     gml_lake *lake = lake_open(64 * MIB);
     lake_give(lake, lake_take(lake, 40 * MIB, 1));
     lake_give(lake, lake_take(lake, 40 * MIB, 2));
@@ -251,8 +236,7 @@ TEST(memory_idle_on_one_stream_serves_another_before_refusing)
     lake_finish(lake);
 }
 
-TEST(a_failing_driver_call_fails_one_allocation)
-{
+TEST(a_failing_driver_call_fails_one_allocation) {
     for (uint64_t call = 1; call <= 30; call++) {
         gml_lake_config config = lake_config_of(0);
         config.hooks = GML_HOOKS(.fail_call = call, .check_order = true);
@@ -281,9 +265,7 @@ TEST(a_failing_driver_call_fails_one_allocation)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void *
-work(void *context)
-{
+static void *work(void *context) {
     gml_lake *lake = context;
     live_block blocks[20];
     uint64_t seed = (uint64_t)(uintptr_t)blocks;
@@ -291,8 +273,7 @@ work(void *context)
     return NULL;
 }
 
-TEST(threads_share_a_lake)
-{
+TEST(threads_share_a_lake) {
     gml_lake *lake = lake_open(0);
     pthread_t threads[4];
     for (size_t i = 0; i < 4; i++) {
@@ -307,8 +288,7 @@ TEST(threads_share_a_lake)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-TEST(a_bad_configuration_gets_a_reason)
-{
+TEST(a_bad_configuration_gets_a_reason) {
     const gml_setting unknown = {"frag_limt", 1};
     const gml_setting out_of_range = {"max_views", 0};
     const gml_lake_config configs[] = {
@@ -335,8 +315,6 @@ TEST(a_bad_configuration_gets_a_reason)
         CHECK_STATUS(gml_lake_open(&configs[i], &lake, NULL, 0), GML_INVALID_ARGUMENT);
     }
 }
-int
-main(void)
-{
+int main(void) {
     return contract_main_everywhere();
 }

@@ -11,21 +11,15 @@ typedef struct expected {
     uint64_t peak_live_blocks, peak_live_bytes, peak_requested_bytes;
 } expected;
 
-static uint64_t
-rounded(uint64_t size_bytes)
-{
+static uint64_t rounded(uint64_t size_bytes) {
     return (size_bytes + 511) / 512 * 512;
 }
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
+static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static void
-compare_stats(gml_lake *lake, const expected *want, uint64_t *peak_reserved_bytes)
-{
+static void compare_stats(gml_lake *lake, const expected *want, uint64_t *peak_reserved_bytes) {
     gml_stats stats = lake_stats_of(lake);
     CHECK_EQ(stats.live_blocks, want->live_blocks);
     CHECK_EQ(stats.requested_bytes, want->requested_bytes);
@@ -45,8 +39,7 @@ compare_stats(gml_lake *lake, const expected *want, uint64_t *peak_reserved_byte
     CHECK_EQ(stats.peak_reserved_bytes, *peak_reserved_bytes);
 }
 
-TEST(statistics_add_up)
-{
+TEST(statistics_add_up) {
     gml_lake *lake = lake_open(0);
     check_random random = {25};
     live_block blocks[50];
@@ -85,8 +78,7 @@ TEST(statistics_add_up)
     lake_finish(lake);
 }
 
-TEST(largest_free_can_be_had_without_new_memory)
-{
+TEST(largest_free_can_be_had_without_new_memory) {
     gml_lake *lake = lake_open(0);
     live_block blocks[40];
     size_t count = lake_churn(lake, blocks, 40, 300, 1, 26);
@@ -102,8 +94,7 @@ TEST(largest_free_can_be_had_without_new_memory)
 
 /* ---- looking in ------------------------------------------------------------------------------ */
 
-TEST(block_and_bytes_know_only_live_blocks)
-{
+TEST(block_and_bytes_know_only_live_blocks) {
     gml_lake *lake = lake_open(0);
     gml_address address = lake_take(lake, 1000, 9);
     gml_block_info info;
@@ -118,8 +109,7 @@ TEST(block_and_bytes_know_only_live_blocks)
     lake_finish(lake);
 }
 
-TEST(a_visit_sees_everything_once)
-{
+TEST(a_visit_sees_everything_once) {
     gml_lake *lake = lake_open(0);
     live_block blocks[60];
     size_t count = lake_churn(lake, blocks, 60, 400, 3, 27);
@@ -140,9 +130,7 @@ enum { MOST_LIVE = 512 };
 
 /* ---- as PyTorch counts ----------------------------------------------------------------------- */
 
-static void
-check_rows(const gml_stat row[GML_POOL_COUNT])
-{
+static void check_rows(const gml_stat row[GML_POOL_COUNT]) {
     CHECK_EQ(row[GML_POOL_ALL].current, row[GML_POOL_SMALL].current + row[GML_POOL_LARGE].current);
     for (size_t pool = 0; pool < GML_POOL_COUNT; pool++) {
         CHECK_EQ(row[pool].current, row[pool].allocated - row[pool].freed);
@@ -150,9 +138,7 @@ check_rows(const gml_stat row[GML_POOL_COUNT])
     }
 }
 
-static void
-check_torch_stats(gml_lake *lake)
-{
+static void check_torch_stats(gml_lake *lake) {
     gml_torch_stats torch;
     gml_stats stats = lake_stats_of(lake);
     CHECK_OK(gml_lake_torch_stats(lake, &torch));
@@ -179,8 +165,7 @@ check_torch_stats(gml_lake *lake)
     CHECK_EQ(torch.max_split_size, -1);
 }
 
-TEST(torch_stats_add_up)
-{
+TEST(torch_stats_add_up) {
     gml_lake *lake = lake_open(0);
     check_random random = {41};
     live_block blocks[MOST_LIVE];
@@ -207,8 +192,7 @@ TEST(torch_stats_add_up)
     lake_finish(lake);
 }
 
-TEST(a_block_in_use_elsewhere_is_active_and_not_allocated)
-{
+TEST(a_block_in_use_elsewhere_is_active_and_not_allocated) {
     gml_lake *lake = lake_open(0);
     gml_torch_stats torch;
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
@@ -246,8 +230,6 @@ TEST(a_block_in_use_elsewhere_is_active_and_not_allocated)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_with_arenas();
 }

@@ -9,9 +9,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static gml_lake *
-open_arena(const char *driver, const char *policy, uint64_t arena_bytes)
-{
+static gml_lake *open_arena(const char *driver, const char *policy, uint64_t arena_bytes) {
     const gml_setting setting = {"arena", arena_bytes};
     const gml_lake_config config = {
         .driver = driver, .policy = policy, .settings = &setting, .setting_count = 1};
@@ -21,16 +19,13 @@ open_arena(const char *driver, const char *policy, uint64_t arena_bytes)
     return lake;
 }
 
-static gml_stats
-stats_of(gml_lake *lake)
-{
+static gml_stats stats_of(gml_lake *lake) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(lake, &stats));
     return stats;
 }
 
-TEST(all_blocks_lie_in_one_allocation)
-{
+TEST(all_blocks_lie_in_one_allocation) {
     for (size_t i = 0; lending_policy(i); i++) {
         gml_lake *lake = open_arena("host", lending_policy(i), 64 * MIB);
         gml_address arena = 0;
@@ -66,8 +61,7 @@ TEST(all_blocks_lie_in_one_allocation)
 }
 
 /* Memory is handed out from the beginning on, so what was never used is one piece at the end. */
-TEST(free_neighbours_merge_and_the_whole_arena_serves)
-{
+TEST(free_neighbours_merge_and_the_whole_arena_serves) {
     gml_lake *lake = open_arena("sim", "stitch", 64 * MIB);
     gml_address blocks[8], whole;
     for (size_t i = 0; i < 8; i++) {
@@ -93,8 +87,7 @@ TEST(free_neighbours_merge_and_the_whole_arena_serves)
 }
 
 /* What one stream freed serves another, as ever. */
-TEST(streams_lend_each_other_what_they_have)
-{
+TEST(streams_lend_each_other_what_they_have) {
     gml_lake *lake = open_arena("sim", "stitch", 32 * MIB);
     gml_address first, second;
     CHECK_OK(gml_lake_allocate(lake, 32 * MIB, 1, &first));
@@ -105,8 +98,7 @@ TEST(streams_lend_each_other_what_they_have)
 }
 
 /* A release that failed is tried again by the next trim, though nothing new is idle. */
-TEST(what_could_not_be_released_goes_later)
-{
+TEST(what_could_not_be_released_goes_later) {
     const gml_setting setting = {"arena", 32 * MIB};
     const gml_lake_config config = {.driver = "sim",
                                     .policy = "stitch",
@@ -132,8 +124,7 @@ TEST(what_could_not_be_released_goes_later)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(what_has_no_arena_says_so)
-{
+TEST(what_has_no_arena_says_so) {
     const gml_lake_config config = {.driver = "sim", .policy = "stitch"};
     gml_lake *lake = NULL;
     char reason[240] = "";
@@ -146,8 +137,7 @@ TEST(what_has_no_arena_says_so)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(an_arena_that_cannot_be_had_is_refused)
-{
+TEST(an_arena_that_cannot_be_had_is_refused) {
     const gml_setting settings[] = {{"arena", 2048 * MIB}, {"arena", MIB}};
     for (size_t i = 0; i < 2; i++) {
         const gml_lake_config config = {

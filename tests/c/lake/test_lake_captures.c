@@ -28,24 +28,18 @@ typedef struct meeting {
 
 static meeting at;
 
-static void *
-change(void *context)
-{
+static void *change(void *context) {
     at.change(&at);
     atomic_store(&at.has_changed, true);
     return context;
 }
 
 /* Whether another thread waits for a lock that this one holds: glibc keeps 2 there then. */
-static bool
-is_awaited(const pthread_mutex_t *lock)
-{
+static bool is_awaited(const pthread_mutex_t *lock) {
     return __atomic_load_n(&lock->__data.__lock, __ATOMIC_RELAXED) == 2;
 }
 
-static void
-meet(void)
-{
+static void meet(void) {
     if (at.is_expected && at.calls++ == 0) {
         CHECK_EQ(pthread_create(&at.thread, NULL, change, NULL), 0);
         while (!atomic_load(&at.has_changed) && !is_awaited(&at.busy->lock)) {
@@ -58,8 +52,7 @@ meet(void)
 }
 
 #define MEET(upper, lower, parameters, arguments, cost_bytes)                                      \
-    static gml_status meet_##lower parameters                                                      \
-    {                                                                                              \
+    static gml_status meet_##lower parameters {                                                    \
         gml_driver *driver = gml_wrapped_inner(self);                                              \
         meet();                                                                                    \
         return gml_wrapped_relay(self, driver->ops->lower arguments);                              \
@@ -67,16 +60,13 @@ meet(void)
 GML_DRIVER_TABLE(MEET, MEET)
 #undef MEET
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     free(self);
 }
 
-static gml_status
-wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
-{
+static gml_status wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver,
+                       gml_checker **checker) {
     (void)self;
     (void)checker;
     gml_wrapped *meeting_driver =
@@ -92,9 +82,7 @@ wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_
     return GML_OK;
 }
 
-static gml_lake *
-open_lake(const char *policy, bool meets)
-{
+static gml_lake *open_lake(const char *policy, bool meets) {
     static const gml_lake_hooks hooks = {wrap};
     const gml_lake_config config = {
         .driver = "sim",
@@ -111,72 +99,52 @@ open_lake(const char *policy, bool meets)
 
 /* ---- what is called -------------------------------------------------------------------------- */
 
-static void
-allocate(void)
-{
+static void allocate(void) {
     gml_address block = 0;
     CHECK_OK(gml_lake_allocate(at.busy, 48 * MIB, 0, &block));
 }
 
-static void
-trim(void)
-{
+static void trim(void) {
     uint64_t released_bytes = 0;
     CHECK_OK(gml_lake_trim(at.busy, &released_bytes));
     CHECK(released_bytes >= 30 * MIB);
 }
 
-static void
-fall_asleep(void)
-{
+static void fall_asleep(void) {
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_sleep(at.busy, GML_BACKUP_NONE, NULL, &report));
     CHECK(report.released_bytes >= 60 * MIB);
 }
 
-static void
-wake(void)
-{
+static void wake(void) {
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_wake(at.busy, &report));
 }
 
-static void
-end(void)
-{
+static void end(void) {
     CHECK_OK(gml_lake_close(at.busy));
     at.busy = NULL;
 }
 
 /* ---- what changes ---------------------------------------------------------------------------- */
 
-static void
-begin_pool(meeting *of)
-{
+static void begin_pool(meeting *of) {
     CHECK_OK(gml_lake_begin_pool(of->other, GRAPH));
 }
 
-static void
-end_pool(meeting *of)
-{
+static void end_pool(meeting *of) {
     CHECK_OK(gml_lake_end_pool(of->other, GRAPH));
 }
 
-static void
-freeze(meeting *of)
-{
+static void freeze(meeting *of) {
     gml_device_freeze(&of->device, 1);
 }
 
-static void
-thaw(meeting *of)
-{
+static void thaw(meeting *of) {
     gml_device_freeze(&of->device, -1);
 }
 
-static void
-close_capturing(meeting *of)
-{
+static void close_capturing(meeting *of) {
     CHECK_OK(gml_lake_close(of->other));
     of->other = NULL;
 }
@@ -184,10 +152,8 @@ close_capturing(meeting *of)
 /* ---- both at once ---------------------------------------------------------------------------- */
 
 /* `before` is done first, by one thread. Every driver call of `call` sees the device as it was. */
-static void
-check_meeting(const char *policy, void (*before)(void), void (*call)(void),
-              void (*changes)(meeting *of))
-{
+static void check_meeting(const char *policy, void (*before)(void), void (*call)(void),
+                          void (*changes)(meeting *of)) {
     gml_address idle = 0;
     at = (meeting){.change = changes};
     at.busy = open_lake(policy, true);
@@ -213,23 +179,18 @@ check_meeting(const char *policy, void (*before)(void), void (*call)(void),
     CHECK(at.device.sharers == NULL);
 }
 
-static void
-capture_on_other(void)
-{
+static void capture_on_other(void) {
     begin_pool(&at);
 }
 
-static void
-freeze_device(void)
-{
+static void freeze_device(void) {
     freeze(&at);
 }
 
 static void (*const calls[])(void) = {allocate, trim, fall_asleep, end};
 static const char *const policies[] = {"stitch", "caching"};
 
-TEST(a_capture_begins_after_the_calls_on_other_lakes)
-{
+TEST(a_capture_begins_after_the_calls_on_other_lakes) {
     for (size_t policy = 0; policy < 2; policy++) {
         for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
             check_meeting(policies[policy], NULL, calls[i], begin_pool);
@@ -240,8 +201,7 @@ TEST(a_capture_begins_after_the_calls_on_other_lakes)
     }
 }
 
-TEST(a_capture_ends_after_the_calls_on_other_lakes)
-{
+TEST(a_capture_ends_after_the_calls_on_other_lakes) {
     for (size_t policy = 0; policy < 2; policy++) {
         check_meeting(policies[policy], capture_on_other, allocate, end_pool);
         check_meeting(policies[policy], capture_on_other, allocate, close_capturing);
@@ -253,9 +213,7 @@ TEST(a_capture_ends_after_the_calls_on_other_lakes)
 
 enum { ROUNDS = 200 };
 
-static void *
-come_and_go(void *context)
-{
+static void *come_and_go(void *context) {
     for (int i = 0; i < ROUNDS; i++) {
         gml_lake *lake = open_lake("stitch", false);
         gml_address block = 0;
@@ -266,8 +224,7 @@ come_and_go(void *context)
     return context;
 }
 
-TEST(lakes_come_and_go_while_others_capture)
-{
+TEST(lakes_come_and_go_while_others_capture) {
     at = (meeting){0};
     pthread_t others[2];
     at.other = open_lake("stitch", false);
@@ -287,8 +244,6 @@ TEST(lakes_come_and_go_while_others_capture)
     CHECK_OK(gml_lake_close(at.other));
 }
 
-int
-main(void)
-{
+int main(void) {
     return check_all();
 }

@@ -30,9 +30,7 @@ typedef struct told {
     size_t ended_count, begun_count;
 } told;
 
-static void
-note(void *context, bool is_new, gml_address address)
-{
+static void note(void *context, bool is_new, gml_address address) {
     told *to = context;
     if (is_new) {
         to->begun[to->begun_count++] = address;
@@ -42,9 +40,7 @@ note(void *context, bool is_new, gml_address address)
     }
 }
 
-static size_t
-times_in(const gml_address *list, size_t count, gml_address address)
-{
+static size_t times_in(const gml_address *list, size_t count, gml_address address) {
     size_t times = 0;
     for (size_t i = 0; i < count; i++) {
         times += list[i] == address;
@@ -52,9 +48,7 @@ times_in(const gml_address *list, size_t count, gml_address address)
     return times;
 }
 
-static bool
-has_states(gml_lake *lake)
-{
+static bool has_states(gml_lake *lake) {
     gml_pool_state *state = NULL;
     CHECK_OK(gml_lake_hold_pool(lake, OTHER));
     bool is_saved = gml_lake_save_pool(lake, OTHER, &state) == GML_OK;
@@ -64,9 +58,7 @@ has_states(gml_lake *lake)
 }
 
 /* NULL where the policy has no states of pools. */
-static gml_lake *
-open_pool(uint64_t capacity_bytes)
-{
+static gml_lake *open_pool(uint64_t capacity_bytes) {
     gml_lake *lake = lake_open(capacity_bytes);
     bool is_found = has_states(lake);
     CHECK_EQ(is_found, !strcmp(contract_policy, "stitch") || !strcmp(contract_policy, "plan"));
@@ -78,41 +70,31 @@ open_pool(uint64_t capacity_bytes)
     return NULL;
 }
 
-static void
-finish(gml_lake *lake)
-{
+static void finish(gml_lake *lake) {
     CHECK_OK(gml_lake_release_pool(lake, GRAPH));
     lake_finish(lake);
 }
 
-static gml_address
-take_in(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address take_in(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate_in(lake, GRAPH, size_bytes, stream, &address));
     return address;
 }
 
-static gml_pool_state *
-save(gml_lake *lake)
-{
+static gml_pool_state *save(gml_lake *lake) {
     gml_pool_state *state = NULL;
     CHECK_OK(gml_lake_save_pool(lake, GRAPH, &state));
     return state;
 }
 
 /* Many small ones; large ones of odd sizes, so that some are stitched. */
-static uint64_t
-draw_size(check_random *random)
-{
+static uint64_t draw_size(check_random *random) {
     uint64_t size_bytes = lake_draw_size(random);
     return check_below(random, 3) ? size_bytes : 1 + size_bytes % 20000;
 }
 
 /* Random requests and frees in the pool; the address of each request goes to `places`. */
-static void
-work(gml_lake *lake, live_set *live, size_t steps, uint64_t seed, gml_address *places)
-{
+static void work(gml_lake *lake, live_set *live, size_t steps, uint64_t seed, gml_address *places) {
     check_random random = {seed};
     for (size_t step = 0; step < steps; step++) {
         places[step] = 0;
@@ -133,9 +115,7 @@ work(gml_lake *lake, live_set *live, size_t steps, uint64_t seed, gml_address *p
     }
 }
 
-static const live_block *
-find_in(const live_set *live, const live_block *wanted)
-{
+static const live_block *find_in(const live_set *live, const live_block *wanted) {
     for (size_t i = 0; i < live->count; i++) {
         if (live->blocks[i].seed == wanted->seed) {
             return &live->blocks[i];
@@ -146,9 +126,8 @@ find_in(const live_set *live, const live_block *wanted)
 
 /* Goes back from `now` to `saved`: its blocks live, where they did, and what lived all the time has
  * its bytes. */
-static void
-restore(gml_lake *lake, const gml_pool_state *state, const live_set *now, const live_set *saved)
-{
+static void restore(gml_lake *lake, const gml_pool_state *state, const live_set *now,
+                    const live_set *saved) {
     static told to;
     to.ended_count = to.begun_count = 0;
     uint64_t calls = lake_calls(lake);
@@ -181,18 +160,14 @@ restore(gml_lake *lake, const gml_pool_state *state, const live_set *now, const 
     }
 }
 
-static uint64_t
-held_bytes(gml_lake *lake, const live_set *live)
-{
+static uint64_t held_bytes(gml_lake *lake, const live_set *live) {
     const gml_block *block = gml_map_find(&lake->blocks, live->blocks[0].address);
     return gml_stitch_of(block->owner)->held_bytes;
 }
 
 /* From a state on; the result lies in `places`. */
-static void
-work_and_restore(gml_lake *lake, const gml_pool_state *state, const live_set *saved, uint64_t seed,
-                 gml_address *places)
-{
+static void work_and_restore(gml_lake *lake, const gml_pool_state *state, const live_set *saved,
+                             uint64_t seed, gml_address *places) {
     live_set now = *saved;
     uint64_t before_bytes = held_bytes(lake, saved);
     work(lake, &now, STEPS, seed, places);
@@ -201,9 +176,8 @@ work_and_restore(gml_lake *lake, const gml_pool_state *state, const live_set *sa
 }
 
 /* Until the pool holds all that this work needs. */
-static void
-warm_up(gml_lake *lake, const gml_pool_state *state, const live_set *saved, uint64_t seed)
-{
+static void warm_up(gml_lake *lake, const gml_pool_state *state, const live_set *saved,
+                    uint64_t seed) {
     gml_address places[STEPS];
     uint64_t before_bytes;
     do {
@@ -214,9 +188,7 @@ warm_up(gml_lake *lake, const gml_pool_state *state, const live_set *saved, uint
 
 /* ---- any program ----------------------------------------------------------------------------- */
 
-static void
-try_seed(uint64_t seed)
-{
+static void try_seed(uint64_t seed) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -245,8 +217,7 @@ try_seed(uint64_t seed)
     gml_pool_state_free(early);
 }
 
-TEST(what_lived_lives_again_and_what_follows_gets_the_same_places)
-{
+TEST(what_lived_lives_again_and_what_follows_gets_the_same_places) {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         try_seed(1000 * seed);
     }
@@ -254,9 +225,7 @@ TEST(what_lived_lives_again_and_what_follows_gets_the_same_places)
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static uint64_t
-views_of(gml_lake *lake, gml_address address)
-{
+static uint64_t views_of(gml_lake *lake, gml_address address) {
     const gml_block *block = gml_map_find(&lake->blocks, address);
     gml_usage usage = {0};
     block->owner->ops->usage(block->owner, &usage);
@@ -267,9 +236,7 @@ enum { BLOCKS = 5, VIEW = 5, SPARE = 6, VIEW_TEST_BLOCKS };
 
 /* Five blocks of 4 MiB side by side, a view over the second and the fourth, which are free, and 8
  * MiB behind them. False where the policy has no such pools. */
-static bool
-open_view_test(gml_lake **lake, live_block *blocks)
-{
+static bool open_view_test(gml_lake **lake, live_block *blocks) {
     *lake = open_pool(0);
     for (uint64_t i = 0; i < VIEW_TEST_BLOCKS && *lake; i++) {
         uint64_t size_bytes = i < BLOCKS ? 4 * MIB : 8 * MIB;
@@ -287,9 +254,7 @@ open_view_test(gml_lake **lake, live_block *blocks)
     return *lake != NULL;
 }
 
-static void
-finish_view_test(gml_lake *lake, const live_block *blocks)
-{
+static void finish_view_test(gml_lake *lake, const live_block *blocks) {
     for (size_t i = 0; i < VIEW_TEST_BLOCKS; i++) {
         if (i != 1 && i != 3) {
             lake_check_filled(lake, &blocks[i]);
@@ -300,8 +265,7 @@ finish_view_test(gml_lake *lake, const live_block *blocks)
 }
 
 /* Its bytes serve others meanwhile: two blocks; one that begins where it does and has its size. */
-TEST(a_view_has_its_address_and_its_memory_back)
-{
+TEST(a_view_has_its_address_and_its_memory_back) {
     gml_lake *lake;
     live_block blocks[VIEW_TEST_BLOCKS];
     for (int round = 0; round < 2 && open_view_test(&lake, blocks); round++) {
@@ -331,8 +295,7 @@ TEST(a_view_has_its_address_and_its_memory_back)
 }
 
 /* A view that was just freed serves its size again, whatever else fits: not behind a state. */
-TEST(views_freed_before_a_state_change_no_place_after_it)
-{
+TEST(views_freed_before_a_state_change_no_place_after_it) {
     gml_lake *lake;
     live_block blocks[VIEW_TEST_BLOCKS];
     if (!open_view_test(&lake, blocks)) {
@@ -355,30 +318,23 @@ TEST(views_freed_before_a_state_change_no_place_after_it)
 
 /* ---- other streams --------------------------------------------------------------------------- */
 
-static void
-set_manual(gml_lake *lake, bool is_manual)
-{
+static void set_manual(gml_lake *lake, bool is_manual) {
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), is_manual));
 }
 
-static size_t
-pending(gml_lake *lake)
-{
+static size_t pending(gml_lake *lake) {
     return lake->uses.pending_count;
 }
 
 /* Freed, and used on. */
-static void
-leave_pending(gml_lake *lake, gml_address address)
-{
+static void leave_pending(gml_lake *lake, gml_address address) {
     CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
     lake_queue_work(lake, SIDE);
     lake_give(lake, address);
     CHECK_EQ(pending(lake), 1);
 }
 
-TEST(freed_blocks_in_use_are_waited_for)
-{
+TEST(freed_blocks_in_use_are_waited_for) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -405,8 +361,7 @@ TEST(freed_blocks_in_use_are_waited_for)
 }
 
 /* Where its place is needed, and where nothing else is there. */
-TEST(users_of_blocks_that_end_are_waited_for)
-{
+TEST(users_of_blocks_that_end_are_waited_for) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -432,8 +387,7 @@ TEST(users_of_blocks_that_end_are_waited_for)
 }
 
 /* A block that lives before and after is used by the same streams. */
-TEST(blocks_that_stay_keep_their_users)
-{
+TEST(blocks_that_stay_keep_their_users) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -466,8 +420,7 @@ TEST(blocks_that_stay_keep_their_users)
 }
 
 /* While a graph is captured nothing can be waited for: refused if that is needed, and only then. */
-TEST(a_capture_forbids_to_wait)
-{
+TEST(a_capture_forbids_to_wait) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -507,8 +460,7 @@ TEST(a_capture_forbids_to_wait)
 }
 
 /* Nobody says that the streams are gone, and no call is made on them. */
-TEST(blocks_of_streams_that_are_gone_live_again)
-{
+TEST(blocks_of_streams_that_are_gone_live_again) {
     enum { GONE = 40 };
     gml_lake *lake = open_pool(0);
     if (!lake) {
@@ -540,8 +492,7 @@ TEST(blocks_of_streams_that_are_gone_live_again)
 
 /* ---- what a state holds for ------------------------------------------------------------------ */
 
-TEST(a_saved_pool_keeps_its_memory_until_its_release)
-{
+TEST(a_saved_pool_keeps_its_memory_until_its_release) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -563,9 +514,8 @@ TEST(a_saved_pool_keeps_its_memory_until_its_release)
     lake_finish(lake);
 }
 
-static void
-check_refused(gml_lake *lake, const gml_pool_state *state, gml_status expected, const char *words)
-{
+static void check_refused(gml_lake *lake, const gml_pool_state *state, gml_status expected,
+                          const char *words) {
     told to = {.ended_count = 0};
     char reason[256] = "";
     uint64_t live_blocks = lake_stats_of(lake).live_blocks;
@@ -577,8 +527,7 @@ check_refused(gml_lake *lake, const gml_pool_state *state, gml_status expected, 
     CHECK_OK(gml_lake_check(lake));
 }
 
-TEST(a_state_ends_with_the_last_use_of_its_pool)
-{
+TEST(a_state_ends_with_the_last_use_of_its_pool) {
     gml_lake *lake = open_pool(0), *other = open_pool(0);
     if (!lake) {
         return;
@@ -607,8 +556,7 @@ TEST(a_state_ends_with_the_last_use_of_its_pool)
     gml_pool_state_free(NULL);
 }
 
-TEST(an_empty_pool_has_a_state_too)
-{
+TEST(an_empty_pool_has_a_state_too) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -625,8 +573,7 @@ TEST(an_empty_pool_has_a_state_too)
     finish(lake);
 }
 
-TEST(pools_of_other_policies_have_none)
-{
+TEST(pools_of_other_policies_have_none) {
     gml_lake *lake = open_pool(0);
     if (lake) {
         CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE, true)); /* PyTorch's algorithm */
@@ -653,9 +600,7 @@ static const uint64_t sleeper_bytes[SLEEPERS] = {1000, 3 * MIB, 5 * MIB, 2 * MIB
 
 /* Blocks in a pool of a lake that can sleep; NULL where the policy has no states. The third and the
  * fourth leave holes where the fifth is stitched. */
-static gml_lake *
-open_sleepers(gml_address *blocks)
-{
+static gml_lake *open_sleepers(gml_address *blocks) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return NULL;
@@ -679,9 +624,7 @@ open_sleepers(gml_address *blocks)
 }
 
 /* Writes bytes of its own into each block, or checks them. */
-static void
-look_into(gml_lake *lake, const gml_address *blocks, bool writes)
-{
+static void look_into(gml_lake *lake, const gml_address *blocks, bool writes) {
     for (size_t i = 0; i < SLEEPERS && lake_is_host(); i++) {
         void *found = NULL;
         if (!blocks[i]) {
@@ -698,18 +641,14 @@ look_into(gml_lake *lake, const gml_address *blocks, bool writes)
     }
 }
 
-static void
-sleep_well(gml_lake *lake)
-{
+static void sleep_well(gml_lake *lake) {
     uint64_t released_bytes = 0;
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
 }
 
-static void
-wake_up(gml_lake *lake)
-{
+static void wake_up(gml_lake *lake) {
     uint64_t released_bytes = 0;
     gml_sleep_report report = {0};
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
@@ -718,16 +657,12 @@ wake_up(gml_lake *lake)
     CHECK_OK(gml_lake_check(lake));
 }
 
-static void
-put_back(gml_lake *lake, const gml_pool_state *state)
-{
+static void put_back(gml_lake *lake, const gml_pool_state *state) {
     told to = {.ended_count = 0};
     CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
 }
 
-static void
-give_all(gml_lake *lake, const gml_address *blocks)
-{
+static void give_all(gml_lake *lake, const gml_address *blocks) {
     for (size_t i = 0; i < SLEEPERS; i++) {
         if (blocks[i]) {
             lake_give(lake, blocks[i]);
@@ -735,8 +670,7 @@ give_all(gml_lake *lake, const gml_address *blocks)
     }
 }
 
-TEST(free_memory_of_a_pool_that_goes_back_keeps_its_bytes_in_sleep)
-{
+TEST(free_memory_of_a_pool_that_goes_back_keeps_its_bytes_in_sleep) {
     gml_address blocks[SLEEPERS];
     gml_lake *lake = open_sleepers(blocks);
     if (!lake) {
@@ -763,8 +697,7 @@ TEST(free_memory_of_a_pool_that_goes_back_keeps_its_bytes_in_sleep)
     lake_finish(lake);
 }
 
-TEST(a_pool_is_saved_and_put_back_in_sleep)
-{
+TEST(a_pool_is_saved_and_put_back_in_sleep) {
     gml_address blocks[SLEEPERS];
     gml_lake *lake = open_sleepers(blocks);
     if (!lake) {
@@ -786,9 +719,7 @@ TEST(a_pool_is_saved_and_put_back_in_sleep)
 
 /* ---- events and counters --------------------------------------------------------------------- */
 
-static size_t
-count_events(gml_lake *lake, uint32_t kind, gml_address address)
-{
+static size_t count_events(gml_lake *lake, uint32_t kind, gml_address address) {
     enum { EVENTS = 64 };
     gml_request events[EVENTS];
     size_t count = gml_history_copy(&lake->history, events, NULL, EVENTS), found = 0;
@@ -798,8 +729,7 @@ count_events(gml_lake *lake, uint32_t kind, gml_address address)
     return found;
 }
 
-TEST(events_and_counters_are_those_of_frees_and_allocations)
-{
+TEST(events_and_counters_are_those_of_frees_and_allocations) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -834,8 +764,7 @@ TEST(events_and_counters_are_those_of_frees_and_allocations)
 }
 
 /* Another block in the place of a saved one, of another size as asked for. */
-TEST(a_block_in_the_same_place_has_the_saved_size)
-{
+TEST(a_block_in_the_same_place_has_the_saved_size) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -859,9 +788,7 @@ TEST(a_block_in_the_same_place_has_the_saved_size)
 
 /* Each call of a restore that waits fails once, also with the one or two after it: either nothing
  * has changed, or all has, or those that ended have. */
-static bool
-break_at(const uint64_t numbers[BREAKING_MOST])
-{
+static bool break_at(const uint64_t numbers[BREAKING_MOST]) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = &breaking_hooks;
     gml_lake *lake = lake_open_by(&config);
@@ -898,8 +825,7 @@ break_at(const uint64_t numbers[BREAKING_MOST])
     return is_struck;
 }
 
-TEST(each_failing_call_is_survived)
-{
+TEST(each_failing_call_is_survived) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
         return;
@@ -917,8 +843,6 @@ TEST(each_failing_call_is_survived)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

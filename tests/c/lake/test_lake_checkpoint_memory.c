@@ -15,24 +15,18 @@ typedef struct pool_test {
     gml_address small[SMALL], large[LARGE], view;
 } pool_test;
 
-static gml_address
-take_on(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address take_on(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate_in(lake, GRAPH, size_bytes, stream, &address));
     return address;
 }
 
-static gml_address
-take_in(gml_lake *lake, uint64_t size_bytes)
-{
+static gml_address take_in(gml_lake *lake, uint64_t size_bytes) {
     return take_on(lake, size_bytes, 1);
 }
 
 /* Small blocks, large ones, and a view over two holes between them. */
-static void
-open_test(pool_test *test)
-{
+static void open_test(pool_test *test) {
     test->lake = lake_open_unchecked(0); /* the checker asks for memory, too */
     CHECK_OK(gml_lake_hold_pool(test->lake, GRAPH));
     for (size_t i = 0; i < SMALL; i++) {
@@ -46,9 +40,7 @@ open_test(pool_test *test)
     test->view = take_in(test->lake, 4 * MIB);
 }
 
-static void
-free_all(pool_test *test)
-{
+static void free_all(pool_test *test) {
     for (size_t i = 0; i < SMALL; i++) {
         lake_give(test->lake, test->small[i]);
     }
@@ -62,9 +54,7 @@ free_all(pool_test *test)
 
 /* Takes what host memory was given back: for views, for free memory of many streams, and for blocks
  * that are no pool's. */
-static void
-use_up(gml_lake *lake, gml_address others[OTHERS])
-{
+static void use_up(gml_lake *lake, gml_address others[OTHERS]) {
     gml_address row[5];
     for (size_t i = 0; i < 5; i++) {
         row[i] = take_on(lake, 2 * MIB, 2);
@@ -82,17 +72,13 @@ use_up(gml_lake *lake, gml_address others[OTHERS])
     }
 }
 
-static void
-count(void *context, bool is_new, gml_address address)
-{
+static void count(void *context, bool is_new, gml_address address) {
     (void)address;
     ((size_t *)context)[is_new]++;
 }
 
 /* Whether a call with that piece refused went well; how many pieces it asked for is in `asked`. */
-static bool
-restore_refused(const pool_test *test, const gml_pool_state *state, uint64_t which)
-{
+static bool restore_refused(const pool_test *test, const gml_pool_state *state, uint64_t which) {
     size_t told[2] = {0, 0};
     gml_stats before = lake_stats_of(test->lake);
     asked = 0;
@@ -114,8 +100,7 @@ restore_refused(const pool_test *test, const gml_pool_state *state, uint64_t whi
     return status == GML_OK;
 }
 
-TEST(each_piece_of_a_restore_is_refused)
-{
+TEST(each_piece_of_a_restore_is_refused) {
     contract_policy = "stitch";
     contract_driver = "sim";
     bool is_done = false;
@@ -148,8 +133,7 @@ TEST(each_piece_of_a_restore_is_refused)
     CHECK(refused >= 5); /* two lists, the table, extents, placements */
 }
 
-TEST(each_piece_of_a_save_is_refused)
-{
+TEST(each_piece_of_a_save_is_refused) {
     contract_policy = "stitch";
     contract_driver = "sim";
     pool_test test;

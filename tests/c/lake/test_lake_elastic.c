@@ -12,9 +12,8 @@
 #define MIB (UINT64_C(1) << 20)
 #define CHUNK (2 * MIB)
 
-static gml_lake *
-open_lake(const char *driver, const char *policy, uint64_t capacity_bytes, uint64_t fail_call)
-{
+static gml_lake *open_lake(const char *driver, const char *policy, uint64_t capacity_bytes,
+                           uint64_t fail_call) {
     const gml_lake_config config = {
         .driver = driver,
         .policy = policy,
@@ -32,23 +31,17 @@ open_lake(const char *driver, const char *policy, uint64_t capacity_bytes, uint6
     return lake;
 }
 
-static gml_stats
-stats_of(gml_lake *lake)
-{
+static gml_stats stats_of(gml_lake *lake) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(lake, &stats));
     return stats;
 }
 
-static uint64_t
-calls(gml_lake *lake, gml_driver_call call)
-{
+static uint64_t calls(gml_lake *lake, gml_driver_call call) {
     return stats_of(lake).driver_calls[call];
 }
 
-static uint64_t
-memory_of(gml_lake *lake, gml_address buffer)
-{
+static uint64_t memory_of(gml_lake *lake, gml_address buffer) {
     gml_elastic_info info = {0};
     CHECK_OK(gml_lake_elastic(lake, buffer, &info));
     CHECK_EQ(info.address, buffer);
@@ -56,9 +49,7 @@ memory_of(gml_lake *lake, gml_address buffer)
     return info.memory_bytes;
 }
 
-static gml_status
-resize_to(gml_lake *lake, gml_address buffer, uint64_t size_bytes)
-{
+static gml_status resize_to(gml_lake *lake, gml_address buffer, uint64_t size_bytes) {
     uint64_t memory_bytes = 0;
     gml_status status = gml_lake_resize_elastic(lake, buffer, size_bytes, 0, &memory_bytes);
     if (status == GML_OK) {
@@ -67,15 +58,11 @@ resize_to(gml_lake *lake, gml_address buffer, uint64_t size_bytes)
     return status;
 }
 
-static unsigned char
-byte_of(unsigned salt, uint64_t at)
-{
+static unsigned char byte_of(unsigned salt, uint64_t at) {
     return (unsigned char)(salt * 41 + at / 4096 % 251 + 1);
 }
 
-static void
-fill(gml_lake *lake, gml_address buffer, uint64_t begin, uint64_t end, unsigned salt)
-{
+static void fill(gml_lake *lake, gml_address buffer, uint64_t begin, uint64_t end, unsigned salt) {
     void *bytes = NULL;
     if (end > begin) {
         CHECK_OK(gml_lake_elastic_bytes(lake, buffer, &bytes));
@@ -85,9 +72,7 @@ fill(gml_lake *lake, gml_address buffer, uint64_t begin, uint64_t end, unsigned 
     }
 }
 
-static void
-check_bytes(gml_lake *lake, gml_address buffer, uint64_t end, unsigned salt)
-{
+static void check_bytes(gml_lake *lake, gml_address buffer, uint64_t end, unsigned salt) {
     void *bytes = NULL;
     uint64_t wrong = 0;
     if (end) {
@@ -99,9 +84,7 @@ check_bytes(gml_lake *lake, gml_address buffer, uint64_t end, unsigned salt)
     CHECK_EQ(wrong, 0);
 }
 
-static void
-check_one_buffer(const char *driver, const char *policy)
-{
+static void check_one_buffer(const char *driver, const char *policy) {
     bool has_bytes = strcmp(driver, "host") == 0;
     gml_lake *lake = open_lake(driver, policy, 256 * MIB, 0);
     gml_address buffer = 0;
@@ -139,16 +122,14 @@ check_one_buffer(const char *driver, const char *policy)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_buffer_grows_and_shrinks_at_its_address)
-{
+TEST(a_buffer_grows_and_shrinks_at_its_address) {
     for (size_t i = 0; lending_policy(i); i++) {
         check_one_buffer("host", lending_policy(i));
     }
     check_one_buffer("sim", "stitch");
 }
 
-TEST(what_it_gives_back_serves_everything_else)
-{
+TEST(what_it_gives_back_serves_everything_else) {
     gml_lake *lake = open_lake("host", "stitch", 32 * MIB, 0);
     gml_address buffer = 0, block = 0;
     CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &buffer));
@@ -176,8 +157,7 @@ TEST(what_it_gives_back_serves_everything_else)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(growth_by_a_chunk_is_a_map_and_a_set_access)
-{
+TEST(growth_by_a_chunk_is_a_map_and_a_set_access) {
     gml_lake *lake = open_lake("sim", "stitch", 64 * MIB, 0);
     gml_address buffer = 0, other = 0;
     CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &buffer));
@@ -201,8 +181,7 @@ TEST(growth_by_a_chunk_is_a_map_and_a_set_access)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(what_grows_may_take_more_ahead)
-{
+TEST(what_grows_may_take_more_ahead) {
     gml_lake *lake = open_lake("sim", "stitch", 64 * MIB, 0);
     gml_address buffer = 0, other = 0;
     uint64_t memory_bytes = 0;
@@ -226,8 +205,7 @@ TEST(what_grows_may_take_more_ahead)
 }
 
 /* A mapping that stays must not keep memory that went back to the device. */
-TEST(what_is_trimmed_can_be_had_again)
-{
+TEST(what_is_trimmed_can_be_had_again) {
     gml_lake *lake = open_lake("sim", "stitch", 64 * MIB, 0);
     gml_address buffer = 0, block = 0;
     uint64_t released_bytes = 0;
@@ -258,8 +236,7 @@ TEST(what_is_trimmed_can_be_had_again)
 }
 
 /* What is free in large chunks alone goes back to the device before a buffer is refused. */
-TEST(large_chunks_make_room)
-{
+TEST(large_chunks_make_room) {
     const uint64_t most_bytes = 65536 * MIB;
     uint64_t memory_bytes = 0;
     gml_lake *lake = open_lake("sim", "stitch", most_bytes, 0);
@@ -281,8 +258,7 @@ TEST(large_chunks_make_room)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(other_lakes_and_sizes_are_refused)
-{
+TEST(other_lakes_and_sizes_are_refused) {
     gml_address buffer = 0;
     gml_lake *lake = open_lake("sim", "caching", 64 * MIB, 0);
     CHECK_STATUS(gml_lake_open_elastic(lake, MIB, 0, &buffer), GML_UNSUPPORTED);
@@ -298,8 +274,7 @@ TEST(other_lakes_and_sizes_are_refused)
 }
 
 /* As a refused request does, and a second try that served. */
-TEST(a_refusal_is_counted_and_noted)
-{
+TEST(a_refusal_is_counted_and_noted) {
     enum { ROOM = 16 };
     gml_lake *lake = open_lake("sim", "stitch", 32 * MIB, 0);
     gml_address buffer = 0, block = 0;
@@ -327,8 +302,7 @@ TEST(a_refusal_is_counted_and_noted)
 }
 
 /* Its place may have been another block's, which a program with a fault frees again. */
-TEST(a_chunk_of_a_buffer_is_no_block)
-{
+TEST(a_chunk_of_a_buffer_is_no_block) {
     gml_lake *lake = open_lake("host", "stitch", 64 * MIB, 0);
     gml_address old = 0, buffer = 0, other = 0;
     gml_block_info info = {0};
@@ -355,8 +329,7 @@ TEST(a_chunk_of_a_buffer_is_no_block)
 }
 
 /* Buffers that were closed and could not be ended are ended by whatever comes next. */
-TEST(closed_buffers_end_in_any_order)
-{
+TEST(closed_buffers_end_in_any_order) {
     enum { MANY = 300 };
     const gml_pool_id pool = {1, 2};
     gml_lake *lake = open_lake("sim", "stitch", 1024 * MIB, 0);
@@ -384,8 +357,7 @@ TEST(closed_buffers_end_in_any_order)
 }
 
 /* While a graph is captured nothing is mapped or unmapped, and giving memory up is no failure. */
-TEST(a_capture_delays_what_must_wait)
-{
+TEST(a_capture_delays_what_must_wait) {
     gml_lake *lake = open_lake("host", "stitch", 64 * MIB, 0);
     gml_address kept = 0, closed = 0, third = 0;
     const gml_pool_id pool = {1, 2};
@@ -411,8 +383,7 @@ TEST(a_capture_delays_what_must_wait)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_buffer_sleeps_with_its_lake)
-{
+TEST(a_buffer_sleeps_with_its_lake) {
     const gml_lake_config config = {
         .driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB, .can_sleep = true};
     gml_lake *lake = NULL;
@@ -447,15 +418,11 @@ typedef struct crowd {
     uint64_t written[BUFFERS]; /* bytes that hold what fill() wrote */
 } crowd;
 
-static uint64_t
-in_chunks(uint64_t size_bytes)
-{
+static uint64_t in_chunks(uint64_t size_bytes) {
     return (size_bytes + CHUNK - 1) / CHUNK * CHUNK;
 }
 
-static void
-resize(crowd *of, size_t i, uint64_t size_bytes, uint64_t ahead_bytes)
-{
+static void resize(crowd *of, size_t i, uint64_t size_bytes, uint64_t ahead_bytes) {
     uint64_t before = memory_of(of->lake, of->buffers[i]), told = before;
     gml_status status =
         gml_lake_resize_elastic(of->lake, of->buffers[i], size_bytes, ahead_bytes, &told);
@@ -476,9 +443,7 @@ resize(crowd *of, size_t i, uint64_t size_bytes, uint64_t ahead_bytes)
     of->written[i] = after;
 }
 
-static void
-swap_block(crowd *of, size_t i, uint64_t size_bytes, gml_stream stream)
-{
+static void swap_block(crowd *of, size_t i, uint64_t size_bytes, gml_stream stream) {
     CHECK_OK(gml_lake_free(of->lake, of->blocks[i]));
     of->blocks[i] = 0;
     if (gml_lake_allocate(of->lake, size_bytes, stream, &of->blocks[i]) == GML_OK) {
@@ -489,9 +454,7 @@ swap_block(crowd *of, size_t i, uint64_t size_bytes, gml_stream stream)
 }
 
 /* Buffers and blocks of two streams take turns in little memory; now and then all is trimmed. */
-static void
-run_crowd(crowd *of, uint64_t seed, int steps)
-{
+static void run_crowd(crowd *of, uint64_t seed, int steps) {
     check_random random = {seed};
     for (size_t i = 0; i < BUFFERS; i++) {
         for (int j = 0; j < 20 && !of->buffers[i]; j++) {
@@ -518,8 +481,7 @@ run_crowd(crowd *of, uint64_t seed, int steps)
     }
 }
 
-TEST(buffers_and_blocks_in_any_order)
-{
+TEST(buffers_and_blocks_in_any_order) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         const char *policy = lending_policy(seed % 2) ? lending_policy(seed % 2) : "stitch";
         crowd of = {.lake = open_lake("host", policy, 64 * MIB, 0)};
@@ -528,8 +490,7 @@ TEST(buffers_and_blocks_in_any_order)
     }
 }
 
-TEST(every_failing_call_leaves_contents_and_addresses)
-{
+TEST(every_failing_call_leaves_contents_and_addresses) {
     enum { FEW = 24 };
     crowd plain = {.lake = open_lake("host", "stitch", 64 * MIB, 0)};
     run_crowd(&plain, 7, FEW);
@@ -552,9 +513,7 @@ TEST(every_failing_call_leaves_contents_and_addresses)
 }
 
 /* No place was lost to a failure: each can be had, if not at once. */
-static void
-use_every_place(gml_lake *lake, gml_address buffer)
-{
+static void use_every_place(gml_lake *lake, gml_address buffer) {
     enum { MOST_TRIES = 200 };
     for (uint64_t end = memory_of(lake, buffer) + CHUNK; end <= 24 * MIB; end += CHUNK) {
         gml_status status = GML_DRIVER_FAILED;
@@ -566,8 +525,7 @@ use_every_place(gml_lake *lake, gml_address buffer)
 }
 
 /* Calls fail again and again, those that undo a failure too. */
-TEST(contents_hold_while_many_calls_fail)
-{
+TEST(contents_hold_while_many_calls_fail) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         gml_lake_config config = {
             .driver = "host",

@@ -27,9 +27,7 @@ typedef struct shared {
     uint64_t offset_bytes;
 } shared;
 
-static gml_lake *
-open_lake(const char *driver, const char *policy)
-{
+static gml_lake *open_lake(const char *driver, const char *policy) {
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
     gml_lake_config config = {.driver = driver, .policy = policy, .capacity_bytes = CAPACITY_BYTES};
@@ -40,17 +38,13 @@ open_lake(const char *driver, const char *policy)
     return lake;
 }
 
-static gml_address
-allocate(gml_lake *lake, uint64_t size_bytes)
-{
+static gml_address allocate(gml_lake *lake, uint64_t size_bytes) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate(lake, size_bytes, 0, &address));
     return address;
 }
 
-static shared
-share(gml_lake *lake, gml_address address)
-{
+static shared share(gml_lake *lake, gml_address address) {
     shared made = {.count = 0};
     CHECK_OK(
         gml_lake_export(lake, address, made.pieces, MOST_PIECES, &made.count, &made.offset_bytes));
@@ -58,26 +52,20 @@ share(gml_lake *lake, gml_address address)
     return made;
 }
 
-static uint64_t
-lake_views(gml_lake *lake)
-{
+static uint64_t lake_views(gml_lake *lake) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(lake, &stats));
     return stats.views;
 }
 
 /* The answer alone. */
-static gml_status
-try_share(gml_lake *lake, gml_address address)
-{
+static gml_status try_share(gml_lake *lake, gml_address address) {
     size_t count = 0;
     uint64_t offset_bytes = 0;
     return gml_lake_export(lake, address, NULL, 0, &count, &offset_bytes);
 }
 
-static uint64_t
-sum_bytes(const shared *given)
-{
+static uint64_t sum_bytes(const shared *given) {
     uint64_t sum = 0;
     for (size_t i = 0; i < given->count; i++) {
         sum += given->pieces[i].size_bytes;
@@ -86,9 +74,7 @@ sum_bytes(const shared *given)
 }
 
 /* Bytes that are written on either side are there on the other, at both ends of the block. */
-static void
-check_same_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes)
-{
+static void check_same_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes) {
     shared given = share(lake, address);
     gml_address other = 0;
     CHECK(given.offset_bytes + size_bytes <= sum_bytes(&given));
@@ -106,8 +92,7 @@ check_same_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes)
     CHECK_STATUS(gml_lake_unimport(lake, other), GML_UNKNOWN_ADDRESS);
 }
 
-TEST(a_block_of_any_size_is_seen_from_outside)
-{
+TEST(a_block_of_any_size_is_seen_from_outside) {
     gml_lake *lake = open_lake("cuda", "stitch");
     const uint64_t sizes[] = {512, 70000, MIB, 3 * MIB, 20 * MIB, 37 * MIB + 512};
     gml_address blocks[sizeof sizes / sizeof *sizes];
@@ -121,8 +106,7 @@ TEST(a_block_of_any_size_is_seen_from_outside)
 }
 
 /* PyTorch's algorithm over memory that can sleep: what it takes from the device is mapped. */
-TEST(a_segment_of_what_can_sleep_is_one_chunk)
-{
+TEST(a_segment_of_what_can_sleep_is_one_chunk) {
     const gml_lake_config config = {
         .driver = "cuda", .policy = "caching", .capacity_bytes = CAPACITY_BYTES, .can_sleep = true};
     const uint64_t sizes[] = {512, 3 * MIB, 20 * MIB, 37 * MIB + 512};
@@ -141,8 +125,7 @@ TEST(a_segment_of_what_can_sleep_is_one_chunk)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(so_is_a_view_of_chunks_that_lie_apart)
-{
+TEST(so_is_a_view_of_chunks_that_lie_apart) {
     gml_lake *lake = open_lake("cuda", "stitch");
     enum { PIECES = 8 };
     gml_address blocks[PIECES];
@@ -167,8 +150,7 @@ TEST(so_is_a_view_of_chunks_that_lie_apart)
 }
 
 /* Blocks of a step that repeats, a view among them, go out one by one while the step goes on. */
-TEST(so_is_what_a_step_is_served_again)
-{
+TEST(so_is_what_a_step_is_served_again) {
     if (!policy_with_steps()) {
         return;
     }
@@ -209,8 +191,7 @@ TEST(so_is_what_a_step_is_served_again)
 
 /* What another process may map stays where it is, as long as the block lives, and no longer: other
  * blocks in its chunk do not keep it. */
-TEST(what_was_shared_sleeps_when_it_is_freed)
-{
+TEST(what_was_shared_sleeps_when_it_is_freed) {
     gml_sleep_report report = {0};
     char reason[REASON_BYTES] = "";
     const gml_lake_config config = {
@@ -244,8 +225,7 @@ TEST(what_was_shared_sleeps_when_it_is_freed)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(files_are_the_same_each_time_and_end_with_the_memory)
-{
+TEST(files_are_the_same_each_time_and_end_with_the_memory) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 30 * MIB);
     shared first = share(lake, block), second = share(lake, block);
@@ -268,8 +248,7 @@ TEST(files_are_the_same_each_time_and_end_with_the_memory)
     CHECK(fcntl(last.pieces[0].file, F_GETFD) < 0);
 }
 
-TEST(what_is_mapped_outlives_what_was_shared)
-{
+TEST(what_is_mapped_outlives_what_was_shared) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 4 * MIB), other = 0;
     uint64_t written = 0x5ca1ab1e, seen = 0;
@@ -283,8 +262,7 @@ TEST(what_is_mapped_outlives_what_was_shared)
     CHECK_OK(gml_lake_close(lake)); /* and what nobody ended ends here */
 }
 
-TEST(a_file_that_is_none_changes_nothing)
-{
+TEST(a_file_that_is_none_changes_nothing) {
     gml_lake *lake = open_lake("cuda", "stitch");
     shared given = share(lake, allocate(lake, 4 * MIB));
     char reason[REASON_BYTES] = "";
@@ -300,8 +278,7 @@ TEST(a_file_that_is_none_changes_nothing)
 }
 
 /* Waiting for the device would break a capture; the mapping ends with the next one. */
-TEST(a_mapping_that_cannot_end_in_a_capture_ends_later)
-{
+TEST(a_mapping_that_cannot_end_in_a_capture_ends_later) {
     gml_lake *lake = open_lake("cuda", "stitch");
     shared given = share(lake, allocate(lake, 4 * MIB));
     gml_address late = 0, next = 0;
@@ -319,8 +296,7 @@ TEST(a_mapping_that_cannot_end_in_a_capture_ends_later)
 }
 
 /* The first graph of a turn keeps the memory that it took, the second has its memory replaced. */
-TEST(outputs_of_graphs_that_take_turns_are_shared)
-{
+TEST(outputs_of_graphs_that_take_turns_are_shared) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address outputs[2], others[2];
     gml_stream stream = raw_cuda_stream(&raw);
@@ -353,8 +329,7 @@ TEST(outputs_of_graphs_that_take_turns_are_shared)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(memory_that_is_no_chunk_is_not_shared)
-{
+TEST(memory_that_is_no_chunk_is_not_shared) {
     gml_lake *lake = open_lake("cuda", "caching");
     gml_address block = allocate(lake, 4 * MIB);
     CHECK_STATUS(try_share(lake, block), GML_UNSUPPORTED);
@@ -362,8 +337,7 @@ TEST(memory_that_is_no_chunk_is_not_shared)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_driver_without_other_processes_says_so)
-{
+TEST(a_driver_without_other_processes_says_so) {
     gml_lake *lake = open_lake("host", "stitch");
     gml_address other = 0;
     gml_shared_piece piece = {.file = 0, .size_bytes = 2 * MIB};
@@ -376,8 +350,7 @@ TEST(a_driver_without_other_processes_says_so)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_device_that_refuses_to_export_says_so)
-{
+TEST(a_device_that_refuses_to_export_says_so) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 4 * MIB);
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "no_export", 1), 0); /* NOLINT */
@@ -388,8 +361,7 @@ TEST(a_device_that_refuses_to_export_says_so)
 }
 
 /* A file for each chunk, and no more: what is missing is said. */
-TEST(a_process_that_may_open_no_more_files_is_told)
-{
+TEST(a_process_that_may_open_no_more_files_is_told) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 64 * MIB);
     struct rlimit before, few;
@@ -407,8 +379,7 @@ TEST(a_process_that_may_open_no_more_files_is_told)
 }
 
 /* For another process that shares the device. */
-TEST(idle_chunks_are_given_as_files)
-{
+TEST(idle_chunks_are_given_as_files) {
     static gml_handed given = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const gml_setting settings[] = {{"chunk_size", 64 * MIB}};
     gml_lake_config config = {.driver = "cuda",
@@ -437,9 +408,7 @@ TEST(idle_chunks_are_given_as_files)
     CHECK_OK(gml_lake_close(lake));
 }
 
-int
-main(void)
-{
+int main(void) {
     RUN(a_driver_without_other_processes_says_so);
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {

@@ -14,47 +14,36 @@
 
 enum { BLOCKS = 8, BLOCK_MIB = 16, MOST_BEYOND_MIB = 20 };
 
-static uint64_t
-give(gml_lake *lake, uint64_t wanted_bytes, bool *is_pending)
-{
+static uint64_t give(gml_lake *lake, uint64_t wanted_bytes, bool *is_pending) {
     uint64_t released_bytes = 0;
     CHECK_OK(gml_lake_give(lake, wanted_bytes, NULL, &released_bytes, is_pending));
     CHECK_OK(gml_lake_check(lake));
     return released_bytes;
 }
 
-static bool
-gives_parts(void)
-{
+static bool gives_parts(void) {
     return strcmp(contract_policy, "gmlake-paper") != 0 && !contract_is_arena;
 }
 
 /* Those that put chunks together. */
-static bool
-has_views(void)
-{
+static bool has_views(void) {
     return policy_lends(contract_policy) && !contract_is_arena;
 }
 
-static void
-take_all(gml_lake *lake, gml_address *blocks, gml_stream stream)
-{
+static void take_all(gml_lake *lake, gml_address *blocks, gml_stream stream) {
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = lake_take(lake, BLOCK_MIB * MIB, stream);
     }
 }
 
-static void
-give_all(gml_lake *lake, const gml_address *blocks)
-{
+static void give_all(gml_lake *lake, const gml_address *blocks) {
     for (int i = 0; i < BLOCKS; i++) {
         lake_give(lake, blocks[i]);
     }
 }
 
 /* What is told to be idle is what can be given. */
-TEST(as_much_as_is_wanted_and_no_block_that_lives)
-{
+TEST(as_much_as_is_wanted_and_no_block_that_lives) {
     gml_lake *lake = lake_open(256 * MIB);
     gml_address blocks[BLOCKS];
     live_block kept = {.address = lake_take(lake, 3 * MIB, 1), .size_bytes = 3 * MIB, .seed = 7};
@@ -82,8 +71,7 @@ TEST(as_much_as_is_wanted_and_no_block_that_lives)
     lake_finish(lake);
 }
 
-TEST(memory_that_work_may_use_is_not_given_and_not_waited_for)
-{
+TEST(memory_that_work_may_use_is_not_given_and_not_waited_for) {
     if (!gives_parts()) {
         return;
     }
@@ -108,8 +96,7 @@ TEST(memory_that_work_may_use_is_not_given_and_not_waited_for)
 }
 
 /* Two holes behind one another make one view; what is given takes it away. */
-TEST(views_go_with_their_chunks_once_no_work_uses_them)
-{
+TEST(views_go_with_their_chunks_once_no_work_uses_them) {
     if (!has_views()) {
         return;
     }
@@ -138,8 +125,7 @@ TEST(views_go_with_their_chunks_once_no_work_uses_them)
     lake_finish(lake);
 }
 
-TEST(nothing_is_given_during_a_capture)
-{
+TEST(nothing_is_given_during_a_capture) {
     gml_lake *lake = lake_open(64 * MIB);
     bool is_pending = true;
     gml_address first = lake_take(lake, 16 * MIB, 1);
@@ -155,8 +141,7 @@ TEST(nothing_is_given_during_a_capture)
     lake_finish(lake);
 }
 
-TEST(an_arena_keeps_what_it_has)
-{
+TEST(an_arena_keeps_what_it_has) {
     if (!contract_is_arena) {
         return;
     }
@@ -175,8 +160,7 @@ TEST(an_arena_keeps_what_it_has)
 
 /* A graph may write to it whenever it is replayed. Without graphs, a pool's idle memory goes last:
  * when the lake is trimmed. */
-TEST(what_graphs_use_is_not_idle)
-{
+TEST(what_graphs_use_is_not_idle) {
     const gml_pool_id graphs = {1, 1}, plain = {1, 2};
     if (!gives_parts()) {
         return;
@@ -204,8 +188,7 @@ TEST(what_graphs_use_is_not_idle)
 
 /* A block that another stream used is idle as soon as that is known to be done: nobody else looks.
  */
-TEST(freed_blocks_whose_uses_are_over_are_given)
-{
+TEST(freed_blocks_whose_uses_are_over_are_given) {
     if (!gives_parts()) {
         return;
     }
@@ -225,8 +208,7 @@ TEST(freed_blocks_whose_uses_are_over_are_given)
 
 /* What a buffer no longer has is idle once its work is done, though it is still mapped there; and
  * what was not given serves the buffer again without a call. */
-TEST(chunks_that_a_buffer_gave_up_are_given)
-{
+TEST(chunks_that_a_buffer_gave_up_are_given) {
     if (!has_views()) {
         return;
     }
@@ -258,8 +240,7 @@ TEST(chunks_that_a_buffer_gave_up_are_given)
     lake_finish(lake);
 }
 
-TEST(a_lake_that_sleeps_gives_nothing)
-{
+TEST(a_lake_that_sleeps_gives_nothing) {
     if (!has_views() || contract_is_window) {
         return;
     }
@@ -281,8 +262,6 @@ TEST(a_lake_that_sleeps_gives_nothing)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_everywhere();
 }

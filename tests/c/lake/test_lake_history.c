@@ -18,24 +18,18 @@ typedef struct events {
     uint64_t total;
 } events;
 
-static events
-events_of(gml_lake *lake)
-{
+static events events_of(gml_lake *lake) {
     events seen = {0};
     CHECK_OK(gml_lake_history(lake, seen.list, NULL, ROOM, &seen.count, &seen.total));
     return seen;
 }
 
-static bool
-is_of_segment(const gml_request *event)
-{
+static bool is_of_segment(const gml_request *event) {
     return event->kind == GML_REQUEST_SEGMENT_ALLOC || event->kind == GML_REQUEST_SEGMENT_FREE;
 }
 
 /* The same but for what came from and went to the device. */
-static events
-requests_of(gml_lake *lake)
-{
+static events requests_of(gml_lake *lake) {
     events seen = events_of(lake);
     size_t count = 0;
     for (size_t i = 0; i < seen.count; i++) {
@@ -49,9 +43,7 @@ requests_of(gml_lake *lake)
 }
 
 /* A lake that holds enough for two blocks of `size_bytes`: they are no reason to ask for more. */
-static gml_lake *
-warm_lake(uint64_t size_bytes)
-{
+static gml_lake *warm_lake(uint64_t size_bytes) {
     gml_lake *lake = lake_open(0);
     gml_address first = lake_take(lake, size_bytes, 0), second = lake_take(lake, size_bytes, 0);
     lake_give(lake, first);
@@ -59,18 +51,14 @@ warm_lake(uint64_t size_bytes)
     return lake;
 }
 
-static uint64_t
-now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
     CHECK_EQ(clock_gettime(CLOCK_REALTIME, &now), 0);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-static void
-check_event(const gml_request *event, gml_request_kind kind, gml_address address,
-            uint64_t size_bytes, gml_stream stream)
-{
+static void check_event(const gml_request *event, gml_request_kind kind, gml_address address,
+                        uint64_t size_bytes, gml_stream stream) {
     CHECK_EQ(event->kind, kind);
     CHECK_EQ(event->address, address);
     CHECK_EQ(event->size_bytes, size_bytes);
@@ -78,8 +66,7 @@ check_event(const gml_request *event, gml_request_kind kind, gml_address address
     CHECK_EQ(event->pool, 0);
 }
 
-TEST(nothing_is_kept_at_first)
-{
+TEST(nothing_is_kept_at_first) {
     gml_lake *lake = lake_open(0);
     lake_give(lake, lake_take(lake, MIB, 0));
     events seen = events_of(lake);
@@ -88,8 +75,7 @@ TEST(nothing_is_kept_at_first)
     lake_finish(lake);
 }
 
-TEST(every_kind_is_noted_in_order)
-{
+TEST(every_kind_is_noted_in_order) {
     gml_lake *lake = lake_open(64 * MIB);
     gml_address refused;
     uint64_t released_bytes, begin_ns = now_ns();
@@ -123,8 +109,7 @@ TEST(every_kind_is_noted_in_order)
 }
 
 /* A request of 0 bytes, a bad free and a failed call leave no event. */
-TEST(what_changes_nothing_is_not_noted)
-{
+TEST(what_changes_nothing_is_not_noted) {
     gml_lake *lake = lake_open(0);
     gml_address none = 1;
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
@@ -136,8 +121,7 @@ TEST(what_changes_nothing_is_not_noted)
     lake_finish(lake);
 }
 
-TEST(the_ring_keeps_the_youngest)
-{
+TEST(the_ring_keeps_the_youngest) {
     gml_lake *lake = warm_lake(5120);
     CHECK_OK(gml_lake_keep_history(lake, 7));
     for (uint64_t i = 1; i <= 10; i++) {
@@ -169,8 +153,7 @@ TEST(the_ring_keeps_the_youngest)
     lake_finish(lake);
 }
 
-TEST(a_ring_of_one)
-{
+TEST(a_ring_of_one) {
     gml_lake *lake = warm_lake(512);
     CHECK_OK(gml_lake_keep_history(lake, 1));
     gml_address address = lake_take(lake, 512, 0);
@@ -182,8 +165,7 @@ TEST(a_ring_of_one)
     lake_finish(lake);
 }
 
-TEST(keeping_again_forgets_and_zero_stops)
-{
+TEST(keeping_again_forgets_and_zero_stops) {
     gml_lake *lake = warm_lake(MIB);
     CHECK_OK(gml_lake_keep_history(lake, 0));
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
@@ -212,16 +194,13 @@ typedef struct sites {
     uint64_t list[ROOM];
 } sites;
 
-static sites
-sites_of(gml_lake *lake)
-{
+static sites sites_of(gml_lake *lake) {
     sites seen = {0};
     CHECK_OK(gml_lake_history(lake, seen.of.list, seen.list, ROOM, &seen.of.count, &seen.of.total));
     return seen;
 }
 
-TEST(events_carry_the_site_of_their_thread)
-{
+TEST(events_carry_the_site_of_their_thread) {
     gml_lake *lake = warm_lake(MIB);
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     CHECK_EQ(gml_site(), 0);
@@ -241,8 +220,7 @@ TEST(events_carry_the_site_of_their_thread)
 }
 
 /* The ring moves events and sites together, also where only some are asked for. */
-TEST(sites_stay_with_their_events)
-{
+TEST(sites_stay_with_their_events) {
     gml_lake *lake = warm_lake(5120);
     CHECK_OK(gml_lake_keep_history(lake, 7));
     for (uint64_t i = 1; i <= 10; i++) {
@@ -272,9 +250,7 @@ typedef struct worker {
     pthread_barrier_t *barrier;
 } worker;
 
-static void *
-work_at_a_site(void *argument)
-{
+static void *work_at_a_site(void *argument) {
     worker *self = argument;
     CHECK_EQ(gml_site(), 0); /* whatever others have set */
     gml_set_site(self->site);
@@ -285,8 +261,7 @@ work_at_a_site(void *argument)
     return NULL;
 }
 
-TEST(threads_have_sites_of_their_own)
-{
+TEST(threads_have_sites_of_their_own) {
     gml_lake *lake = warm_lake(1536);
     lake_give(lake, lake_take(lake, 1024, 0));
     lake_give(lake, lake_take(lake, 512, 0));
@@ -314,8 +289,7 @@ TEST(threads_have_sites_of_their_own)
     lake_finish(lake);
 }
 
-TEST(marks_are_noted_where_a_history_is_kept)
-{
+TEST(marks_are_noted_where_a_history_is_kept) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_note_mark(lake, 1));
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
@@ -332,8 +306,7 @@ TEST(marks_are_noted_where_a_history_is_kept)
 
 /* Whatever the ring has dropped, and however often somebody looks: a time is that of the event, and
  * stays what it is. */
-TEST(times_hold_while_the_ring_goes_round)
-{
+TEST(times_hold_while_the_ring_goes_round) {
     enum { MARKS = 400, TOLERANCE_NS = 1000000 };
     static uint64_t before_ns[MARKS], behind_ns[MARKS], seen_ns[MARKS];
     gml_lake *lake = lake_open(0);
@@ -361,8 +334,7 @@ TEST(times_hold_while_the_ring_goes_round)
 }
 
 /* More than the host has: refused, and the ring that there was goes on. */
-TEST(a_ring_too_large_changes_nothing)
-{
+TEST(a_ring_too_large_changes_nothing) {
     gml_lake *lake = warm_lake(MIB);
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     lake_give(lake, lake_take(lake, MIB, 0));
@@ -387,9 +359,7 @@ typedef struct places {
 } places;
 
 /* Takes [begin, end) out of the place that holds all of it; false where none does. */
-static bool
-take_out(places *held, gml_address begin, gml_address end)
-{
+static bool take_out(places *held, gml_address begin, gml_address end) {
     for (size_t i = 0; i < held->count; i++) {
         place around = held->list[i];
         if (around.begin <= begin && end <= around.end) {
@@ -402,9 +372,7 @@ take_out(places *held, gml_address begin, gml_address end)
 }
 
 /* Adds [begin, end), joined with its neighbours; false where any of it is held. */
-static bool
-put_in(places *held, gml_address begin, gml_address end)
-{
+static bool put_in(places *held, gml_address begin, gml_address end) {
     size_t kept = 0;
     bool is_new = true;
     for (size_t i = 0; i < held->count; i++) {
@@ -425,32 +393,24 @@ put_in(places *held, gml_address begin, gml_address end)
     return is_new;
 }
 
-static void
-hold_span(void *context, const gml_span_info *span)
-{
+static void hold_span(void *context, const gml_span_info *span) {
     if (!span->is_view) {
         CHECK(put_in(context, span->address, span->address + span->size_bytes));
     }
 }
 
-static void
-pass_range(void *context, const gml_range_info *range)
-{
+static void pass_range(void *context, const gml_range_info *range) {
     (void)context;
     (void)range;
 }
 
-static places
-places_of(gml_lake *lake)
-{
+static places places_of(gml_lake *lake) {
     places held = {0};
     CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&held, hold_span, pass_range, NULL, NULL}));
     return held;
 }
 
-static uint64_t
-bytes_of(const places *held)
-{
+static uint64_t bytes_of(const places *held) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < held->count; i++) {
         bytes += held->list[i].end - held->list[i].begin;
@@ -460,9 +420,7 @@ bytes_of(const places *held)
 
 /* Goes through the events; what is live must be held when it is served. Returns how many there were
  * of segments. */
-static size_t
-follow(places *held, const gml_request *list, size_t count)
-{
+static size_t follow(places *held, const gml_request *list, size_t count) {
     size_t of_segments = 0;
     for (size_t i = 0; i < count; i++) {
         gml_address begin = list[i].address, end = begin + list[i].size_bytes;
@@ -477,8 +435,7 @@ follow(places *held, const gml_request *list, size_t count)
 }
 
 /* From what was held when it began, the events lead to what is held at the end, place by place. */
-TEST(segments_tell_what_is_held)
-{
+TEST(segments_tell_what_is_held) {
     enum { EVENTS = 8192 };
     gml_lake *lake = lake_open(0);
     gml_request *list = calloc(EVENTS, sizeof *list);
@@ -507,8 +464,7 @@ TEST(segments_tell_what_is_held)
 }
 
 /* Memory comes before the block that asked for it, in the same call and by the same thread. */
-TEST(a_segment_comes_before_its_block)
-{
+TEST(a_segment_comes_before_its_block) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
     gml_set_site(5);
@@ -529,8 +485,7 @@ TEST(a_segment_comes_before_its_block)
 }
 
 /* What was kept is a trace: replaying it on another lake does the same. */
-TEST(a_history_can_be_replayed)
-{
+TEST(a_history_can_be_replayed) {
     enum { EVENTS = 4096 };
     gml_lake *lake = lake_open(0);
     gml_request *list = calloc(EVENTS, sizeof *list);
@@ -559,8 +514,6 @@ TEST(a_history_can_be_replayed)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_with_arenas();
 }

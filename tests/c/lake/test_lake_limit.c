@@ -13,9 +13,7 @@
 enum { MOST_TAKEN = 64 };
 
 /* Takes blocks of 4 MiB until one is refused; returns how many there are. */
-static size_t
-take_all(gml_lake *lake, gml_address taken[MOST_TAKEN])
-{
+static size_t take_all(gml_lake *lake, gml_address taken[MOST_TAKEN]) {
     size_t count = 0;
     gml_status status = GML_OK;
     while (count < MOST_TAKEN && status == GML_OK) {
@@ -26,9 +24,7 @@ take_all(gml_lake *lake, gml_address taken[MOST_TAKEN])
     return count;
 }
 
-static void
-give_all(gml_lake *lake, const gml_address *taken, size_t count)
-{
+static void give_all(gml_lake *lake, const gml_address *taken, size_t count) {
     for (size_t i = 0; i < count; i++) {
         lake_give(lake, taken[i]);
     }
@@ -36,8 +32,7 @@ give_all(gml_lake *lake, const gml_address *taken, size_t count)
 
 /* ---- a lake's limit -------------------------------------------------------------------------- */
 
-TEST(a_limit_is_kept_raised_and_lowered)
-{
+TEST(a_limit_is_kept_raised_and_lowered) {
     gml_lake *lake = lake_open(200 * MIB);
     gml_address taken[MOST_TAKEN];
     CHECK_OK(gml_lake_set_limit(lake, 64 * MIB));
@@ -64,8 +59,7 @@ TEST(a_limit_is_kept_raised_and_lowered)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(no_limit_lies_above_the_capacity)
-{
+TEST(no_limit_lies_above_the_capacity) {
     gml_lake *lake = lake_open(40 * MIB);
     gml_address taken[MOST_TAKEN];
     CHECK_OK(gml_lake_set_limit(lake, 400 * MIB));
@@ -81,8 +75,7 @@ TEST(no_limit_lies_above_the_capacity)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_refusal_names_the_limit)
-{
+TEST(a_refusal_names_the_limit) {
     gml_lake *lake = lake_open(200 * MIB);
     gml_address address;
     char reason[256] = "";
@@ -95,8 +88,7 @@ TEST(a_refusal_names_the_limit)
 
 /* ---- a margin -------------------------------------------------------------------------------- */
 
-TEST(a_margin_is_left_for_others)
-{
+TEST(a_margin_is_left_for_others) {
     gml_lake *lake = lake_open(128 * MIB);
     gml_address taken[MOST_TAKEN];
     char reason[256] = "";
@@ -132,9 +124,7 @@ static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
                                             GML_CALL_DEVICE_SYNCHRONIZE};
 
 /* Makes the lake hold idle memory of several streams, near its capacity. */
-static void
-fill_and_leave(gml_lake *lake)
-{
+static void fill_and_leave(gml_lake *lake) {
     for (gml_stream stream = 1; stream < 3; stream++) {
         gml_address large = lake_take(lake, 20 * MIB, stream);
         gml_address small = lake_take(lake, 1000, stream);
@@ -143,8 +133,7 @@ fill_and_leave(gml_lake *lake)
     }
 }
 
-TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back)
-{
+TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back) {
     gml_lake *lake = lake_open(128 * MIB);
     fill_and_leave(lake);
     gml_stats before = lake_stats_of(lake);
@@ -170,8 +159,7 @@ TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back)
 }
 
 /* Blocks that other streams use end after the capture, not in it. */
-TEST(a_frozen_lake_waits_for_no_stream)
-{
+TEST(a_frozen_lake_waits_for_no_stream) {
     gml_lake *lake = lake_open(64 * MIB);
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
     gml_address first = lake_take(lake, 40 * MIB, 0);
@@ -189,8 +177,7 @@ TEST(a_frozen_lake_waits_for_no_stream)
 }
 
 /* Failures while frozen leave mappings behind that only later can be taken away. */
-TEST(calls_may_fail_in_a_frozen_lake)
-{
+TEST(calls_may_fail_in_a_frozen_lake) {
     for (uint64_t nth = 1; nth < 60; nth++) {
         gml_lake_config config = lake_config_of(96 * MIB);
         config.hooks = GML_HOOKS(.fail_call = nth, .check_order = true);
@@ -218,8 +205,7 @@ TEST(calls_may_fail_in_a_frozen_lake)
     }
 }
 
-TEST(peers_are_unknown_to_drivers_without_a_device)
-{
+TEST(peers_are_unknown_to_drivers_without_a_device) {
     gml_lake *lake = lake_open(0);
     char reason[256] = "";
     CHECK_STATUS(gml_lake_grant(lake, 1), GML_UNSUPPORTED);
@@ -230,9 +216,7 @@ TEST(peers_are_unknown_to_drivers_without_a_device)
 
 /* ---- the driver's part ----------------------------------------------------------------------- */
 
-static gml_driver *
-open_wrapped(void)
-{
+static gml_driver *open_wrapped(void) {
     gml_driver *inner = NULL;
     gml_driver *driver = NULL;
     char reason[GML_REASON_BYTES];
@@ -241,8 +225,7 @@ open_wrapped(void)
     return driver;
 }
 
-TEST(the_driver_counts_what_is_held)
-{
+TEST(the_driver_counts_what_is_held) {
     gml_driver *driver = open_wrapped();
     gml_handle handles[2];
     gml_address address;
@@ -263,8 +246,7 @@ TEST(the_driver_counts_what_is_held)
     gml_driver_close(driver);
 }
 
-TEST(the_driver_asks_for_nothing_beyond_its_limit)
-{
+TEST(the_driver_asks_for_nothing_beyond_its_limit) {
     gml_driver *driver = open_wrapped();
     gml_handle handle, other;
     gml_address address;
@@ -287,15 +269,12 @@ TEST(the_driver_asks_for_nothing_beyond_its_limit)
     gml_driver_close(driver);
 }
 
-static void
-check_refused(const gml_driver *driver, gml_status status)
-{
+static void check_refused(const gml_driver *driver, gml_status status) {
     CHECK_STATUS(status, GML_UNSUPPORTED);
     CHECK(strstr(driver->reason, "captured") != NULL);
 }
 
-TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids)
-{
+TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids) {
     gml_driver *driver = open_wrapped();
     gml_handle handle;
     gml_address plain, range;
@@ -329,8 +308,6 @@ TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids)
     CHECK_EQ(driver->held_bytes, 0);
     gml_driver_close(driver);
 }
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

@@ -15,18 +15,14 @@ typedef struct atlas {
 } atlas;
 
 /* The pieces of the span named last tile it, if it has any. */
-static void
-close_span(const atlas *seen)
-{
+static void close_span(const atlas *seen) {
     if (seen->span_count) {
         const gml_span_info *span = &seen->spans[seen->span_count - 1];
         CHECK_EQ(seen->next - span->address, span->is_view ? span->size_bytes : 0);
     }
 }
 
-static void
-see_span(void *context, const gml_span_info *span)
-{
+static void see_span(void *context, const gml_span_info *span) {
     atlas *seen = context;
     close_span(seen);
     CHECK(seen->span_count < ROOM);
@@ -39,16 +35,12 @@ see_span(void *context, const gml_span_info *span)
     seen->next = span->address;
 }
 
-static void
-see_range(void *context, const gml_range_info *range)
-{
+static void see_range(void *context, const gml_range_info *range) {
     (void)context;
     (void)range;
 }
 
-static void
-see_piece(void *context, const gml_piece_info *piece)
-{
+static void see_piece(void *context, const gml_piece_info *piece) {
     atlas *seen = context;
     CHECK(seen->piece_count < ROOM && piece->size_bytes > 0);
     CHECK_EQ(piece->address, seen->next);
@@ -59,9 +51,7 @@ see_piece(void *context, const gml_piece_info *piece)
     seen->next += piece->size_bytes;
 }
 
-static bool
-is_at_base(const atlas *seen, const gml_piece_info *piece)
-{
+static bool is_at_base(const atlas *seen, const gml_piece_info *piece) {
     for (size_t i = 0; i < seen->span_count; i++) {
         const gml_span_info *span = &seen->spans[i];
         if (span->kind == GML_SPAN_BASE && piece->base_address >= span->address &&
@@ -72,9 +62,7 @@ is_at_base(const atlas *seen, const gml_piece_info *piece)
     return false;
 }
 
-static atlas
-atlas_of(gml_lake *lake)
-{
+static atlas atlas_of(gml_lake *lake) {
     atlas seen = {0};
     CHECK_OK(gml_lake_visit(lake, &(gml_visitor){&seen, see_span, see_range, see_piece, NULL}));
     close_span(&seen);
@@ -84,9 +72,7 @@ atlas_of(gml_lake *lake)
     return seen;
 }
 
-static size_t
-count_of(const atlas *seen, gml_span_kind kind)
-{
+static size_t count_of(const atlas *seen, gml_span_kind kind) {
     size_t count = 0;
     for (size_t i = 0; i < seen->span_count; i++) {
         count += seen->spans[i].kind == kind;
@@ -96,9 +82,7 @@ count_of(const atlas *seen, gml_span_kind kind)
 
 /* Where the byte at `address` lies in the base range; the address itself where it lies nowhere
  * else. */
-static gml_address
-base_of(const atlas *seen, gml_address address)
-{
+static gml_address base_of(const atlas *seen, gml_address address) {
     for (size_t i = 0; i < seen->piece_count; i++) {
         const gml_piece_info *piece = &seen->pieces[i];
         if (address >= piece->address && address - piece->address < piece->size_bytes) {
@@ -108,18 +92,14 @@ base_of(const atlas *seen, gml_address address)
     return address;
 }
 
-static unsigned char *
-bytes_of(gml_lake *lake, gml_address address)
-{
+static unsigned char *bytes_of(gml_lake *lake, gml_address address) {
     void *bytes;
     CHECK_OK(gml_lake_bytes(lake, address, &bytes));
     return bytes;
 }
 
 /* Writes into a block in the base range, here and there, at which address that is. */
-static void
-stamp(gml_lake *lake, gml_address address, uint64_t size_bytes)
-{
+static void stamp(gml_lake *lake, gml_address address, uint64_t size_bytes) {
     unsigned char *bytes = bytes_of(lake, address);
     for (uint64_t at = 0; at < size_bytes; at += STAMP_BYTES) {
         gml_address here = address + at;
@@ -128,9 +108,8 @@ stamp(gml_lake *lake, gml_address address, uint64_t size_bytes)
 }
 
 /* The bytes of a block are those that were stamped where the walk says that they lie. */
-static void
-check_stamps(gml_lake *lake, const atlas *seen, gml_address address, uint64_t size_bytes)
-{
+static void check_stamps(gml_lake *lake, const atlas *seen, gml_address address,
+                         uint64_t size_bytes) {
     const unsigned char *bytes = bytes_of(lake, address);
     uint64_t wrong = 0;
     for (uint64_t at = 0; at < size_bytes; at += STAMP_BYTES) {
@@ -145,9 +124,7 @@ check_stamps(gml_lake *lake, const atlas *seen, gml_address address, uint64_t si
 
 /* Leaves every other one of eight stamped blocks live, and gives a block that must be stitched from
  * the rest. */
-static gml_address
-stitch(gml_lake *lake, gml_address *kept)
-{
+static gml_address stitch(gml_lake *lake, gml_address *kept) {
     gml_address blocks[8];
     for (size_t i = 0; i < 8; i++) {
         blocks[i] = trainer_take(lake, 4 * MIB, 0);
@@ -161,9 +138,7 @@ stitch(gml_lake *lake, gml_address *kept)
 }
 
 /* The paper's policy, which stitches blocks of 4 MiB where it is told to. */
-static gml_lake *
-open_paper(void)
-{
+static gml_lake *open_paper(void) {
     const gml_setting small = {"frag_limit", 2 * MIB};
     const gml_lake_config config = {.driver = "host",
                                     .policy = "gmlake-paper",
@@ -175,9 +150,7 @@ open_paper(void)
     return lake;
 }
 
-static void
-see_a_view(gml_lake *lake)
-{
+static void see_a_view(gml_lake *lake) {
     gml_address kept[4];
     gml_address address = stitch(lake, kept);
     atlas seen = atlas_of(lake);
@@ -199,16 +172,14 @@ see_a_view(gml_lake *lake)
     trainer_close(lake);
 }
 
-TEST(a_view_tells_where_its_bytes_lie)
-{
+TEST(a_view_tells_where_its_bytes_lie) {
     for (size_t i = 0; lending_policy(i); i++) {
         see_a_view(trainer_open_lake("host", lending_policy(i), 32 * MIB));
     }
     see_a_view(open_paper());
 }
 
-TEST(policies_without_views_have_segments)
-{
+TEST(policies_without_views_have_segments) {
     static const char *const policies[] = {"caching", "expandable"};
     for (size_t i = 0; i < 2; i++) {
         gml_lake *lake = trainer_open_lake("sim", policies[i], 0);
@@ -228,24 +199,19 @@ TEST(policies_without_views_have_segments)
 
 enum { STEP_BLOCKS = 5 };
 
-static void
-take_step(gml_lake *lake, gml_address *addresses)
-{
+static void take_step(gml_lake *lake, gml_address *addresses) {
     for (size_t i = 0; i < STEP_BLOCKS; i++) {
         addresses[i] = trainer_take(lake, 4 * MIB, 0);
     }
 }
 
-static void
-give_step(gml_lake *lake, const gml_address *addresses)
-{
+static void give_step(gml_lake *lake, const gml_address *addresses) {
     for (size_t i = 0; i < STEP_BLOCKS; i++) {
         CHECK_OK(gml_lake_free(lake, addresses[i]));
     }
 }
 
-TEST(a_step_that_repeats_tells_where_its_bytes_lie)
-{
+TEST(a_step_that_repeats_tells_where_its_bytes_lie) {
     if (!policy_with_steps()) {
         return;
     }
@@ -272,8 +238,7 @@ TEST(a_step_that_repeats_tells_where_its_bytes_lie)
 
 /* ---- callers without an interest ------------------------------------------------------------- */
 
-TEST(pieces_may_be_left_out)
-{
+TEST(pieces_may_be_left_out) {
     gml_lake *lake = trainer_open_lake("host", "stitch", 32 * MIB);
     gml_address kept[4];
     gml_address address = stitch(lake, kept);
@@ -284,8 +249,7 @@ TEST(pieces_may_be_left_out)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(every_kind_has_a_name)
-{
+TEST(every_kind_has_a_name) {
     for (int kind = 0; kind < GML_SPAN_KIND_COUNT; kind++) {
         CHECK(strcmp(gml_span_kind_name((gml_span_kind)kind), "unknown kind") != 0);
     }

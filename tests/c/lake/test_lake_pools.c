@@ -15,61 +15,46 @@ enum { EAGER = 1, CAPTURER = 5, OTHER_CAPTURER = 6 };
 static const gml_pool_id GRAPH = {1, 7};
 static const gml_pool_id OTHER_GRAPH = {0, 7};
 
-static void
-set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)
-{
+static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
     CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
 }
 
-static void
-begin_capture(gml_lake *lake, gml_pool_id id, gml_stream stream)
-{
+static void begin_capture(gml_lake *lake, gml_pool_id id, gml_stream stream) {
     CHECK_OK(gml_lake_begin_pool(lake, id));
     set_capturing(lake, stream, true);
 }
 
-static void
-end_capture(gml_lake *lake, gml_pool_id id, gml_stream stream)
-{
+static void end_capture(gml_lake *lake, gml_pool_id id, gml_stream stream) {
     set_capturing(lake, stream, false);
     CHECK_OK(gml_lake_end_pool(lake, id));
 }
 
-static gml_policy *
-owner_of(gml_lake *lake, gml_address address)
-{
+static gml_policy *owner_of(gml_lake *lake, gml_address address) {
     const gml_block *block = gml_map_find(&lake->blocks, address);
     CHECK(block != NULL);
     return block ? block->owner : NULL;
 }
 
 /* The lake, its pools and the driver agree on what is held. */
-static uint64_t
-reserved(gml_lake *lake)
-{
+static uint64_t reserved(gml_lake *lake) {
     uint64_t reserved_bytes = lake_stats_of(lake).reserved_bytes;
     CHECK_EQ(lake->driver->held_bytes, reserved_bytes);
     CHECK_OK(gml_lake_check(lake));
     return reserved_bytes;
 }
 
-static void
-count_pool(void *context, const gml_pool_info *info)
-{
+static void count_pool(void *context, const gml_pool_info *info) {
     (void)info;
     (*(size_t *)context)++;
 }
 
-static size_t
-count_pools(const gml_lake *lake)
-{
+static size_t count_pools(const gml_lake *lake) {
     size_t count = 0;
     gml_pools_each(&lake->pools, count_pool, &count);
     return count;
 }
 
-TEST(the_stream_decides_who_serves)
-{
+TEST(the_stream_decides_who_serves) {
     gml_lake *lake = lake_open(0);
     set_capturing(lake, CAPTURER, true);
     gml_address unasked = lake_take(lake, MIB, CAPTURER); /* captures, but no pool is begun */
@@ -92,8 +77,7 @@ TEST(the_stream_decides_who_serves)
     lake_finish(lake);
 }
 
-TEST(the_latest_begin_serves)
-{
+TEST(the_latest_begin_serves) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     gml_address first = lake_take(lake, MIB, CAPTURER);
@@ -118,8 +102,7 @@ TEST(the_latest_begin_serves)
     lake_finish(lake);
 }
 
-TEST(two_captures_share_a_pool_by_its_id)
-{
+TEST(two_captures_share_a_pool_by_its_id) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     gml_address first = lake_take(lake, 30 * MIB, CAPTURER);
@@ -140,8 +123,7 @@ TEST(two_captures_share_a_pool_by_its_id)
     lake_finish(lake);
 }
 
-TEST(addresses_stay_until_the_release)
-{
+TEST(addresses_stay_until_the_release) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     gml_address first = lake_take(lake, 24 * MIB, CAPTURER);
@@ -170,8 +152,7 @@ TEST(addresses_stay_until_the_release)
 
 /* Idle memory of one side serves no request of the other, and what lives on both keeps its bytes.
  */
-TEST(no_memory_is_shared_with_eager_streams)
-{
+TEST(no_memory_is_shared_with_eager_streams) {
     gml_lake *lake = lake_open(0);
     live_block blocks[40];
     size_t count = 0;
@@ -198,8 +179,7 @@ TEST(no_memory_is_shared_with_eager_streams)
 }
 
 /* A refusal during a capture takes nothing from anyone; after it, idle memory can be had again. */
-TEST(a_lack_of_memory_during_a_capture)
-{
+TEST(a_lack_of_memory_during_a_capture) {
     gml_lake *lake = lake_open(96 * MIB);
     live_block live = {.size_bytes = 20 * MIB, .seed = 3, .stream = EAGER};
     gml_address none = 0;
@@ -233,8 +213,7 @@ TEST(a_lack_of_memory_during_a_capture)
 }
 
 /* An eager request may have what a released pool holds idle; never what a used one does. */
-TEST(a_lack_of_memory_takes_from_released_pools)
-{
+TEST(a_lack_of_memory_takes_from_released_pools) {
     gml_lake *lake = lake_open(96 * MIB);
     gml_address none = 0;
     begin_capture(lake, GRAPH, CAPTURER);
@@ -255,9 +234,7 @@ TEST(a_lack_of_memory_takes_from_released_pools)
 }
 
 /* Calls that would break a capture, or take memory from under it. */
-static uint64_t
-forbidden_calls(gml_lake *lake)
-{
+static uint64_t forbidden_calls(gml_lake *lake) {
     static const gml_driver_call forbidden[] = {
         GML_CALL_RELEASE,      GML_CALL_UNRESERVE,          GML_CALL_UNMAP,
         GML_CALL_FREE,         GML_CALL_EVENT_CREATE,       GML_CALL_EVENT_DESTROY,
@@ -273,9 +250,7 @@ forbidden_calls(gml_lake *lake)
 }
 
 /* Allocates and frees at random on three eager streams and the capturing one. */
-static void
-churn_in_capture(gml_lake *lake, live_block *blocks, size_t count, uint64_t seed)
-{
+static void churn_in_capture(gml_lake *lake, live_block *blocks, size_t count, uint64_t seed) {
     check_random random = {seed};
     for (int step = 0; step < 600; step++) {
         live_block *block = &blocks[check_below(&random, count)];
@@ -299,8 +274,7 @@ churn_in_capture(gml_lake *lake, live_block *blocks, size_t count, uint64_t seed
     }
 }
 
-TEST(a_capture_sees_no_call_that_would_break_it)
-{
+TEST(a_capture_sees_no_call_that_would_break_it) {
     gml_lake *lake = lake_open(160 * MIB);
     live_block blocks[48] = {{0}};
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
@@ -325,8 +299,7 @@ TEST(a_capture_sees_no_call_that_would_break_it)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(live_blocks_outlive_the_release)
-{
+TEST(live_blocks_outlive_the_release) {
     gml_lake *lake = lake_open(0);
     live_block output = {.size_bytes = 24 * MIB, .seed = 9, .stream = CAPTURER};
     begin_capture(lake, GRAPH, CAPTURER);
@@ -355,8 +328,7 @@ TEST(live_blocks_outlive_the_release)
     lake_finish(lake);
 }
 
-TEST(wrong_ids_are_refused)
-{
+TEST(wrong_ids_are_refused) {
     gml_lake *lake = lake_open(0);
     char reason[256] = "";
     CHECK_STATUS(gml_lake_end_pool(lake, GRAPH), GML_INVALID_ARGUMENT);
@@ -376,8 +348,7 @@ TEST(wrong_ids_are_refused)
     lake_finish(lake);
 }
 
-TEST(a_pool_may_be_released_before_it_ends)
-{
+TEST(a_pool_may_be_released_before_it_ends) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     CHECK_OK(gml_lake_release_pool(lake, GRAPH)); /* it holds nothing yet, and is still needed */
@@ -390,8 +361,7 @@ TEST(a_pool_may_be_released_before_it_ends)
     lake_finish(lake);
 }
 
-TEST(a_lake_may_end_during_a_capture)
-{
+TEST(a_lake_may_end_during_a_capture) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     gml_address captured = lake_take(lake, MIB, CAPTURER);
@@ -405,17 +375,13 @@ TEST(a_lake_may_end_during_a_capture)
 
 /* ---- pools that are named -------------------------------------------------------------------- */
 
-static gml_address
-take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate_in(lake, id, size_bytes, stream, &address));
     return address;
 }
 
-static uint64_t
-calls_of(gml_lake *lake, gml_driver_call call)
-{
+static uint64_t calls_of(gml_lake *lake, gml_driver_call call) {
     return lake_stats_of(lake).driver_calls[call];
 }
 
@@ -424,25 +390,20 @@ typedef struct pool_state {
     gml_pool_info info; /* all zero: unknown */
 } pool_state;
 
-static void
-note_pool(void *context, const gml_pool_info *info)
-{
+static void note_pool(void *context, const gml_pool_info *info) {
     pool_state *state = context;
     if (info->id.first == state->id.first && info->id.second == state->id.second) {
         state->info = *info;
     }
 }
 
-static gml_pool_info
-info_of(gml_lake *lake, gml_pool_id id)
-{
+static gml_pool_info info_of(gml_lake *lake, gml_pool_id id) {
     pool_state state = {.id = id};
     gml_lake_pools(lake, note_pool, &state);
     return state.info;
 }
 
-TEST(a_pool_serves_those_who_name_it)
-{
+TEST(a_pool_serves_those_who_name_it) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
     CHECK_OK(gml_lake_hold_pool(lake, OTHER_GRAPH));
@@ -473,8 +434,7 @@ TEST(a_pool_serves_those_who_name_it)
     lake_finish(lake);
 }
 
-TEST(uses_are_counted_until_the_last_release)
-{
+TEST(uses_are_counted_until_the_last_release) {
     gml_lake *lake = lake_open(0);
     gml_address none = 0;
     CHECK_STATUS(gml_lake_allocate_in(lake, GRAPH, MIB, EAGER, &none), GML_INVALID_ARGUMENT);
@@ -497,8 +457,7 @@ TEST(uses_are_counted_until_the_last_release)
     lake_finish(lake);
 }
 
-TEST(an_entered_pool_that_never_served_may_be_released)
-{
+TEST(an_entered_pool_that_never_served_may_be_released) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
     CHECK_OK(gml_lake_release_pool(lake, GRAPH));
@@ -508,8 +467,7 @@ TEST(an_entered_pool_that_never_served_may_be_released)
     lake_finish(lake);
 }
 
-TEST(a_begin_of_a_thread_is_no_capture)
-{
+TEST(a_begin_of_a_thread_is_no_capture) {
     gml_lake *lake = lake_open(0);
     set_capturing(lake, CAPTURER, true);
     CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
@@ -527,8 +485,7 @@ TEST(a_begin_of_a_thread_is_no_capture)
 
 /* What a pool without graphs holds idle comes back: to a trim unless a thread is in it, and to
  * every request that would be refused. */
-TEST(idle_memory_of_a_living_pool_returns)
-{
+TEST(idle_memory_of_a_living_pool_returns) {
     gml_lake *lake = lake_open(96 * MIB);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
     CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
@@ -555,9 +512,7 @@ TEST(idle_memory_of_a_living_pool_returns)
 }
 
 /* Blocks of random sizes come and go in the pool, captured and not. */
-static void
-churn_in_pool(gml_lake *lake, uint64_t seed)
-{
+static void churn_in_pool(gml_lake *lake, uint64_t seed) {
     check_random random = {seed};
     gml_address blocks[24] = {0};
     for (int step = 0; step < 300; step++) {
@@ -576,15 +531,12 @@ churn_in_pool(gml_lake *lake, uint64_t seed)
 }
 
 /* The calls that change which memory an address has. */
-static uint64_t
-moving_calls(gml_lake *lake)
-{
+static uint64_t moving_calls(gml_lake *lake) {
     return calls_of(lake, GML_CALL_UNMAP) + calls_of(lake, GML_CALL_RELEASE) +
            calls_of(lake, GML_CALL_FREE);
 }
 
-TEST(memory_of_graphs_keeps_its_addresses)
-{
+TEST(memory_of_graphs_keeps_its_addresses) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
     begin_capture(lake, GRAPH, CAPTURER);
@@ -611,8 +563,7 @@ TEST(memory_of_graphs_keeps_its_addresses)
     CHECK_OK(gml_lake_close(lake)); /* refused calls upset the counts that lake_finish() compares */
 }
 
-TEST(views_of_graphs_outlive_the_limits)
-{
+TEST(views_of_graphs_outlive_the_limits) {
     gml_lake_config config = lake_config_of(0);
     const gml_setting few = {"max_views", 1};
     if (strcmp(contract_policy, "stitch") != 0) {
@@ -632,8 +583,7 @@ TEST(views_of_graphs_outlive_the_limits)
 }
 
 /* A thread may enter the pool while its stream captures: the graph has that memory too. */
-TEST(a_capture_in_an_entered_pool_keeps_it)
-{
+TEST(a_capture_in_an_entered_pool_keeps_it) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, OTHER_GRAPH, CAPTURER);
     CHECK_OK(gml_lake_enter_pool(lake, GRAPH));
@@ -652,8 +602,7 @@ TEST(a_capture_in_an_entered_pool_keeps_it)
     lake_finish(lake);
 }
 
-TEST(a_failed_capture_keeps_nothing)
-{
+TEST(a_failed_capture_keeps_nothing) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
     begin_capture(lake, GRAPH, CAPTURER);
@@ -681,8 +630,7 @@ TEST(a_failed_capture_keeps_nothing)
     lake_finish(lake);
 }
 
-TEST(blocks_of_a_pool_may_be_whole)
-{
+TEST(blocks_of_a_pool_may_be_whole) {
     gml_lake *lake = lake_open(0);
     CHECK_STATUS(gml_lake_set_pool(lake, GRAPH, GML_POOL_IS_WHOLE, true), GML_INVALID_ARGUMENT);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
@@ -701,8 +649,7 @@ TEST(blocks_of_a_pool_may_be_whole)
     lake_finish(lake);
 }
 
-TEST(a_pool_helps_out_with_idle_memory_only)
-{
+TEST(a_pool_helps_out_with_idle_memory_only) {
     gml_lake *lake = lake_open(96 * MIB);
     gml_address none = 0;
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
@@ -734,8 +681,7 @@ TEST(a_pool_helps_out_with_idle_memory_only)
 }
 
 /* A helper that has nothing is passed over: memory that is idle elsewhere is still released. */
-TEST(a_pool_without_idle_memory_does_not_keep_others_from_helping)
-{
+TEST(a_pool_without_idle_memory_does_not_keep_others_from_helping) {
     gml_lake *lake = lake_open(96 * MIB);
     CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
     CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS, true));
@@ -751,8 +697,7 @@ TEST(a_pool_without_idle_memory_does_not_keep_others_from_helping)
     lake_finish(lake);
 }
 
-TEST(who_leaves_a_pool_by_a_failure_ends_no_graph)
-{
+TEST(who_leaves_a_pool_by_a_failure_ends_no_graph) {
     gml_lake *lake = lake_open(0);
     begin_capture(lake, GRAPH, CAPTURER);
     lake_give(lake, lake_take(lake, 30 * MIB, CAPTURER));
@@ -772,31 +717,24 @@ typedef struct pool_walk {
     bool is_in_pool;
 } pool_walk;
 
-static void
-walk_span(void *context, const gml_span_info *span)
-{
+static void walk_span(void *context, const gml_span_info *span) {
     pool_walk *walk = context;
     (void)span;
     walk->spans++;
     walk->pool_spans += walk->is_in_pool;
 }
 
-static void
-walk_range(void *context, const gml_range_info *range)
-{
+static void walk_range(void *context, const gml_range_info *range) {
     (void)context, (void)range;
 }
 
-static void
-walk_pool(void *context, gml_pool_id id)
-{
+static void walk_pool(void *context, gml_pool_id id) {
     pool_walk *walk = context;
     walk->is_in_pool = true;
     walk->last = id;
 }
 
-TEST(a_visitor_hears_whose_spans_follow)
-{
+TEST(a_visitor_hears_whose_spans_follow) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, OTHER_GRAPH));
     gml_address eager = lake_take(lake, 24 * MIB, EAGER);
@@ -817,9 +755,7 @@ TEST(a_visitor_hears_whose_spans_follow)
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* One capture after some eager work; false if a call failed that the test cannot do without. */
-static bool
-capture_once(gml_lake *lake)
-{
+static bool capture_once(gml_lake *lake) {
     gml_address eager = 0, captured[2] = {0};
     bool is_whole = gml_lake_allocate(lake, 4 * MIB, EAGER, &eager) == GML_OK;
     begin_capture(lake, GRAPH, CAPTURER);
@@ -836,8 +772,7 @@ capture_once(gml_lake *lake)
     return is_whole;
 }
 
-TEST(each_failing_call_is_survived)
-{
+TEST(each_failing_call_is_survived) {
     size_t failures = 0;
     for (uint64_t nth = 1; nth < 200; nth++) {
         gml_lake_config config = lake_config_of(0);
@@ -872,9 +807,7 @@ typedef struct capture_thread {
     gml_address blocks[BLOCKS_PER_THREAD];
 } capture_thread;
 
-static void *
-capture_beside_others(void *context)
-{
+static void *capture_beside_others(void *context) {
     capture_thread *self = context;
     gml_pool_id id = {self->index, 1};
     gml_stream stream = 100 + self->index;
@@ -889,8 +822,7 @@ capture_beside_others(void *context)
     return NULL;
 }
 
-TEST(threads_begin_pools_at_once)
-{
+TEST(threads_begin_pools_at_once) {
     gml_lake *lake = lake_open(0);
     pthread_barrier_t all_begun;
     capture_thread workers[THREADS];
@@ -924,17 +856,14 @@ TEST(threads_begin_pools_at_once)
     lake_finish(lake);
 }
 
-static void *
-allocate_for_another(void *context)
-{
+static void *allocate_for_another(void *context) {
     capture_thread *self = context;
     self->blocks[0] = lake_take(self->lake, MIB, CAPTURER);
     return NULL;
 }
 
 /* The backward pass of a captured step runs on a thread that began nothing. */
-TEST(a_thread_without_a_begin_is_served_by_the_latest)
-{
+TEST(a_thread_without_a_begin_is_served_by_the_latest) {
     gml_lake *lake = lake_open(0);
     capture_thread helper = {.lake = lake};
     pthread_t thread;
@@ -950,8 +879,6 @@ TEST(a_thread_without_a_begin_is_served_by_the_latest)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

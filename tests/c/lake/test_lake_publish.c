@@ -18,9 +18,7 @@ typedef struct place {
     char folder[PATH_BYTES], path[PATH_BYTES + 16];
 } place;
 
-static place
-make_place(void)
-{
+static place make_place(void) {
     place made = {.folder = "/tmp/gmlake-publish-XXXXXX"};
     CHECK(mkdtemp(made.folder) != NULL);
     snprintf(made.path, sizeof made.path, "%s/lake", made.folder);
@@ -28,16 +26,12 @@ make_place(void)
 }
 
 /* The folder is empty again. */
-static void
-leave_place(const place *left)
-{
+static void leave_place(const place *left) {
     CHECK_EQ(rmdir(left->folder), 0);
 }
 
 /* What others see; mapped, so that it is read while it is written. */
-static const gml_published *
-follow(const char *path)
-{
+static const gml_published *follow(const char *path) {
     int file = open(path, O_RDONLY);
     CHECK(file >= 0);
     void *seen = mmap(NULL, sizeof(gml_published), PROT_READ, MAP_SHARED, file, 0);
@@ -49,15 +43,11 @@ follow(const char *path)
     return seen;
 }
 
-static void
-unfollow(const gml_published *seen)
-{
+static void unfollow(const gml_published *seen) {
     CHECK_EQ(munmap((void *)(uintptr_t)seen, sizeof *seen), 0);
 }
 
-static void
-check_counters(gml_lake *lake, const gml_published *seen)
-{
+static void check_counters(gml_lake *lake, const gml_published *seen) {
     gml_stats stats = trainer_stats(lake);
     CHECK_EQ(seen->sequence % 2, 0);
     CHECK_EQ(seen->live_blocks, stats.live_blocks);
@@ -82,8 +72,7 @@ _Static_assert(offsetof(gml_published, states) == 168, "layout");
 _Static_assert(offsetof(gml_published, looked_ns) == 216, "layout");
 _Static_assert(sizeof(gml_published) == 232, "layout");
 
-TEST(the_file_says_what_the_lake_counts)
-{
+TEST(the_file_says_what_the_lake_counts) {
     place at = make_place();
     gml_lake *lake = trainer_open_lake("sim", "stitch", 64 * MIB);
     gml_address early = trainer_take(lake, 3 * MIB, 0);
@@ -113,8 +102,7 @@ TEST(the_file_says_what_the_lake_counts)
 }
 
 /* What takes time to find out is looked at after a refusal and a trim. */
-TEST(a_refusal_shows_how_much_could_be_had)
-{
+TEST(a_refusal_shows_how_much_could_be_had) {
     place at = make_place();
     gml_lake *lake = trainer_open_lake("sim", "stitch", 64 * MIB);
     CHECK_OK(gml_lake_publish(lake, at.path));
@@ -144,8 +132,7 @@ TEST(a_refusal_shows_how_much_could_be_had)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-TEST(the_file_is_for_its_user_and_ends_with_the_lake)
-{
+TEST(the_file_is_for_its_user_and_ends_with_the_lake) {
     place at = make_place(), other = make_place();
     struct stat about;
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
@@ -170,17 +157,14 @@ TEST(the_file_is_for_its_user_and_ends_with_the_lake)
     leave_place(&other);
 }
 
-static void
-check_refused(gml_lake *lake, const char *path, int expected)
-{
+static void check_refused(gml_lake *lake, const char *path, int expected) {
     errno = 0;
     gml_status status = gml_lake_publish(lake, path);
     CHECK_EQ(errno, expected);
     CHECK_STATUS(status, GML_INVALID_ARGUMENT);
 }
 
-TEST(no_file_is_taken_over)
-{
+TEST(no_file_is_taken_over) {
     place at = make_place();
     char link[PATH_BYTES + 16], target[PATH_BYTES + 16];
     snprintf(link, sizeof link, "%s/link", at.folder);
@@ -208,8 +192,7 @@ TEST(no_file_is_taken_over)
 }
 
 /* Another file in its place is not ours to unlink. */
-TEST(a_replaced_file_stays)
-{
+TEST(a_replaced_file_stays) {
     place at = make_place();
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     CHECK_OK(gml_lake_publish(lake, at.path));
@@ -225,8 +208,7 @@ TEST(a_replaced_file_stays)
 
 /* ---- processes and threads ------------------------------------------------------------------- */
 
-TEST(a_child_writes_nothing)
-{
+TEST(a_child_writes_nothing) {
     place at = make_place();
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     CHECK_OK(gml_lake_publish(lake, at.path));
@@ -256,9 +238,7 @@ TEST(a_child_writes_nothing)
 
 enum { WRITES = 200000, WRITERS = 2 };
 
-static void *
-write_much(void *context)
-{
+static void *write_much(void *context) {
     for (int i = 0; i < WRITES; i++) {
         gml_address address = trainer_take(context, 512, 0);
         CHECK_OK(gml_lake_free(context, address));
@@ -266,9 +246,7 @@ write_much(void *context)
     return NULL;
 }
 
-static uint64_t
-read_sequence(int file)
-{
+static uint64_t read_sequence(int file) {
     uint64_t sequence = 0;
     CHECK_EQ(pread(file, &sequence, sizeof sequence, offsetof(gml_published, sequence)),
              sizeof sequence);
@@ -277,17 +255,14 @@ read_sequence(int file)
 
 /* A copy of one moment; false where it was being written. One copy has no order in itself, so the
  * number is read on its own on both sides. */
-static bool
-read_once(int file, gml_published *out)
-{
+static bool read_once(int file, gml_published *out) {
     uint64_t before = read_sequence(file);
     CHECK_EQ(pread(file, out, sizeof *out, 0), sizeof *out);
     return before % 2 == 0 && read_sequence(file) == before;
 }
 
 /* What is read between two equal numbers belongs together. */
-TEST(readers_see_whole_writes)
-{
+TEST(readers_see_whole_writes) {
     place at = make_place();
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     CHECK_OK(gml_lake_publish(lake, at.path));

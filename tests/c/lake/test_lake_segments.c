@@ -18,9 +18,7 @@ typedef struct sums {
     uint64_t told_bytes;
 } sums;
 
-static void
-add(void *context, bool is_new, const gml_held *span)
-{
+static void add(void *context, bool is_new, const gml_held *span) {
     sums *to = context;
     int64_t bytes = is_new ? (int64_t)span->size_bytes : -(int64_t)span->size_bytes;
     bool is_pool = span->pool.first == POOL.first && span->pool.second == POOL.second;
@@ -29,26 +27,20 @@ add(void *context, bool is_new, const gml_held *span)
     to->told_bytes += span->size_bytes;
 }
 
-static void
-find_pool(void *context, const gml_pool_info *info)
-{
+static void find_pool(void *context, const gml_pool_info *info) {
     gml_pool_info *wanted = context;
     if (info->id.first == wanted->id.first && info->id.second == wanted->id.second) {
         *wanted = *info;
     }
 }
 
-static int64_t
-reserved_by(gml_lake *lake, gml_pool_id id)
-{
+static int64_t reserved_by(gml_lake *lake, gml_pool_id id) {
     gml_pool_info info = {.id = id};
     gml_pools_each(&lake->pools, find_pool, &info);
     return (int64_t)info.reserved_bytes;
 }
 
-static void
-check_sums(gml_lake *lake, const sums *seen)
-{
+static void check_sums(gml_lake *lake, const sums *seen) {
     int64_t pool_bytes = reserved_by(lake, POOL), other_bytes = reserved_by(lake, OTHER_POOL);
     int64_t all_bytes = (int64_t)lake_stats_of(lake).reserved_bytes;
     CHECK_EQ(seen->of_pool, pool_bytes);
@@ -56,24 +48,19 @@ check_sums(gml_lake *lake, const sums *seen)
     CHECK_EQ(seen->of_none, all_bytes - pool_bytes - other_bytes);
 }
 
-static gml_address
-take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes)
-{
+static gml_address take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate_in(lake, id, size_bytes, STREAM, &address));
     return address;
 }
 
-static void
-forget(gml_looks *looks)
-{
+static void forget(gml_looks *looks) {
     free(looks->held.list);
     free(looks->seen.list);
     free(looks);
 }
 
-TEST(changes_name_the_pool)
-{
+TEST(changes_name_the_pool) {
     gml_lake *lake = lake_open(0);
     gml_looks *looks = NULL;
     sums seen = {0};
@@ -100,8 +87,7 @@ TEST(changes_name_the_pool)
 }
 
 /* Between two looks, memory may go from one pool to another at the address that it had. */
-TEST(memory_that_changed_hands_is_told_twice)
-{
+TEST(memory_that_changed_hands_is_told_twice) {
     gml_lake *lake = lake_open(0);
     gml_looks *looks = NULL;
     sums seen = {0};
@@ -124,8 +110,7 @@ TEST(memory_that_changed_hands_is_told_twice)
 }
 
 /* As much is held as before, at the same addresses, and it is other memory. */
-TEST(memory_made_anew_is_told_twice)
-{
+TEST(memory_made_anew_is_told_twice) {
     gml_lake *lake = lake_open(0);
     gml_looks *looks = NULL;
     sums seen = {0};
@@ -147,15 +132,12 @@ TEST(memory_made_anew_is_told_twice)
 
 static int told_count;
 
-static void
-count_telling(void)
-{
+static void count_telling(void) {
     told_count++;
 }
 
 /* A neighbour takes idle memory: nothing is asked of the lake, and who watches is told to look. */
-TEST(what_is_given_is_told_at_once)
-{
+TEST(what_is_given_is_told_at_once) {
     gml_lake *lake = lake_open(0);
     gml_looks *looks = NULL;
     sums seen = {0};
@@ -176,8 +158,7 @@ TEST(what_is_given_is_told_at_once)
 }
 
 /* Memory behind the addresses goes and comes, also where sleeping fails halfway. */
-TEST(what_sleeps_is_told)
-{
+TEST(what_sleeps_is_told) {
     gml_lake_config config = lake_config_of(0);
     config.can_sleep = true;
     gml_lake *lake = lake_open_by(&config);
@@ -204,8 +185,6 @@ TEST(what_sleeps_is_told)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

@@ -11,9 +11,7 @@
 
 enum { OWN = 1, SIDE = 2, OTHER = 3, BLOCK_BYTES = 4 << 20, MOST_PAIRS = 16 };
 
-static gml_lake *
-open_watched(void)
-{
+static gml_lake *open_watched(void) {
     gml_lake *lake = lake_open(0);
     call_watch_begin(lake);
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
@@ -22,38 +20,28 @@ open_watched(void)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static void
-advance(gml_lake *lake, gml_stream stream)
-{
+static void advance(gml_lake *lake, gml_stream stream) {
     CHECK_OK(gml_streams_advance(gml_driver_streams(lake->driver), stream, ALL, NULL));
 }
 
 /* An allocation that lets the lake look at its events, and leaves nothing behind. */
-static void
-look(gml_lake *lake)
-{
+static void look(gml_lake *lake) {
     lake_give(lake, lake_take(lake, 512, OWN));
 }
 
-static uint64_t
-deferred(gml_lake *lake)
-{
+static uint64_t deferred(gml_lake *lake) {
     return lake_stats_of(lake).deferred_free_bytes;
 }
 
 /* A block of OWN that SIDE works on. */
-static gml_address
-lend(gml_lake *lake)
-{
+static gml_address lend(gml_lake *lake) {
     gml_address address = lake_take(lake, BLOCK_BYTES, OWN);
     CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
     lake_queue_work(lake, SIDE);
     return address;
 }
 
-static void
-finish(gml_lake *lake)
-{
+static void finish(gml_lake *lake) {
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), false));
     look(lake);
     CHECK_EQ(deferred(lake), 0);
@@ -64,9 +52,7 @@ finish(gml_lake *lake)
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* What the lake says of two streams; zeros where it says nothing. Each pair is there once. */
-static gml_stream_pair
-pair_of(gml_lake *lake, gml_stream owner, gml_stream borrower)
-{
+static gml_stream_pair pair_of(gml_lake *lake, gml_stream owner, gml_stream borrower) {
     gml_stream_pair pairs[MOST_PAIRS];
     gml_stream_pair found = {0};
     size_t count = 0;
@@ -83,8 +69,7 @@ pair_of(gml_lake *lake, gml_stream owner, gml_stream borrower)
     return found;
 }
 
-TEST(deferred_bytes_are_counted_for_each_stream_that_is_waited_for)
-{
+TEST(deferred_bytes_are_counted_for_each_stream_that_is_waited_for) {
     gml_lake *lake = open_watched();
     gml_address first = lend(lake);
     gml_address second = lend(lake);
@@ -110,8 +95,7 @@ TEST(deferred_bytes_are_counted_for_each_stream_that_is_waited_for)
     finish(lake);
 }
 
-TEST(pairs_are_counted_and_copied_as_far_as_there_is_room)
-{
+TEST(pairs_are_counted_and_copied_as_far_as_there_is_room) {
     gml_lake *lake = open_watched();
     gml_stream_pair pairs[3];
     size_t count = 9;
@@ -133,8 +117,7 @@ TEST(pairs_are_counted_and_copied_as_far_as_there_is_room)
     finish(lake);
 }
 
-TEST(a_stream_may_go_once_the_blocks_that_it_uses_were_freed)
-{
+TEST(a_stream_may_go_once_the_blocks_that_it_uses_were_freed) {
     gml_lake *lake = open_watched();
     lake_give(lake, lend(lake));
     call_watch_end_stream(SIDE);
@@ -151,8 +134,6 @@ TEST(a_stream_may_go_once_the_blocks_that_it_uses_were_freed)
     CHECK_EQ(call_watch_leftovers(), 0);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

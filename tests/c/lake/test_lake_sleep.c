@@ -26,9 +26,7 @@ typedef struct sleep_test {
     bool has_bytes;
 } sleep_test;
 
-static gml_lake *
-open_lake(const char *driver, const char *policy, uint64_t fail_call)
-{
+static gml_lake *open_lake(const char *driver, const char *policy, uint64_t fail_call) {
     const gml_lake_config config = {
         .driver = driver,
         .policy = policy,
@@ -42,15 +40,11 @@ open_lake(const char *driver, const char *policy, uint64_t fail_call)
     return lake;
 }
 
-static unsigned char
-byte_of(size_t block, uint64_t at)
-{
+static unsigned char byte_of(size_t block, uint64_t at) {
     return (unsigned char)(block * 37 + at % 251 + 1);
 }
 
-static void
-fill(const sleep_test *test, size_t block)
-{
+static void fill(const sleep_test *test, size_t block) {
     void *bytes = NULL;
     if (!test->has_bytes) {
         return;
@@ -61,9 +55,7 @@ fill(const sleep_test *test, size_t block)
     }
 }
 
-static void
-check_bytes(const sleep_test *test, size_t block)
-{
+static void check_bytes(const sleep_test *test, size_t block) {
     void *bytes = NULL;
     if (!test->has_bytes || !test->blocks[block]) {
         return;
@@ -76,9 +68,7 @@ check_bytes(const sleep_test *test, size_t block)
     CHECK_EQ(wrong, 0);
 }
 
-static void
-check_contents(const sleep_test *test)
-{
+static void check_contents(const sleep_test *test) {
     for (size_t i = 0; i < BLOCKS; i++) {
         check_bytes(test, i);
     }
@@ -87,9 +77,7 @@ check_contents(const sleep_test *test)
 
 /* Blocks of many sizes, every third freed, and then some that fit into no hole: under `stitch` they
  * lie in views. Whether all could be had: a call may fail on purpose. */
-static bool
-populate(sleep_test *test)
-{
+static bool populate(sleep_test *test) {
     static const uint64_t sizes[] = {1000, 3 * MIB, 300000, 2 * MIB, 3 * MIB + 512, 70000};
     for (size_t i = 0; i < BLOCKS; i++) {
         if (i >= BLOCKS - 3) {
@@ -109,9 +97,7 @@ populate(sleep_test *test)
 
 /* Calls that can have failed so far: at least, and at most. What a lake calls a malloc or a free
  * are four calls below it where memory can sleep. */
-static void
-count_calls(gml_lake *lake, uint64_t *least, uint64_t *most)
-{
+static void count_calls(gml_lake *lake, uint64_t *least, uint64_t *most) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(lake, &stats));
     *least = 0;
@@ -121,9 +107,7 @@ count_calls(gml_lake *lake, uint64_t *least, uint64_t *most)
     *most = *least + 3 * (stats.driver_calls[GML_CALL_MALLOC] + stats.driver_calls[GML_CALL_FREE]);
 }
 
-static void
-sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
-{
+static void sleep_and_wake(const char *driver, const char *policy, gml_backup backup) {
     sleep_test test = {.lake = open_lake(driver, policy, 0),
                        .has_bytes = strcmp(driver, "host") == 0};
     gml_stats stats = {0};
@@ -161,8 +145,7 @@ sleep_and_wake(const char *driver, const char *policy, gml_backup backup)
     CHECK_OK(gml_lake_close(test.lake));
 }
 
-TEST(contents_come_back_under_every_policy)
-{
+TEST(contents_come_back_under_every_policy) {
     static const gml_backup backups[] = {GML_BACKUP_HOST, GML_BACKUP_DISK, GML_BACKUP_NONE};
     for (size_t i = 0; gml_policy_name(i); i++) {
         for (size_t j = 0; j < 3; j++) {
@@ -173,8 +156,7 @@ TEST(contents_come_back_under_every_policy)
 }
 
 /* A daemon has no standard input, and the first file that it opens gets its number. */
-TEST(a_file_may_have_any_number)
-{
+TEST(a_file_may_have_any_number) {
     sleep_test test = {.lake = open_lake("host", "stitch", UINT64_MAX), .has_bytes = true};
     gml_sleep_report report = {0};
     CHECK(populate(&test));
@@ -192,9 +174,7 @@ TEST(a_file_may_have_any_number)
 
 /* Each call of sleeping and waking fails in turn. Contents and addresses hold in any case: either
  * the call succeeds, or it fails and the next one does not. */
-static void
-fail_in_turn(const char *policy, gml_backup backup)
-{
+static void fail_in_turn(const char *policy, gml_backup backup) {
     uint64_t first_call = 0, last_call = 0, ignored = 0, failures = 0;
     sleep_test plain = {.lake = open_lake("host", policy, UINT64_MAX), .has_bytes = true};
     gml_sleep_report report = {0};
@@ -228,23 +208,19 @@ fail_in_turn(const char *policy, gml_backup backup)
     CHECK(failures > 20 / EVERY);
 }
 
-TEST(every_failing_call_leaves_contents_and_addresses)
-{
+TEST(every_failing_call_leaves_contents_and_addresses) {
     for (size_t i = 0; gml_policy_name(i); i++) {
         fail_in_turn(gml_policy_name(i), GML_BACKUP_HOST);
     }
     fail_in_turn("stitch", GML_BACKUP_DISK);
 }
 
-static void
-note_run(void *context)
-{
+static void note_run(void *context) {
     *(bool *)context = true;
 }
 
 /* As a device does not take plain memory back before the work is done that may use it. */
-TEST(plain_memory_stays_until_queued_work_has_run)
-{
+TEST(plain_memory_stays_until_queued_work_has_run) {
     const gml_setting oversize = {"max_split_size", 20 * MIB};
     const gml_lake_config config = {
         .driver = "sim",
@@ -269,8 +245,7 @@ TEST(plain_memory_stays_until_queued_work_has_run)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(other_lakes_refuse)
-{
+TEST(other_lakes_refuse) {
     const gml_lake_config config = {.driver = "host", .policy = "stitch"};
     gml_lake *lake = NULL;
     gml_sleep_report report = {0};
@@ -289,8 +264,7 @@ TEST(other_lakes_refuse)
     CHECK(strstr(reason, "can sleep only where it is mapped") != NULL);
 }
 
-TEST(a_folder_that_is_none_is_refused)
-{
+TEST(a_folder_that_is_none_is_refused) {
     sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     char reason[240] = "";
@@ -304,8 +278,7 @@ TEST(a_folder_that_is_none_is_refused)
     CHECK_OK(gml_lake_close(test.lake));
 }
 
-TEST(what_is_saved_can_be_read)
-{
+TEST(what_is_saved_can_be_read) {
     sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     const void *bytes = NULL;
@@ -343,8 +316,7 @@ TEST(what_is_saved_can_be_read)
 }
 
 /* What is idle goes first, and counts. */
-TEST(all_that_was_reserved_is_given_back)
-{
+TEST(all_that_was_reserved_is_given_back) {
     for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_DISK; backup++) {
         sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
         gml_sleep_report report = {0};
@@ -365,8 +337,7 @@ TEST(all_that_was_reserved_is_given_back)
     }
 }
 
-TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured)
-{
+TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured) {
     const gml_pool_id pool = {1, 2};
     sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
@@ -394,8 +365,7 @@ TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured)
 }
 
 /* Another block may have the address later, with other content. */
-TEST(what_was_freed_is_saved_no_more)
-{
+TEST(what_was_freed_is_saved_no_more) {
     sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
     gml_sleep_report report = {0};
     const void *bytes = NULL;
@@ -415,8 +385,7 @@ TEST(what_was_freed_is_saved_no_more)
 }
 
 /* The host's memory goes back when nothing is left that it could be for. */
-TEST(trimming_gives_the_hosts_memory_back)
-{
+TEST(trimming_gives_the_hosts_memory_back) {
     for (int is_asleep = 0; is_asleep < 2; is_asleep++) {
         sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
         gml_sleep_report report = {0};
@@ -446,8 +415,7 @@ TEST(trimming_gives_the_hosts_memory_back)
 }
 
 /* A lake may end while it sleeps. */
-TEST(a_sleeping_lake_closes)
-{
+TEST(a_sleeping_lake_closes) {
     for (size_t i = 0; gml_policy_name(i); i++) {
         sleep_test test = {.lake = open_lake("host", gml_policy_name(i), 0), .has_bytes = true};
         gml_sleep_report report = {0};
@@ -462,9 +430,7 @@ TEST(a_sleeping_lake_closes)
 }
 
 /* Blocks that a model has, in a lake of a large device; the calls of its chunks. */
-static gml_stats
-stats_of_a_model(bool can_sleep, gml_lake **out)
-{
+static gml_stats stats_of_a_model(bool can_sleep, gml_lake **out) {
     const gml_lake_config config = {.driver = "sim",
                                     .policy = "stitch",
                                     .capacity_bytes = 64 * 1024 * MIB,
@@ -481,8 +447,7 @@ stats_of_a_model(bool can_sleep, gml_lake **out)
 }
 
 /* The calls for a chunk come again with every sleep. */
-TEST(chunks_that_can_sleep_are_large)
-{
+TEST(chunks_that_can_sleep_are_large) {
     gml_lake *plain = NULL, *sleeping = NULL;
     gml_stats of_plain = stats_of_a_model(false, &plain);
     gml_stats of_sleeping = stats_of_a_model(true, &sleeping);
@@ -493,8 +458,7 @@ TEST(chunks_that_can_sleep_are_large)
 }
 
 /* Opening a chunk waits for the copies into those before it. */
-TEST(waking_opens_in_one_call_what_was_opened_in_one)
-{
+TEST(waking_opens_in_one_call_what_was_opened_in_one) {
     gml_lake *lake = NULL;
     gml_sleep_report report = {0};
     gml_stats before = stats_of_a_model(true, &lake), after = {0};

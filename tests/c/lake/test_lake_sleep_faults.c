@@ -29,16 +29,12 @@ typedef struct bed {
     bool is_known;          /* they hold it; false: anything, since nothing was saved */
 } bed;
 
-static unsigned char
-byte_of(const bed *of, size_t block, uint64_t at)
-{
+static unsigned char byte_of(const bed *of, size_t block, uint64_t at) {
     return (unsigned char)(of->version * 89 + block * 37 + at / BREAKING_STRIDE_BYTES % 251 + 1);
 }
 
 /* Block BLOCKS: the elastic buffer. NULL: it is none. */
-static unsigned char *
-bytes_of(const bed *of, size_t block, uint64_t *size_bytes)
-{
+static unsigned char *bytes_of(const bed *of, size_t block, uint64_t *size_bytes) {
     void *bytes = NULL;
     if (block == BLOCKS) {
         *size_bytes = of->written_bytes;
@@ -53,9 +49,7 @@ bytes_of(const bed *of, size_t block, uint64_t *size_bytes)
 }
 
 /* Other contents than ever before. */
-static void
-write_all(bed *of)
-{
+static void write_all(bed *of) {
     of->version++;
     of->written_bytes = of->buffer_bytes;
     for (size_t i = 0; i <= BLOCKS; i++) {
@@ -68,9 +62,7 @@ write_all(bed *of)
     of->is_known = true;
 }
 
-static bool
-check_all_bytes(const bed *of)
-{
+static bool check_all_bytes(const bed *of) {
     uint64_t wrong = 0;
     for (size_t i = 0; i <= BLOCKS; i++) {
         uint64_t size_bytes = 0;
@@ -84,15 +76,11 @@ check_all_bytes(const bed *of)
            CHECK_OK(gml_lake_check(of->lake));
 }
 
-static uint64_t
-chunks(uint64_t size_bytes)
-{
+static uint64_t chunks(uint64_t size_bytes) {
     return (size_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-static void
-resize(bed *of, uint64_t size_bytes)
-{
+static void resize(bed *of, uint64_t size_bytes) {
     uint64_t memory_bytes = of->buffer_bytes;
     gml_elastic_info info = {0};
     gml_status status = gml_lake_resize_elastic(of->lake, of->buffer, size_bytes, 0, &memory_bytes);
@@ -107,9 +95,7 @@ resize(bed *of, uint64_t size_bytes)
 }
 
 /* Blocks of which some share a chunk, some have several, and one is stitched; and a buffer. */
-static void
-make_bed(bed *of)
-{
+static void make_bed(bed *of) {
     static const uint64_t sizes[BLOCKS] = {1000,     4 * MIB, 2 * MIB,       4 * MIB,
                                            90 * KIB, 300000,  2 * MIB + 512, 6 * MIB};
     const gml_setting tight = {"optimize_for", 2}; /* so that it stitches early */
@@ -138,17 +124,13 @@ make_bed(bed *of)
     write_all(of);
 }
 
-static void
-end_bed(bed *of)
-{
+static void end_bed(bed *of) {
     breaking_begin(NEVER);
     CHECK_OK(gml_lake_close(of->lake));
 }
 
 /* Blocks that nobody had before can be used. */
-static void
-use_others(const bed *of)
-{
+static void use_others(const bed *of) {
     gml_address others[4] = {0};
     void *bytes = NULL;
     for (size_t i = 0; i < 4; i++) {
@@ -165,9 +147,7 @@ use_others(const bed *of)
 }
 
 /* Sleeps; whether it does. A sleep that fails leaves it awake and whole, or asleep and says so. */
-static bool
-sleep_once(bed *of)
-{
+static bool sleep_once(bed *of) {
     gml_sleep_report report = {0};
     gml_status status = gml_lake_sleep(of->lake, of->backup, NULL, &report);
     bool is_asleep = gml_lake_is_asleep(of->lake);
@@ -186,9 +166,7 @@ sleep_once(bed *of)
 }
 
 /* Wakes, in as many calls as it takes. */
-static bool
-wake_at_last(bed *of)
-{
+static bool wake_at_last(bed *of) {
     gml_sleep_report report = {0};
     gml_address none = 0;
     for (int i = 0; i <= BREAKING_MOST; i++) {
@@ -202,9 +180,7 @@ wake_at_last(bed *of)
 }
 
 /* What comes between two wakes: a sleep, frees and trims while it lasts, and growth afterwards. */
-static bool
-live_once(bed *of)
-{
+static bool live_once(bed *of) {
     write_all(of);
     size_t freed = of->version % 2 ? 5 : BLOCKS - 1; /* one place, or several in a view */
     bool is_asleep = sleep_once(of);
@@ -235,9 +211,7 @@ live_once(bed *of)
 }
 
 /* One program with these calls failing; false at the first that goes wrong. */
-static bool
-run_with(bed *of, uint64_t first, uint64_t second, uint64_t third)
-{
+static bool run_with(bed *of, uint64_t first, uint64_t second, uint64_t third) {
     const uint64_t numbers[BREAKING_MOST] = {first, second, third};
     int failures = check_failures();
     breaking_begin(numbers);
@@ -250,9 +224,7 @@ run_with(bed *of, uint64_t first, uint64_t second, uint64_t third)
     return is_well;
 }
 
-static void
-fail_together(gml_backup backup)
-{
+static void fail_together(gml_backup backup) {
     static const uint64_t gaps[] = {1, 2, 3, 5, 8, 13, 21};
     enum { GAPS = sizeof gaps / sizeof *gaps };
     bed of = {.backup = backup};
@@ -275,32 +247,26 @@ fail_together(gml_backup backup)
     end_bed(&of);
 }
 
-TEST(saved_on_the_host)
-{
+TEST(saved_on_the_host) {
     fail_together(GML_BACKUP_HOST);
 }
 
-TEST(saved_on_disk)
-{
+TEST(saved_on_disk) {
     fail_together(GML_BACKUP_DISK);
 }
 
-TEST(saved_nowhere)
-{
+TEST(saved_nowhere) {
     fail_together(GML_BACKUP_NONE);
 }
 
-static uint64_t
-calls(const bed *of, gml_driver_call call)
-{
+static uint64_t calls(const bed *of, gml_driver_call call) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(of->lake, &stats));
     return stats.driver_calls[call];
 }
 
 /* Whatever was left half done is not done twice, and what is there is not copied back. */
-TEST(a_call_that_was_made_is_not_made_again)
-{
+TEST(a_call_that_was_made_is_not_made_again) {
     static const gml_driver_call made[] = {GML_CALL_CREATE, GML_CALL_MAP, GML_CALL_SET_ACCESS,
                                            GML_CALL_COPY_IN};
     enum { MADE = sizeof made / sizeof *made };
@@ -347,8 +313,7 @@ TEST(a_call_that_was_made_is_not_made_again)
 }
 
 /* Others may need it: a wake that fails at its end leaves the device as much as it had. */
-TEST(what_a_failed_wake_took_goes_back)
-{
+TEST(what_a_failed_wake_took_goes_back) {
     for (int backup = GML_BACKUP_HOST; backup <= GML_BACKUP_DISK; backup++) {
         bed of = {.backup = (gml_backup)backup};
         gml_sleep_report report = {0};
@@ -367,8 +332,7 @@ TEST(what_a_failed_wake_took_goes_back)
 
 /* What the device did not take back when it was freed goes with the next sleep, and does not come
  * again. */
-TEST(memory_that_nobody_has_is_not_taken_again)
-{
+TEST(memory_that_nobody_has_is_not_taken_again) {
     const gml_lake_config config = {
         .driver = "sim", .policy = "caching", .hooks = &breaking_hooks, .can_sleep = true};
     bed of = {.backup = GML_BACKUP_HOST};

@@ -15,36 +15,26 @@ static const gml_driver_ops *inner; /* of the lake's driver, behind `outer` */
 static gml_driver_ops outer;
 static bool is_gone;
 
-static void
-check_there(gml_stream stream)
-{
+static void check_there(gml_stream stream) {
     CHECK(!is_gone || stream != GONE);
 }
 
-static gml_status
-stream_capturing(gml_driver *self, gml_stream stream, bool *out)
-{
+static gml_status stream_capturing(gml_driver *self, gml_stream stream, bool *out) {
     check_there(stream);
     return inner->stream_capturing(self, stream, out);
 }
 
-static gml_status
-stream_wait(gml_driver *self, gml_stream stream, gml_event event)
-{
+static gml_status stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
     check_there(stream);
     return inner->stream_wait(self, stream, event);
 }
 
-static gml_status
-stream_synchronize(gml_driver *self, gml_stream stream)
-{
+static gml_status stream_synchronize(gml_driver *self, gml_stream stream) {
     check_there(stream);
     return inner->stream_synchronize(self, stream);
 }
 
-static gml_status
-event_record(gml_driver *self, gml_event event, gml_stream stream)
-{
+static gml_status event_record(gml_driver *self, gml_event event, gml_stream stream) {
     check_there(stream);
     if (stream == FOREIGN) {
         return gml_driver_fail(self, GML_DRIVER_FAILED, "the event is of another context");
@@ -52,9 +42,7 @@ event_record(gml_driver *self, gml_event event, gml_stream stream)
     return inner->event_record(self, event, stream);
 }
 
-static gml_status
-device_synchronize(gml_driver *self)
-{
+static gml_status device_synchronize(gml_driver *self) {
     gml_streams *streams = inner->streams(self);
     gml_status status = GML_OK;
     for (gml_stream stream = 0; stream < FOREIGN && status == GML_OK; stream++) {
@@ -63,9 +51,7 @@ device_synchronize(gml_driver *self)
     return status;
 }
 
-static gml_lake *
-open_watched(uint64_t capacity_bytes)
-{
+static gml_lake *open_watched(uint64_t capacity_bytes) {
     gml_lake *lake = lake_open_unchecked(capacity_bytes);
     inner = lake->driver->ops;
     outer = *inner;
@@ -82,8 +68,7 @@ open_watched(uint64_t capacity_bytes)
 
 /* ---- gone ------------------------------------------------------------------------------------ */
 
-TEST(a_stream_that_is_gone_is_not_touched)
-{
+TEST(a_stream_that_is_gone_is_not_touched) {
     gml_lake *lake = open_watched(64 * MIB);
     for (int i = 0; i < 2; i++) {
         is_gone = false;
@@ -102,21 +87,16 @@ TEST(a_stream_that_is_gone_is_not_touched)
 
 /* ---- another device's ------------------------------------------------------------------------ */
 
-static void
-read_once(void *context)
-{
+static void read_once(void *context) {
     (*(int *)context)--;
 }
 
-static void
-queue_read(gml_lake *lake, gml_stream stream, int *reads)
-{
+static void queue_read(gml_lake *lake, gml_stream stream, int *reads) {
     (*reads)++;
     CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, read_once, reads));
 }
 
-TEST(a_stream_of_another_device_has_read_before_the_block_serves_again)
-{
+TEST(a_stream_of_another_device_has_read_before_the_block_serves_again) {
     gml_lake *lake = open_watched(0);
     int foreign_reads = 0;
     int other_reads = 0;
@@ -141,8 +121,6 @@ TEST(a_stream_of_another_device_has_read_before_the_block_serves_again)
     lake_finish(lake);
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_with_arenas();
 }

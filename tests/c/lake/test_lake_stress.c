@@ -30,18 +30,14 @@ enum {
     CARRIED_BLOCKS = 6, /* into the others */
 };
 
-static uint64_t
-from_environment(const char *name, uint64_t otherwise)
-{
+static uint64_t from_environment(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
 /* ---- one thread ------------------------------------------------------------------------------ */
 
-static void
-operate(stress *self)
-{
+static void operate(stress *self) {
     uint64_t choice = check_below(&self->random, 100);
     if (choice < 48 && self->count < STRESS_LIVE) {
         stress_begin_block(self);
@@ -58,9 +54,7 @@ operate(stress *self)
     }
 }
 
-static void
-begin_step(stress *self, size_t number)
-{
+static void begin_step(stress *self, size_t number) {
     self->repeats = number % GROUP_STEPS < SAME_STEPS;
     while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         stress_end_block(self, self->count - 1);
@@ -81,9 +75,7 @@ begin_step(stress *self, size_t number)
     self->random = (check_random){self->seed + number / GROUP_STEPS % 2};
 }
 
-static void *
-run_thread(void *context)
-{
+static void *run_thread(void *context) {
     stress *self = context;
     for (size_t i = 0; i < self->operations; i++) {
         if (self->shared->repeats && i % STEP_OPERATIONS == 0) {
@@ -101,9 +93,7 @@ run_thread(void *context)
 }
 
 /* Whatever it has left is whole. pre: no lake sleeps. */
-static void
-finish(stress *self)
-{
+static void finish(stress *self) {
     stress_close_buffers(self);
     while (self->count) {
         stress_end_block(self, self->count - 1);
@@ -116,17 +106,13 @@ finish(stress *self)
 static uint64_t current; /* the seed of the run */
 
 /* Also where a sanitizer ends the program. */
-static void
-name_seed(void)
-{
+static void name_seed(void) {
     fprintf(stderr, "the stress of seed %" PRIu64 ", %s over %s, failed\n", current,
             contract_policy, contract_driver);
 }
 
 /* Lakes from their opening to their end. `operations`: of each thread. */
-static void
-run_seed(uint64_t seed, size_t threads, size_t operations)
-{
+static void run_seed(uint64_t seed, size_t threads, size_t operations) {
     static stress_lakes shared;
     static stress runs[STRESS_THREADS];
     pthread_t others[STRESS_THREADS];
@@ -161,9 +147,7 @@ run_seed(uint64_t seed, size_t threads, size_t operations)
     stress_close(&shared);
 }
 
-static void
-run_seeds(uint64_t operations, size_t threads)
-{
+static void run_seeds(uint64_t operations, size_t threads) {
     current = from_environment("GMLAKE_STRESS_SEED", 1);
     for (uint64_t done = 0; done < operations; done += SEED_OPERATIONS, current++) {
         int before = check_failures();
@@ -174,8 +158,7 @@ run_seeds(uint64_t operations, size_t threads)
     }
 }
 
-TEST(whatever_a_program_tells_its_lakes)
-{
+TEST(whatever_a_program_tells_its_lakes) {
     uint64_t operations = from_environment("GMLAKE_STRESS_OPERATIONS", 10000);
     stress_counts.planned = 0;
     run_seeds(operations, 1);
@@ -186,15 +169,12 @@ TEST(whatever_a_program_tells_its_lakes)
     }
 }
 
-TEST(whatever_four_threads_tell_their_lakes)
-{
+TEST(whatever_four_threads_tell_their_lakes) {
     run_seeds(from_environment("GMLAKE_STRESS_THREADED_OPERATIONS", 5000), STRESS_THREADS);
 }
 
 /* That it happened at all, over all policies and drivers. */
-static void
-look_at_census(void)
-{
+static void look_at_census(void) {
     const stress_census *of = &stress_counts;
     printf("sleeps without backup: %" PRIu64 ", to the host: %" PRIu64 ", to disk: %" PRIu64
            ", that failed: %" PRIu64 ", of these asleep: %" PRIu64 ", wakes: %" PRIu64
@@ -214,9 +194,7 @@ look_at_census(void)
     CHECK(of->turns && of->spoiled);
 }
 
-int
-main(void)
-{
+int main(void) {
 #if IS_SANITIZED
     __sanitizer_set_death_callback(name_seed);
 #endif

@@ -20,41 +20,29 @@ enum { EAGER = 1, CAPTURER = 5, OTHER_CAPTURER = 6, TURN = 3, OTHER_TURN = 4 };
 
 static const gml_pool_id SHARED = {0, 99};
 
-static bool
-shares(gml_lake *lake)
-{
+static bool shares(gml_lake *lake) {
     return lake->pools.ops->live_chunks != NULL;
 }
 
-static void
-set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)
-{
+static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
     CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
 }
 
-static void
-begin(gml_lake *lake, gml_pool_id id, uint64_t turn)
-{
+static void begin(gml_lake *lake, gml_pool_id id, uint64_t turn) {
     CHECK_OK(gml_lake_begin_pool_in_turn(lake, id, turn));
     set_capturing(lake, CAPTURER, true);
 }
 
-static gml_status
-try_end(gml_lake *lake, gml_pool_id id)
-{
+static gml_status try_end(gml_lake *lake, gml_pool_id id) {
     set_capturing(lake, CAPTURER, false);
     return gml_lake_end_pool(lake, id);
 }
 
-static void
-end(gml_lake *lake, gml_pool_id id)
-{
+static void end(gml_lake *lake, gml_pool_id id) {
     CHECK_OK(try_end(lake, id));
 }
 
-static uint64_t
-reserved(gml_lake *lake)
-{
+static uint64_t reserved(gml_lake *lake) {
     uint64_t reserved_bytes = lake_stats_of(lake).reserved_bytes;
     CHECK_EQ(lake->driver->held_bytes, reserved_bytes);
     CHECK_OK(gml_lake_check(lake));
@@ -62,9 +50,7 @@ reserved(gml_lake *lake)
 }
 
 /* The same, and every byte of it is told of once. */
-static uint64_t
-counted(gml_lake *lake)
-{
+static uint64_t counted(gml_lake *lake) {
     uint64_t reserved_bytes = reserved(lake);
     CHECK_EQ(census_of(lake).physical_bytes, reserved_bytes);
     return reserved_bytes;
@@ -76,10 +62,8 @@ typedef struct graph {
     uint64_t output_bytes, temporary_bytes;
 } graph;
 
-static graph
-capture(gml_lake *lake, gml_pool_id id, uint64_t turn, uint64_t temporary_bytes,
-        uint64_t output_bytes)
-{
+static graph capture(gml_lake *lake, gml_pool_id id, uint64_t turn, uint64_t temporary_bytes,
+                     uint64_t output_bytes) {
     begin(lake, id, turn);
     graph made = {id, 0, 0, output_bytes, temporary_bytes};
     made.temporary = lake_take(lake, temporary_bytes, CAPTURER);
@@ -90,9 +74,7 @@ capture(gml_lake *lake, gml_pool_id id, uint64_t turn, uint64_t temporary_bytes,
 }
 
 /* Nothing on `sim`, whose memory has no bytes. */
-static void
-write_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
-{
+static void write_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value) {
     void *bytes;
     if (lake_is_host()) {
         CHECK_OK(gml_driver_bytes(lake->driver, address, size_bytes, &bytes));
@@ -100,9 +82,7 @@ write_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
     }
 }
 
-static bool
-are_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
-{
+static bool are_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value) {
     const unsigned char *bytes = NULL;
     if (!lake_is_host()) {
         return true;
@@ -115,9 +95,7 @@ are_bytes(gml_lake *lake, gml_address address, uint64_t size_bytes, int value)
     return i == size_bytes;
 }
 
-static void
-drop(gml_lake *lake, const graph *ended)
-{
+static void drop(gml_lake *lake, const graph *ended) {
     lake_give(lake, ended->output);
     CHECK_OK(gml_lake_release_pool(lake, ended->id));
 }
@@ -125,14 +103,11 @@ drop(gml_lake *lake, const graph *ended)
 static const uint64_t SIZES[] = {10 * MIB, 40 * MIB, 24 * MIB, 40 * MIB, 6 * MIB};
 enum { GRAPHS = sizeof SIZES / sizeof *SIZES };
 
-static gml_pool_id
-own_pool(size_t i)
-{
+static gml_pool_id own_pool(size_t i) {
     return (gml_pool_id){1, 10 + i};
 }
 
-TEST(temporaries_take_as_much_as_the_largest)
-{
+TEST(temporaries_take_as_much_as_the_largest) {
     for (int is_one_pool = 0; is_one_pool < 2; is_one_pool++) {
         gml_lake *lake = lake_open(0);
         graph graphs[GRAPHS];
@@ -152,8 +127,7 @@ TEST(temporaries_take_as_much_as_the_largest)
     }
 }
 
-TEST(other_turns_and_none_share_nothing)
-{
+TEST(other_turns_and_none_share_nothing) {
     gml_lake *lake = lake_open(0);
     graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
     uint64_t alone = reserved(lake);
@@ -168,8 +142,7 @@ TEST(other_turns_and_none_share_nothing)
     lake_finish(lake);
 }
 
-TEST(each_graph_has_its_addresses_and_its_outputs)
-{
+TEST(each_graph_has_its_addresses_and_its_outputs) {
     gml_lake *lake = lake_open(0);
     graph graphs[GRAPHS];
     for (size_t i = 0; i < GRAPHS; i++) {
@@ -195,8 +168,7 @@ TEST(each_graph_has_its_addresses_and_its_outputs)
 }
 
 /* The first takes what is new, which it may keep; the others have to have it replaced. */
-TEST(outputs_between_temporaries_are_kept)
-{
+TEST(outputs_between_temporaries_are_kept) {
     gml_lake *lake = lake_open(0);
     enum { PARTS = 12 };
     gml_address outputs[GRAPHS][PARTS], temporaries[GRAPHS][PARTS];
@@ -230,8 +202,7 @@ TEST(outputs_between_temporaries_are_kept)
     lake_finish(lake);
 }
 
-TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses)
-{
+TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses) {
     gml_lake *lake = lake_open(0);
     gml_address outputs[2];
     for (size_t i = 0; i < 2; i++) {
@@ -261,8 +232,7 @@ TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses)
     lake_finish(lake);
 }
 
-TEST(an_output_outlives_its_graph)
-{
+TEST(an_output_outlives_its_graph) {
     gml_lake *lake = lake_open(0);
     graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
     graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
@@ -281,8 +251,7 @@ TEST(an_output_outlives_its_graph)
     lake_finish(lake);
 }
 
-TEST(a_capture_without_requests_holds_nothing)
-{
+TEST(a_capture_without_requests_holds_nothing) {
     gml_lake *lake = lake_open(0);
     begin(lake, own_pool(0), TURN);
     end(lake, own_pool(0));
@@ -293,8 +262,7 @@ TEST(a_capture_without_requests_holds_nothing)
     lake_finish(lake);
 }
 
-TEST(requests_without_a_capture_have_memory_of_their_own)
-{
+TEST(requests_without_a_capture_have_memory_of_their_own) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_hold_pool(lake, SHARED));
     begin(lake, SHARED, TURN);
@@ -323,8 +291,7 @@ TEST(requests_without_a_capture_have_memory_of_their_own)
 }
 
 /* Graph trees put such pools back into earlier states, and share their memory by that. */
-TEST(pools_that_do_more_than_capture_take_no_turns)
-{
+TEST(pools_that_do_more_than_capture_take_no_turns) {
     gml_lake *lake = lake_open(0);
     gml_pool_state *state = NULL;
     CHECK_OK(gml_lake_enter_pool(lake, own_pool(0)));
@@ -348,8 +315,7 @@ TEST(pools_that_do_more_than_capture_take_no_turns)
     lake_finish(lake);
 }
 
-TEST(captures_take_turns_one_after_the_other)
-{
+TEST(captures_take_turns_one_after_the_other) {
     gml_lake *lake = lake_open(0);
     graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
     uint64_t held = reserved(lake);
@@ -382,8 +348,7 @@ TEST(captures_take_turns_one_after_the_other)
     lake_finish(lake);
 }
 
-TEST(a_failed_capture_gives_everything_back)
-{
+TEST(a_failed_capture_gives_everything_back) {
     gml_lake *lake = lake_open(0);
     graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
     uint64_t held = reserved(lake);
@@ -402,8 +367,7 @@ TEST(a_failed_capture_gives_everything_back)
     lake_finish(lake);
 }
 
-TEST(memory_that_runs_out_at_the_end_fails_the_capture)
-{
+TEST(memory_that_runs_out_at_the_end_fails_the_capture) {
     gml_lake *lake = lake_open(64 * MIB);
     if (!shares(lake)) {
         CHECK_OK(gml_lake_close(lake));
@@ -427,8 +391,7 @@ TEST(memory_that_runs_out_at_the_end_fails_the_capture)
     lake_finish(lake);
 }
 
-TEST(spoiling_overwrites_what_is_temporary)
-{
+TEST(spoiling_overwrites_what_is_temporary) {
     gml_lake *lake = lake_open(0);
     graph first = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
     uint64_t number = gml_last_graph();
@@ -461,8 +424,7 @@ TEST(spoiling_overwrites_what_is_temporary)
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
-TEST(outputs_survive_a_sleep)
-{
+TEST(outputs_survive_a_sleep) {
     gml_lake_config config = lake_config_of(0);
     config.can_sleep = true;
     gml_lake *lake = lake_open_by(&config);
@@ -501,9 +463,7 @@ typedef struct outcome {
     gml_address output;
 } outcome;
 
-static outcome
-try_capture(gml_lake *lake, gml_pool_id id, uint64_t temporary_bytes)
-{
+static outcome try_capture(gml_lake *lake, gml_pool_id id, uint64_t temporary_bytes) {
     outcome out = {.has_begun = gml_lake_begin_pool_in_turn(lake, id, TURN) == GML_OK};
     gml_address temporary = 0;
     if (!out.has_begun) {
@@ -520,9 +480,7 @@ try_capture(gml_lake *lake, gml_pool_id id, uint64_t temporary_bytes)
     return out;
 }
 
-static void
-drop_outcome(gml_lake *lake, gml_pool_id id, outcome of)
-{
+static void drop_outcome(gml_lake *lake, gml_pool_id id, outcome of) {
     lake_give(lake, of.output);
     if (of.has_ended) {
         CHECK_OK(gml_lake_release_pool(lake, id));
@@ -532,9 +490,7 @@ drop_outcome(gml_lake *lake, gml_pool_id id, outcome of)
 }
 
 /* Captures two graphs; a third one is captured before, so that they have to replace memory. */
-static bool
-survive(uint64_t nth, uint64_t per_million)
-{
+static bool survive(uint64_t nth, uint64_t per_million) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = GML_HOOKS(.fail_call = nth, .fail_per_million = per_million, .fail_seed = nth,
                              .check_order = true);
@@ -569,8 +525,7 @@ survive(uint64_t nth, uint64_t per_million)
     return is_whole && closed == GML_OK;
 }
 
-TEST(each_failing_call_is_survived)
-{
+TEST(each_failing_call_is_survived) {
     size_t failures = 0;
     for (uint64_t nth = 1; nth < 130; nth += EVERY) {
         failures += !survive(nth, 0);
@@ -580,8 +535,7 @@ TEST(each_failing_call_is_survived)
 
 /* At the end of a capture, once what was shared is unmapped: nothing is mapped any more, not even
  * what was. */
-TEST(addresses_without_memory_are_given_back)
-{
+TEST(addresses_without_memory_are_given_back) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = &breaking_hooks;
     gml_lake *lake = lake_open_by(&config);
@@ -612,8 +566,7 @@ TEST(addresses_without_memory_are_given_back)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_refusal_of_the_driver_has_its_reason)
-{
+TEST(a_refusal_of_the_driver_has_its_reason) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = &breaking_hooks;
     gml_lake *lake = lake_open_by(&config);
@@ -632,8 +585,7 @@ TEST(a_refusal_of_the_driver_has_its_reason)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(memory_that_the_driver_keeps_is_released_later)
-{
+TEST(memory_that_the_driver_keeps_is_released_later) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = &breaking_hooks;
     gml_lake *lake = lake_open_by(&config);
@@ -657,8 +609,7 @@ TEST(memory_that_the_driver_keeps_is_released_later)
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(many_failing_calls_are_survived)
-{
+TEST(many_failing_calls_are_survived) {
     size_t failures = 0;
     for (uint64_t seed = 1; seed < 40; seed += EVERY) {
         failures += !survive(seed * 1000, 20000 * (1 + seed % 5));
@@ -680,18 +631,14 @@ typedef struct random_graph {
     bool is_there;
 } random_graph;
 
-static void
-note_temporary(random_graph *of, const live_block *freed)
-{
+static void note_temporary(random_graph *of, const live_block *freed) {
     if (of->temporary_count < MOST_TEMPORARY) {
         of->temporaries[of->temporary_count] = freed->address;
         of->temporary_bytes[of->temporary_count++] = freed->size_bytes;
     }
 }
 
-static void
-capture_at_random(gml_lake *lake, random_graph *of, check_random *random)
-{
+static void capture_at_random(gml_lake *lake, random_graph *of, check_random *random) {
     of->output_count = of->temporary_count = 0;
     of->is_there = true;
     begin(lake, of->id, TURN + check_below(random, 2));
@@ -721,9 +668,7 @@ capture_at_random(gml_lake *lake, random_graph *of, check_random *random)
 
 /* Overwrites what was temporary, as far as it is still mapped, then writes the outputs, which may
  * have had some of its memory. */
-static void
-replay(gml_lake *lake, const random_graph *of, int value)
-{
+static void replay(gml_lake *lake, const random_graph *of, int value) {
     for (size_t i = 0; i < of->temporary_count; i++) {
         void *bytes;
         if (lake_is_host() && gml_driver_bytes(lake->driver, of->temporaries[i],
@@ -736,9 +681,7 @@ replay(gml_lake *lake, const random_graph *of, int value)
     }
 }
 
-static void
-end_at_random(gml_lake *lake, random_graph *of)
-{
+static void end_at_random(gml_lake *lake, random_graph *of) {
     for (size_t i = 0; i < of->output_count; i++) {
         lake_check_filled(lake, &of->outputs[i]);
         lake_give(lake, of->outputs[i].address);
@@ -747,8 +690,7 @@ end_at_random(gml_lake *lake, random_graph *of)
     of->is_there = false;
 }
 
-TEST(random_graphs_spoil_no_output)
-{
+TEST(random_graphs_spoil_no_output) {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         gml_lake *lake = lake_open(0);
         check_random random = {seed};
@@ -780,8 +722,6 @@ TEST(random_graphs_spoil_no_output)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main();
 }

@@ -13,42 +13,30 @@ enum { BLOCK_BYTES = 4 << 20 };
 
 static const gml_pool_id GRAPH = {1, 7};
 
-static gml_streams *
-streams_of(gml_lake *lake)
-{
+static gml_streams *streams_of(gml_lake *lake) {
     return gml_driver_streams(lake->driver);
 }
 
-static gml_lake *
-open_by_hand(uint64_t capacity_bytes)
-{
+static gml_lake *open_by_hand(uint64_t capacity_bytes) {
     gml_lake *lake = lake_open(capacity_bytes);
     CHECK_OK(gml_streams_set_manual(streams_of(lake), true));
     return lake;
 }
 
-static void
-run_all(gml_lake *lake)
-{
+static void run_all(gml_lake *lake) {
     CHECK_OK(gml_streams_set_manual(streams_of(lake), false));
     CHECK_OK(gml_streams_set_manual(streams_of(lake), true));
 }
 
-static void
-advance(gml_lake *lake, gml_stream stream, uint64_t count)
-{
+static void advance(gml_lake *lake, gml_stream stream, uint64_t count) {
     CHECK_OK(gml_streams_advance(streams_of(lake), stream, count, NULL));
 }
 
-static uint64_t
-calls_of(gml_lake *lake, gml_driver_call call)
-{
+static uint64_t calls_of(gml_lake *lake, gml_driver_call call) {
     return lake_stats_of(lake).driver_calls[call];
 }
 
-static uint64_t
-event_calls(gml_lake *lake)
-{
+static uint64_t event_calls(gml_lake *lake) {
     gml_stats stats = lake_stats_of(lake);
     return stats.driver_calls[GML_CALL_EVENT_CREATE] + stats.driver_calls[GML_CALL_EVENT_DESTROY] +
            stats.driver_calls[GML_CALL_EVENT_RECORD] + stats.driver_calls[GML_CALL_EVENT_QUERY] +
@@ -58,28 +46,20 @@ event_calls(gml_lake *lake)
            stats.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE];
 }
 
-static bool
-overlaps(gml_address left, gml_address right, uint64_t size_bytes)
-{
+static bool overlaps(gml_address left, gml_address right, uint64_t size_bytes) {
     return left < right + size_bytes && right < left + size_bytes;
 }
 
 /* An allocation that lets the lake look at its events, and leaves nothing behind. */
-static void
-look(gml_lake *lake)
-{
+static void look(gml_lake *lake) {
     lake_give(lake, lake_take(lake, 512, 1));
 }
 
-static size_t
-pending(gml_lake *lake)
-{
+static size_t pending(gml_lake *lake) {
     return lake->uses.pending_count;
 }
 
-static void
-finish(gml_lake *lake)
-{
+static void finish(gml_lake *lake) {
     look(lake); /* records what a capture has deferred */
     run_all(lake);
     look(lake);
@@ -88,8 +68,7 @@ finish(gml_lake *lake)
     lake_finish(lake);
 }
 
-TEST(a_block_waits_for_the_other_stream)
-{
+TEST(a_block_waits_for_the_other_stream) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
@@ -111,8 +90,7 @@ TEST(a_block_waits_for_the_other_stream)
     finish(lake);
 }
 
-TEST(work_queued_after_the_free_does_not_hold_it)
-{
+TEST(work_queued_after_the_free_does_not_hold_it) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
@@ -125,8 +103,7 @@ TEST(work_queued_after_the_free_does_not_hold_it)
     finish(lake);
 }
 
-TEST(its_own_stream_changes_nothing)
-{
+TEST(its_own_stream_changes_nothing) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     uint64_t before = event_calls(lake);
@@ -139,8 +116,7 @@ TEST(its_own_stream_changes_nothing)
     finish(lake);
 }
 
-TEST(without_record_stream_no_event_is_touched)
-{
+TEST(without_record_stream_no_event_is_touched) {
     gml_lake *lake = open_by_hand(0);
     live_block blocks[32];
     size_t count = lake_churn(lake, blocks, 32, 400, 1, 5);
@@ -155,17 +131,14 @@ TEST(without_record_stream_no_event_is_touched)
 
 enum { MANY = 200 };
 
-static void
-record_on_many(gml_lake *lake, gml_address address)
-{
+static void record_on_many(gml_lake *lake, gml_address address) {
     for (gml_stream stream = 10; stream < 10 + MANY; stream++) {
         CHECK_OK(gml_lake_record_stream(lake, address, stream));
         CHECK_OK(gml_lake_record_stream(lake, address, stream)); /* known already */
     }
 }
 
-TEST(the_last_of_many_streams_ends_the_block)
-{
+TEST(the_last_of_many_streams_ends_the_block) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 0);
     uint64_t created = calls_of(lake, GML_CALL_EVENT_CREATE);
@@ -191,8 +164,7 @@ TEST(the_last_of_many_streams_ends_the_block)
     finish(lake);
 }
 
-TEST(stream_zero_is_a_stream_like_others)
-{
+TEST(stream_zero_is_a_stream_like_others) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 3);
     CHECK_OK(gml_lake_record_stream(lake, first, 0));
@@ -205,8 +177,7 @@ TEST(stream_zero_is_a_stream_like_others)
     finish(lake);
 }
 
-TEST(only_live_blocks_can_be_recorded)
-{
+TEST(only_live_blocks_can_be_recorded) {
     gml_lake *lake = open_by_hand(0);
     gml_address address = lake_take(lake, BLOCK_BYTES, 1);
     char reason[256] = "";
@@ -225,8 +196,7 @@ TEST(only_live_blocks_can_be_recorded)
 }
 
 /* One query per stream where nothing has completed, and one more per block that has. */
-TEST(looking_is_cheap)
-{
+TEST(looking_is_cheap) {
     gml_lake *lake = open_by_hand(0);
     gml_address blocks[30];
     for (size_t i = 0; i < 30; i++) {
@@ -257,8 +227,7 @@ TEST(looking_is_cheap)
 }
 
 /* A freed block is counted as active until it ends, no longer as allocated, as PyTorch does. */
-TEST(a_pending_block_is_active_but_not_allocated)
-{
+TEST(a_pending_block_is_active_but_not_allocated) {
     gml_lake *lake = open_by_hand(0);
     gml_torch_stats stats;
     gml_address address = lake_take(lake, BLOCK_BYTES, 1);
@@ -276,8 +245,7 @@ TEST(a_pending_block_is_active_but_not_allocated)
     finish(lake);
 }
 
-TEST(trim_waits_for_the_streams)
-{
+TEST(trim_waits_for_the_streams) {
     gml_lake *lake = open_by_hand(0);
     uint64_t released_bytes = 0;
     for (gml_stream stream = 2; stream < 6; stream++) {
@@ -294,8 +262,7 @@ TEST(trim_waits_for_the_streams)
     finish(lake);
 }
 
-TEST(a_lack_of_memory_waits_for_the_streams)
-{
+TEST(a_lack_of_memory_waits_for_the_streams) {
     gml_lake *lake = open_by_hand(64 * MIB);
     gml_address first = lake_take(lake, 40 * MIB, 1);
     gml_address second = 0;
@@ -311,8 +278,7 @@ TEST(a_lack_of_memory_waits_for_the_streams)
 
 /* Half of all memory is live, and what is freed in the other half is too little to go back to the
  * device: whoever waits for the stream, the request is served from where the block lay. */
-TEST(a_lack_of_memory_finds_what_the_wait_has_ended)
-{
+TEST(a_lack_of_memory_finds_what_the_wait_has_ended) {
     gml_lake *lake = open_by_hand(20 * MIB);
     gml_address live = lake_take(lake, 9 * MIB, 1);
     gml_address first = lake_take(lake, 9 * MIB, 1);
@@ -328,8 +294,7 @@ TEST(a_lack_of_memory_finds_what_the_wait_has_ended)
     finish(lake);
 }
 
-TEST(a_capture_defers_the_events)
-{
+TEST(a_capture_defers_the_events) {
     gml_lake *lake = open_by_hand(0);
     gml_address before = lake_take(lake, BLOCK_BYTES, 1);
     gml_address during = lake_take(lake, BLOCK_BYTES, 1);
@@ -359,8 +324,7 @@ TEST(a_capture_defers_the_events)
 
 /* A stream that captures behind our back refuses the event, and waiting for the device would break
  * that capture. */
-TEST(what_cannot_be_recorded_is_tried_again)
-{
+TEST(what_cannot_be_recorded_is_tried_again) {
     gml_lake *lake = open_by_hand(0);
     gml_address first = lake_take(lake, BLOCK_BYTES, 1);
     CHECK_OK(gml_lake_record_stream(lake, first, 2));
@@ -388,8 +352,7 @@ TEST(what_cannot_be_recorded_is_tried_again)
     finish(lake);
 }
 
-TEST(a_lake_may_end_with_pending_blocks)
-{
+TEST(a_lake_may_end_with_pending_blocks) {
     gml_lake *lake = open_by_hand(0);
     gml_address freed = lake_take(lake, BLOCK_BYTES, 1);
     gml_address live = lake_take(lake, BLOCK_BYTES, 1);
@@ -401,8 +364,6 @@ TEST(a_lake_may_end_with_pending_blocks)
     CHECK_OK(gml_lake_close(lake));
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_with_arenas();
 }

@@ -26,15 +26,11 @@ typedef struct bench {
     bool is_closing;
 } bench;
 
-static void
-read_once(void *context)
-{
+static void read_once(void *context) {
     (*(size_t *)context)--;
 }
 
-static void
-note_finished(void *context, gml_block *block)
-{
+static void note_finished(void *context, gml_block *block) {
     bench *self = context;
     size_t index = (size_t)(block - self->blocks);
     CHECK(self->reads[index] == 0 || self->is_closing);
@@ -42,9 +38,7 @@ note_finished(void *context, gml_block *block)
     self->finished[index]++;
 }
 
-static void
-open_bench(bench *self, uint64_t fail_call, uint64_t fail_per_million, uint64_t seed)
-{
+static void open_bench(bench *self, uint64_t fail_call, uint64_t fail_per_million, uint64_t seed) {
     char reason[GML_REASON_BYTES];
     gml_driver *inner = NULL;
     *self = (bench){0};
@@ -57,9 +51,7 @@ open_bench(bench *self, uint64_t fail_call, uint64_t fail_per_million, uint64_t 
     }
 }
 
-static void
-close_bench(bench *self)
-{
+static void close_bench(bench *self) {
     self->is_closing = true;
     gml_uses_close(&self->uses);
     CHECK_EQ(self->uses.pending_count, 0);
@@ -71,9 +63,7 @@ close_bench(bench *self)
 }
 
 /* Block `index` is used on some streams, with work queued there, and freed. */
-static void
-use_and_free(bench *self, size_t index)
-{
+static void use_and_free(bench *self, size_t index) {
     gml_block *block = &self->blocks[index];
     for (gml_stream stream = 2; stream < 3 + index % MOST_USERS; stream++) {
         CHECK_OK(gml_uses_add(&self->uses, block, -1, stream));
@@ -85,9 +75,7 @@ use_and_free(bench *self, size_t index)
 }
 
 /* Frees each block, the fourth during a capture, and lets the streams run in between. */
-static void
-run_bench(bench *self)
-{
+static void run_bench(bench *self) {
     for (size_t i = 0; i < BLOCKS; i++) {
         self->driver->device->captures = i == 3;
         use_and_free(self, i);
@@ -98,16 +86,12 @@ run_bench(bench *self)
     }
 }
 
-static bool
-is_failed_call(const bench *self, const char *call)
-{
+static bool is_failed_call(const bench *self, const char *call) {
     return strncmp(self->driver->reason, call, strlen(call)) == 0;
 }
 
 /* With only the n-th call failing, the second wait at the latest ends everything. */
-static bool
-survive_failure(uint64_t nth)
-{
+static bool survive_failure(uint64_t nth) {
     bench self;
     open_bench(&self, nth, 0, 0);
     run_bench(&self);
@@ -130,8 +114,7 @@ survive_failure(uint64_t nth)
     return has_failed;
 }
 
-TEST(each_call_may_fail)
-{
+TEST(each_call_may_fail) {
     uint64_t nth = 1;
     while (survive_failure(nth)) {
         nth++;
@@ -139,8 +122,7 @@ TEST(each_call_may_fail)
     CHECK(nth > LEAST_FAILURES);
 }
 
-TEST(calls_fail_at_random)
-{
+TEST(calls_fail_at_random) {
     for (uint64_t seed = 0; seed < 2000; seed++) {
         bench self;
         open_bench(&self, 0, 100000 * (1 + seed % 7), seed);
@@ -157,23 +139,18 @@ TEST(calls_fail_at_random)
     }
 }
 
-static void
-count_block(void *context, gml_block *block)
-{
+static void count_block(void *context, gml_block *block) {
     (void)block;
     (*(size_t *)context)++;
 }
 
-static uint64_t
-calls_of_a_look(const gml_driver *driver)
-{
+static uint64_t calls_of_a_look(const gml_driver *driver) {
     return driver->calls[GML_CALL_EVENT_CREATE] + driver->calls[GML_CALL_STREAM_SYNCHRONIZE] +
            driver->calls[GML_CALL_DEVICE_SYNCHRONIZE];
 }
 
 /* A device that answers nothing but failures keeps its blocks, at three calls per look. */
-TEST(a_broken_device_keeps_its_blocks)
-{
+TEST(a_broken_device_keeps_its_blocks) {
     bench self;
     open_bench(&self, 0, 1000000, 0);
     for (size_t i = 0; i < BLOCKS; i++) {
@@ -196,23 +173,17 @@ TEST(a_broken_device_keeps_its_blocks)
 
 /* ---- a random program against a model, through a lake ---------------------------------------- */
 
-static gml_streams *
-streams_of(gml_lake *lake)
-{
+static gml_streams *streams_of(gml_lake *lake) {
     return gml_driver_streams(lake->driver);
 }
 
-static void
-run_all(gml_lake *lake)
-{
+static void run_all(gml_lake *lake) {
     CHECK_OK(gml_streams_set_manual(streams_of(lake), false));
     CHECK_OK(gml_streams_set_manual(streams_of(lake), true));
 }
 
 /* An allocation that lets the lake look at its events, and leaves nothing behind. */
-static void
-look(gml_lake *lake)
-{
+static void look(gml_lake *lake) {
     lake_give(lake, lake_take(lake, 512, 1));
 }
 
@@ -241,9 +212,7 @@ typedef struct program {
     bool may_fail;
 } program;
 
-static void
-read_block(void *context)
-{
+static void read_block(void *context) {
     reading *run = context;
     model_block *block = run->block;
     CHECK(!block->bytes ||
@@ -254,9 +223,7 @@ read_block(void *context)
     }
 }
 
-static model_block *
-pick(program *self, bool wants_live)
-{
+static model_block *pick(program *self, bool wants_live) {
     size_t start = (size_t)check_below(&self->random, MOST_LIVE);
     for (size_t i = 0; i < MOST_LIVE; i++) {
         model_block *block = &self->blocks[(start + i) % MOST_LIVE];
@@ -269,9 +236,7 @@ pick(program *self, bool wants_live)
 }
 
 /* What lives, and what a stream still reads, is nobody else's. */
-static void
-check_apart(const program *self, const model_block *added)
-{
+static void check_apart(const program *self, const model_block *added) {
     for (size_t i = 0; i < MOST_LIVE; i++) {
         const live_block *other = &self->blocks[i].is;
         bool is_apart = &self->blocks[i] == added || !other->address ||
@@ -281,9 +246,7 @@ check_apart(const program *self, const model_block *added)
     }
 }
 
-static void
-program_allocate(program *self)
-{
+static void program_allocate(program *self) {
     model_block *block = pick(self, false);
     if (!block) {
         return;
@@ -306,9 +269,7 @@ program_allocate(program *self)
     }
 }
 
-static void
-program_read(program *self)
-{
+static void program_read(program *self) {
     model_block *block = pick(self, true);
     size_t at = 0;
     while (at < MOST_READS && self->readings[at].is_queued) {
@@ -327,9 +288,7 @@ program_read(program *self)
     CHECK_OK(gml_streams_enqueue(streams_of(self->lake), stream, read_block, &self->readings[at]));
 }
 
-static void
-program_free(program *self)
-{
+static void program_free(program *self) {
     model_block *block = pick(self, true);
     if (!block) {
         return;
@@ -342,9 +301,7 @@ program_free(program *self)
     CHECK_OK(gml_lake_free(self->lake, address));
 }
 
-static void
-program_freeze(program *self, bool is_frozen)
-{
+static void program_freeze(program *self, bool is_frozen) {
     if (is_frozen == self->is_frozen) {
         return;
     }
@@ -359,9 +316,7 @@ program_freeze(program *self, bool is_frozen)
     }
 }
 
-static void
-program_step(program *self)
-{
+static void program_step(program *self) {
     uint64_t kind = check_below(&self->random, 1000);
     if (kind < 280) {
         program_allocate(self);
@@ -381,9 +336,7 @@ program_step(program *self)
     }
 }
 
-static void
-program_run(gml_lake *lake, uint64_t seed, int steps, bool may_fail)
-{
+static void program_run(gml_lake *lake, uint64_t seed, int steps, bool may_fail) {
     program *self = calloc(1, sizeof *self);
     self->lake = lake;
     self->random.state = seed;
@@ -403,8 +356,7 @@ program_run(gml_lake *lake, uint64_t seed, int steps, bool may_fail)
     free(self);
 }
 
-TEST(no_block_is_reused_while_it_is_read)
-{
+TEST(no_block_is_reused_while_it_is_read) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_streams_set_manual(streams_of(lake), true));
     program_run(lake, 11, lake_is_host() ? HOST_STEPS : SIM_STEPS, false);
@@ -416,8 +368,7 @@ TEST(no_block_is_reused_while_it_is_read)
 }
 
 /* Every driver call fails with a probability of 2 %: nothing is reused early, lost or leaked. */
-TEST(failures_lose_nothing)
-{
+TEST(failures_lose_nothing) {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         gml_lake_config config = lake_config_of(0);
         config.hooks = GML_HOOKS(.fail_per_million = 20000, .fail_seed = seed, .check_order = true);
@@ -438,9 +389,7 @@ TEST(failures_lose_nothing)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     RUN(each_call_may_fail);
     RUN(calls_fail_at_random);
     RUN(a_broken_device_keeps_its_blocks);

@@ -13,18 +13,14 @@
 
 enum { ROUNDS = 60, REQUESTS = 40, STREAMS = 4 };
 
-static gml_status
-try_open(const char *policy, const gml_setting *settings, size_t count, gml_lake **out,
-         char *reason, size_t reason_bytes)
-{
+static gml_status try_open(const char *policy, const gml_setting *settings, size_t count,
+                           gml_lake **out, char *reason, size_t reason_bytes) {
     const gml_lake_config config = {
         .driver = "sim", .policy = policy, .settings = settings, .setting_count = count};
     return gml_lake_open(&config, out, reason, reason_bytes);
 }
 
-static gml_lake *
-open_window(const char *policy)
-{
+static gml_lake *open_window(const char *policy) {
     const gml_setting setting = {"base", BASE};
     gml_lake *lake = NULL;
     char reason[240] = "";
@@ -33,24 +29,18 @@ open_window(const char *policy)
 }
 
 /* Where work waits until it is let go, nothing has completed when it is asked for. */
-static gml_lake *
-open_slow(const char *policy)
-{
+static gml_lake *open_slow(const char *policy) {
     gml_lake *lake = open_window(policy);
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
     return lake;
 }
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
 /* Steps of which no two are the same: blocks of four streams. */
-static void
-run_steps(gml_lake *lake, gml_address *out)
-{
+static void run_steps(gml_lake *lake, gml_address *out) {
     gml_streams *streams = gml_driver_streams(lake->driver);
     check_random random = {7};
     for (size_t round = 0; round < ROUNDS; round++) {
@@ -79,8 +69,7 @@ run_steps(gml_lake *lake, gml_address *out)
 
 static gml_address quick[ROUNDS * REQUESTS], slow[ROUNDS * REQUESTS];
 
-TEST(addresses_do_not_depend_on_when_work_is_done)
-{
+TEST(addresses_do_not_depend_on_when_work_is_done) {
     for (size_t p = 0; lending_policy(p); p++) {
         gml_lake *lake = open_window(lending_policy(p));
         run_steps(lake, quick);
@@ -97,8 +86,7 @@ TEST(addresses_do_not_depend_on_when_work_is_done)
     }
 }
 
-TEST(addresses_do_not_depend_on_what_others_hold)
-{
+TEST(addresses_do_not_depend_on_what_others_hold) {
     for (size_t p = 0; lending_policy(p); p++) {
         gml_lake *lake = open_window(lending_policy(p));
         run_steps(lake, quick);
@@ -114,8 +102,7 @@ TEST(addresses_do_not_depend_on_what_others_hold)
     }
 }
 
-TEST(an_arena_lies_where_the_device_puts_it)
-{
+TEST(an_arena_lies_where_the_device_puts_it) {
     const gml_setting settings[] = {{"base", BASE}, {"arena", 64 * MIB}};
     gml_lake *lake = NULL;
     char reason[240] = "";

@@ -10,9 +10,7 @@
 
 enum { KIB = 1024, MIB = 1024 * 1024 };
 
-static gml_plan_info
-describe(const gml_plan *plan)
-{
+static gml_plan_info describe(const gml_plan *plan) {
     gml_plan_info info;
     gml_plan_describe(plan, &info);
     return info;
@@ -20,8 +18,7 @@ describe(const gml_plan *plan)
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-TEST(a_step_that_frees_what_it_makes)
-{
+TEST(a_step_that_frees_what_it_makes) {
     training program = {.layers = 12};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 1);
@@ -41,9 +38,7 @@ TEST(a_step_that_frees_what_it_makes)
     tape_close(&tape);
 }
 
-static uint64_t
-live_after(const gml_plan *plan, size_t first_entry)
-{
+static uint64_t live_after(const gml_plan *plan, size_t first_entry) {
     uint64_t live = 0;
     for (size_t i = first_entry; i < plan->entry_count; i++) {
         live += plan->entries[i].end >= plan->period ? plan->entries[i].size_bytes : 0;
@@ -51,8 +46,7 @@ live_after(const gml_plan *plan, size_t first_entry)
     return live;
 }
 
-TEST(gradients_wrap_around_the_step)
-{
+TEST(gradients_wrap_around_the_step) {
     training program = {.layers = 10, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 2);
@@ -69,8 +63,7 @@ TEST(gradients_wrap_around_the_step)
 }
 
 /* The profile of one step cannot tell when its gradients are freed, so they have no place. */
-TEST(one_watched_step_leaves_what_outlives_it)
-{
+TEST(one_watched_step_leaves_what_outlives_it) {
     training program = {.layers = 10, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 1);
@@ -84,8 +77,7 @@ TEST(one_watched_step_leaves_what_outlives_it)
 }
 
 /* The same profile taken a step later knows of the frees. */
-TEST(frees_in_a_later_step_are_known)
-{
+TEST(frees_in_a_later_step_are_known) {
     training program = {.layers = 10, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
@@ -106,8 +98,7 @@ TEST(frees_in_a_later_step_are_known)
     tape_close(&tape);
 }
 
-TEST(a_second_batch_takes_a_period_of_two_steps)
-{
+TEST(a_second_batch_takes_a_period_of_two_steps) {
     training program = {.layers = 8, .keeps_gradients = true, .batch_bytes = 3 * MIB};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 3);
@@ -127,8 +118,7 @@ TEST(a_second_batch_takes_a_period_of_two_steps)
     tape_close(&tape);
 }
 
-TEST(a_small_batch_is_not_worth_two_steps)
-{
+TEST(a_small_batch_is_not_worth_two_steps) {
     training program = {.layers = 8, .keeps_gradients = true, .batch_bytes = 4 * KIB};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 3);
@@ -145,8 +135,7 @@ TEST(a_small_batch_is_not_worth_two_steps)
 
 /* The first step makes the optimizer's state between everything else; the second knows its
  * gradients all the same, by their twins in the first. */
-TEST(a_first_step_with_optimizer_state_still_tells)
-{
+TEST(a_first_step_with_optimizer_state_still_tells) {
     training program = {.layers = 20, .keeps_gradients = true, .state_bytes = 600 * KIB};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 2);
@@ -159,8 +148,7 @@ TEST(a_first_step_with_optimizer_state_still_tells)
     tape_close(&tape);
 }
 
-TEST(optimizer_state_of_the_planned_step_is_left)
-{
+TEST(optimizer_state_of_the_planned_step_is_left) {
     training program = {.layers = 20, .state_bytes = 600 * KIB};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
@@ -174,8 +162,7 @@ TEST(optimizer_state_of_the_planned_step_is_left)
 }
 
 /* What is freed between the steps is still live in a profile that is taken when the step ends. */
-TEST(what_is_freed_between_steps_ends_with_the_step)
-{
+TEST(what_is_freed_between_steps_ends_with_the_step) {
     step_tape tape = {.step_count = 0};
     size_t kept[3];
     for (size_t step = 0; step < 3; step++) {
@@ -198,8 +185,7 @@ TEST(what_is_freed_between_steps_ends_with_the_step)
 }
 
 /* Its like in the step before was freed at once, so nothing tells how long this one will live. */
-TEST(what_outlives_its_step_unlike_before_is_left)
-{
+TEST(what_outlives_its_step_unlike_before_is_left) {
     step_tape tape = {.step_count = 0};
     for (size_t step = 0; step < 2; step++) {
         tape_begin(&tape);
@@ -221,8 +207,7 @@ TEST(what_outlives_its_step_unlike_before_is_left)
 }
 
 /* What lives a little longer than two steps would need three. */
-TEST(what_lives_longer_than_two_steps_is_left)
-{
+TEST(what_lives_longer_than_two_steps_is_left) {
     step_tape tape = {.step_count = 0};
     size_t kept[6];
     for (size_t step = 0; step < 6; step++) {
@@ -252,8 +237,7 @@ TEST(what_lives_longer_than_two_steps_is_left)
     tape_close(&tape);
 }
 
-TEST(each_stream_has_a_lane)
-{
+TEST(each_stream_has_a_lane) {
     training program = {.layers = 10, .keeps_gradients = true, .has_side_stream = true};
     step_tape tape = {.step_count = 0};
     gml_plan *plan = training_plan(&program, &tape, 2);
@@ -286,9 +270,7 @@ typedef struct random_program {
     size_t made;
 } random_program;
 
-static random_program
-invent(check_random *random, size_t longest)
-{
+static random_program invent(check_random *random, size_t longest) {
     random_program program = {.made = 0};
     for (size_t i = 0; i < RANDOM_REQUESTS; i++) {
         program.sizes[i] = 512 * (1 + check_below(random, check_below(random, 4) ? 8 : 200));
@@ -299,9 +281,7 @@ invent(check_random *random, size_t longest)
     return program;
 }
 
-static void
-run_random_step(random_program *program, step_tape *tape)
-{
+static void run_random_step(random_program *program, step_tape *tape) {
     enum { KEPT = 3 * RANDOM_REQUESTS };
     tape_begin(tape);
     for (size_t i = 0; i < RANDOM_REQUESTS; i++) {
@@ -316,9 +296,7 @@ run_random_step(random_program *program, step_tape *tape)
     tape_end(tape);
 }
 
-static void
-try_random(uint64_t seed, size_t longest)
-{
+static void try_random(uint64_t seed, size_t longest) {
     check_random random = {seed};
     random_program program = invent(&random, longest);
     step_tape tape = {.step_count = 0};
@@ -343,8 +321,7 @@ try_random(uint64_t seed, size_t longest)
     tape_close(&tape);
 }
 
-TEST(random_steps_never_overlap)
-{
+TEST(random_steps_never_overlap) {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         try_random(seed, seed % 2 ? RANDOM_REQUESTS - 1 : 2 * RANDOM_REQUESTS + 20);
     }
@@ -352,8 +329,7 @@ TEST(random_steps_never_overlap)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
-TEST(a_fingerprint_is_of_sizes_and_lanes_in_order)
-{
+TEST(a_fingerprint_is_of_sizes_and_lanes_in_order) {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
     size_t a = tape_request(&tape, 1000, 5);
@@ -374,8 +350,7 @@ TEST(a_fingerprint_is_of_sizes_and_lanes_in_order)
     tape_close(&tape);
 }
 
-TEST(the_same_profile_gives_the_same_plan)
-{
+TEST(the_same_profile_gives_the_same_plan) {
     training program = {.layers = 16, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
@@ -389,8 +364,7 @@ TEST(the_same_profile_gives_the_same_plan)
     tape_close(&tape);
 }
 
-TEST(a_plan_lives_as_long_as_it_is_held)
-{
+TEST(a_plan_lives_as_long_as_it_is_held) {
     training program = {.layers = 2};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);

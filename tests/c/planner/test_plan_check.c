@@ -11,9 +11,7 @@
 static const gml_planner_options quick = {.budget_ms = 10};
 
 /* Of two steps, with everything that a plan can have. */
-static gml_plan *
-make_plan(void)
-{
+static gml_plan *make_plan(void) {
     training program = {
         .layers = 8, .batch_bytes = 3 << 20, .keeps_gradients = true, .has_side_stream = true};
     step_tape tape = {.step_count = 0};
@@ -30,9 +28,7 @@ make_plan(void)
     return plan;
 }
 
-static void
-expect_corrupt(const gml_plan *plan, const char *what)
-{
+static void expect_corrupt(const gml_plan *plan, const char *what) {
     char reason[200] = "";
     if (!CHECK_STATUS(gml_plan_check(plan, reason, sizeof reason), GML_CORRUPT) ||
         !CHECK(reason[0] != '\0')) {
@@ -50,16 +46,14 @@ expect_corrupt(const gml_plan *plan, const char *what)
         memcpy(&(place), &kept, sizeof(place));                                                    \
     } while (0)
 
-TEST(a_plan_as_built_passes)
-{
+TEST(a_plan_as_built_passes) {
     gml_plan *plan = make_plan();
     CHECK_OK(gml_plan_check(plan, NULL, 0));
     CHECK_EQ(plan->steps, 2);
     gml_plan_release(plan);
 }
 
-TEST(shapes_that_do_not_fit)
-{
+TEST(shapes_that_do_not_fit) {
     gml_plan *plan = make_plan();
     CORRUPT(plan->steps, 0);
     CORRUPT(plan->steps, 1);
@@ -77,8 +71,7 @@ TEST(shapes_that_do_not_fit)
     gml_plan_release(plan);
 }
 
-TEST(lanes_that_cannot_be)
-{
+TEST(lanes_that_cannot_be) {
     gml_plan *plan = make_plan();
     CORRUPT(plan->lanes[0].lower_bound_bytes, plan->lanes[0].peak_bytes + 512);
     CORRUPT(plan->lanes[0].peak_bytes, plan->lanes[0].peak_bytes + 512);
@@ -87,8 +80,7 @@ TEST(lanes_that_cannot_be)
     gml_plan_release(plan);
 }
 
-TEST(a_lane_in_which_nothing_is_placed_has_no_peak)
-{
+TEST(a_lane_in_which_nothing_is_placed_has_no_peak) {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
     (void)tape_request(&tape, 512, 3);
@@ -103,8 +95,7 @@ TEST(a_lane_in_which_nothing_is_placed_has_no_peak)
     tape_close(&tape);
 }
 
-TEST(entries_that_contradict_each_other)
-{
+TEST(entries_that_contradict_each_other) {
     gml_plan *plan = make_plan();
     gml_plan_entry *entries = plan->entries;
     size_t half = plan->step_entry[1];
@@ -129,8 +120,7 @@ TEST(entries_that_contradict_each_other)
 }
 
 /* Lanes are numbered by their first request, or equal steps would have different fingerprints. */
-TEST(lanes_in_another_order)
-{
+TEST(lanes_in_another_order) {
     gml_plan *plan = make_plan();
     gml_plan_lane first = plan->lanes[0];
     plan->lanes[0] = plan->lanes[1];
@@ -143,8 +133,7 @@ TEST(lanes_in_another_order)
     gml_plan_release(plan);
 }
 
-TEST(an_entry_without_offset_ends_within_a_period)
-{
+TEST(an_entry_without_offset_ends_within_a_period) {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
     (void)tape_request(&tape, 512, 0);

@@ -17,9 +17,7 @@ typedef struct file_bytes {
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static gml_plan *
-plan_after(size_t steps, training program)
-{
+static gml_plan *plan_after(size_t steps, training program) {
     step_tape tape = {.step_count = 0};
     for (size_t i = 0; i < steps; i++) {
         training_step(&program, &tape);
@@ -34,36 +32,26 @@ plan_after(size_t steps, training program)
     return plan;
 }
 
-static gml_plan *
-plan_of(training program)
-{
+static gml_plan *plan_of(training program) {
     return plan_after(3, program);
 }
 
 /* One step; two lanes; gradients that wrap. */
-static gml_plan *
-rich_plan(void)
-{
+static gml_plan *rich_plan(void) {
     return plan_of((training){.layers = 8, .keeps_gradients = true, .has_side_stream = true});
 }
 
 /* The same with a period of two steps. */
-static gml_plan *
-two_step_plan(void)
-{
+static gml_plan *two_step_plan(void) {
     return plan_of((training){.layers = 8, .batch_bytes = 3 << 20, .keeps_gradients = true});
 }
 
 /* With requests that have no offset, of sizes that others have as well. */
-static gml_plan *
-plan_with_gaps(void)
-{
+static gml_plan *plan_with_gaps(void) {
     return plan_after(1, (training){.layers = 6, .keeps_gradients = true});
 }
 
-static file_bytes
-encode(const gml_plan *plan)
-{
+static file_bytes encode(const gml_plan *plan) {
     file_bytes file = {NULL, 0};
     if (!CHECK_OK(gml_plan_encode(plan, &file.bytes, &file.count))) {
         abort();
@@ -73,15 +61,11 @@ encode(const gml_plan *plan)
 
 /* ---- there and back -------------------------------------------------------------------------- */
 
-static bool
-are_equal(const void *a, const void *b, size_t count, size_t item_bytes)
-{
+static bool are_equal(const void *a, const void *b, size_t count, size_t item_bytes) {
     return count == 0 || memcmp(a, b, count * item_bytes) == 0;
 }
 
-static void
-check_equal_plans(const gml_plan *a, const gml_plan *b)
-{
+static void check_equal_plans(const gml_plan *a, const gml_plan *b) {
     CHECK_EQ(a->steps, b->steps);
     CHECK_EQ(a->period, b->period);
     CHECK_EQ(a->fingerprint, b->fingerprint);
@@ -101,9 +85,7 @@ check_equal_plans(const gml_plan *a, const gml_plan *b)
     }
 }
 
-static void
-check_round_trip(gml_plan *plan)
-{
+static void check_round_trip(gml_plan *plan) {
     file_bytes file = encode(plan);
     gml_plan *again = NULL;
     char reason[200] = "";
@@ -124,8 +106,7 @@ check_round_trip(gml_plan *plan)
     gml_plan_release(plan);
 }
 
-TEST(what_is_written_is_read_again)
-{
+TEST(what_is_written_is_read_again) {
     check_round_trip(rich_plan());
     check_round_trip(two_step_plan());
     check_round_trip(plan_with_gaps());
@@ -134,8 +115,7 @@ TEST(what_is_written_is_read_again)
 
 /* A file must not move from machine to machine with other bytes, nor from version to version of the
  * code with the same number: this one was written by version 4. */
-TEST(the_format_stays_what_it_is)
-{
+TEST(the_format_stays_what_it_is) {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
     size_t a = tape_request(&tape, 1024, 0), b = tape_request(&tape, 512, 0);
@@ -173,8 +153,7 @@ TEST(the_format_stays_what_it_is)
     tape_close(&tape);
 }
 
-TEST(a_file_takes_few_bytes_per_request)
-{
+TEST(a_file_takes_few_bytes_per_request) {
     gml_plan *plan =
         plan_of((training){.layers = 64, .keeps_gradients = true, .has_side_stream = true});
     file_bytes file = encode(plan);
@@ -188,9 +167,7 @@ TEST(a_file_takes_few_bytes_per_request)
 /* Numbers of what a file announces, as the header's comment lists them. */
 enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNTS = 5 };
 
-static gml_status
-try_decode(const uint8_t *bytes, size_t count, gml_plan **out)
-{
+static gml_status try_decode(const uint8_t *bytes, size_t count, gml_plan **out) {
     /* A copy of exactly this size, so that a sanitizer sees what is read behind it. */
     uint8_t *copy = malloc(count ? count : 1);
     if (!copy) {
@@ -205,9 +182,7 @@ try_decode(const uint8_t *bytes, size_t count, gml_plan **out)
 }
 
 /* What a lane holds never overlaps: asked of the check directly, with problems made here. */
-static void
-check_lane_by_itself(const gml_plan *plan, uint32_t lane)
-{
+static void check_lane_by_itself(const gml_plan *plan, uint32_t lane) {
     gml_lifetime *lifetimes = calloc(plan->entry_count + 1, sizeof *lifetimes);
     uint64_t *offsets = calloc(plan->entry_count + 1, sizeof *offsets);
     gml_problem problem = {.lifetimes = lifetimes, .period = plan->period};
@@ -226,17 +201,13 @@ check_lane_by_itself(const gml_plan *plan, uint32_t lane)
     free(offsets);
 }
 
-static void
-check_accepted(gml_plan *plan)
-{
+static void check_accepted(gml_plan *plan) {
     for (uint32_t lane = 0; lane < plan->lane_count; lane++) {
         check_lane_by_itself(plan, lane);
     }
 }
 
-static void
-cut_everywhere(gml_plan *plan)
-{
+static void cut_everywhere(gml_plan *plan) {
     file_bytes file = encode(plan);
     gml_plan *read = NULL;
     for (size_t count = 0; count < file.count; count++) {
@@ -253,14 +224,12 @@ cut_everywhere(gml_plan *plan)
     gml_plan_release(plan);
 }
 
-TEST(a_file_that_was_cut_is_refused)
-{
+TEST(a_file_that_was_cut_is_refused) {
     cut_everywhere(rich_plan());
     cut_everywhere(two_step_plan());
 }
 
-TEST(a_file_with_something_behind_is_refused)
-{
+TEST(a_file_with_something_behind_is_refused) {
     gml_plan *plan = rich_plan(), *read = NULL;
     file_bytes file = encode(plan);
     uint8_t *longer = realloc(file.bytes, file.count + 1);
@@ -274,8 +243,7 @@ TEST(a_file_with_something_behind_is_refused)
     gml_plan_release(plan);
 }
 
-TEST(a_number_has_one_way_to_be_written)
-{
+TEST(a_number_has_one_way_to_be_written) {
     gml_plan *plan = rich_plan(), *read = NULL;
     file_bytes file = encode(plan);
     uint8_t *longer = malloc(file.count + 1);
@@ -293,8 +261,7 @@ TEST(a_number_has_one_way_to_be_written)
     gml_plan_release(plan);
 }
 
-TEST(any_changed_byte_is_noticed)
-{
+TEST(any_changed_byte_is_noticed) {
     gml_plan *plan = two_step_plan(), *read = NULL;
     file_bytes file = encode(plan);
     for (size_t i = 0; i < file.count; i++) {
@@ -310,9 +277,7 @@ TEST(any_changed_byte_is_noticed)
 }
 
 /* Whoever writes the checksum as well gets a plan that is valid, or none. */
-static void
-change_everything(gml_plan *plan, size_t *accepted)
-{
+static void change_everything(gml_plan *plan, size_t *accepted) {
     static const uint8_t changes[] = {0x01, 0x02, 0x10, 0x40, 0x80, 0xff};
     file_bytes file = encode(plan);
     for (size_t i = GML_PLAN_FILE_HEADER; i < file.count; i++) {
@@ -332,8 +297,7 @@ change_everything(gml_plan *plan, size_t *accepted)
     gml_plan_release(plan);
 }
 
-TEST(a_forged_plan_is_valid_or_refused)
-{
+TEST(a_forged_plan_is_valid_or_refused) {
     size_t accepted = 0;
     change_everything(rich_plan(), &accepted);
     change_everything(two_step_plan(), &accepted);
@@ -341,8 +305,7 @@ TEST(a_forged_plan_is_valid_or_refused)
     CHECK(accepted > 0);
 }
 
-TEST(random_changes_with_a_right_checksum)
-{
+TEST(random_changes_with_a_right_checksum) {
     check_random random = {17};
     gml_plan *plan = rich_plan();
     file_bytes file = encode(plan);
@@ -366,8 +329,7 @@ TEST(random_changes_with_a_right_checksum)
     gml_plan_release(plan);
 }
 
-TEST(random_bytes_are_no_plan)
-{
+TEST(random_bytes_are_no_plan) {
     check_random random = {23};
     for (size_t round = 0; round < 3000; round++) {
         uint8_t bytes[200];
@@ -386,8 +348,7 @@ TEST(random_bytes_are_no_plan)
     }
 }
 
-TEST(another_version_is_named)
-{
+TEST(another_version_is_named) {
     gml_plan *plan = rich_plan(), *read = NULL;
     file_bytes file = encode(plan);
     char reason[200] = "";
@@ -402,8 +363,7 @@ TEST(another_version_is_named)
 
 /* A file of a few bytes that announces exabytes. Were they allocated, this would fail or take long.
  */
-TEST(what_is_only_announced_is_not_allocated)
-{
+TEST(what_is_only_announced_is_not_allocated) {
     for (int which = COUNT_STEPS; which < COUNTS; which++) {
         for (unsigned bits = 8; bits < 64; bits += 5) {
             uint8_t bytes[100] = "gmlplan\n\4";

@@ -9,9 +9,7 @@
 
 static const gml_planner_options quick = {.budget_ms = 20};
 
-static void
-expect_refusal(const gml_profile *profile, const char *word, const char *what)
-{
+static void expect_refusal(const gml_profile *profile, const char *word, const char *what) {
     gml_plan *plan = NULL;
     char reason[200] = "";
     gml_status status = gml_plan_build(profile, &quick, &plan, reason, sizeof reason);
@@ -34,9 +32,7 @@ expect_refusal(const gml_profile *profile, const char *word, const char *what)
     } while (0)
 
 /* Each size is possible; their sum is not. */
-static void
-make_huge(gml_step *step)
-{
+static void make_huge(gml_step *step) {
     gml_step_request *requests = calloc(1 << 14, sizeof *requests);
     if (!requests) {
         abort();
@@ -51,8 +47,7 @@ make_huge(gml_step *step)
     step->event_count = 1 << 14;
 }
 
-TEST(contradictions_are_refused)
-{
+TEST(contradictions_are_refused) {
     training program = {.layers = 6, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);
@@ -77,8 +72,7 @@ TEST(contradictions_are_refused)
     tape_close(&tape);
 }
 
-TEST(more_streams_than_any_program_has_are_refused)
-{
+TEST(more_streams_than_any_program_has_are_refused) {
     step_tape tape = {.step_count = 0};
     tape_begin(&tape);
     for (gml_stream stream = 0; stream < 300; stream++) {
@@ -90,8 +84,7 @@ TEST(more_streams_than_any_program_has_are_refused)
 }
 
 /* Random nonsense is refused or planned, and never more than that. */
-TEST(random_profiles_do_no_harm)
-{
+TEST(random_profiles_do_no_harm) {
     training program = {.layers = 5, .keeps_gradients = true};
     step_tape tape = {.step_count = 0};
     training_step(&program, &tape);

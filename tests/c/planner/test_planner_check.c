@@ -3,16 +3,13 @@
 
 #include <string.h>
 
-static gml_status
-check_scene(const stage *scene)
-{
+static gml_status check_scene(const stage *scene) {
     return gml_planner_check(&scene->problem, scene->offsets, scene->peak, NULL, 0);
 }
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
-TEST(touching_in_time_or_address_is_no_meeting)
-{
+TEST(touching_in_time_or_address_is_no_meeting) {
     stage s;
     stage_open(&s, 512, 0);
     stage_place(&s, 512, 0, 5, 0, 0);
@@ -24,8 +21,7 @@ TEST(touching_in_time_or_address_is_no_meeting)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(sizes_count_rounded_up_to_the_alignment)
-{
+TEST(sizes_count_rounded_up_to_the_alignment) {
     stage s;
     stage_open(&s, 0, 0);
     stage_place(&s, 1, 0, 5, 0, 0);
@@ -36,8 +32,7 @@ TEST(sizes_count_rounded_up_to_the_alignment)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(the_peak_is_the_largest_end)
-{
+TEST(the_peak_is_the_largest_end) {
     stage s;
     stage_open(&s, 1, 0);
     CHECK_OK(check_scene(&s)); /* nothing at all: 0 */
@@ -50,8 +45,7 @@ TEST(the_peak_is_the_largest_end)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(offsets_are_aligned_and_do_not_overflow)
-{
+TEST(offsets_are_aligned_and_do_not_overflow) {
     stage s;
     stage_open(&s, 512, 0);
     stage_place(&s, 512, 0, 5, 0, 256);
@@ -68,16 +62,14 @@ TEST(offsets_are_aligned_and_do_not_overflow)
     CHECK_OK(check_scene(&s));
 }
 
-TEST(every_lifetime_has_an_offset)
-{
+TEST(every_lifetime_has_an_offset) {
     stage s;
     stage_open(&s, 512, 0);
     stage_place(&s, 512, 0, 5, 0, GML_NO_OFFSET);
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(values_out_of_range_are_refused)
-{
+TEST(values_out_of_range_are_refused) {
     stage s;
     stage_open(&s, 512, 0);
     stage_place(&s, 512, 0, 5, 0, 0);
@@ -102,8 +94,7 @@ TEST(values_out_of_range_are_refused)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(a_wrapped_lifetime_lives_on_both_sides)
-{
+TEST(a_wrapped_lifetime_lives_on_both_sides) {
     stage s;
     stage_open(&s, 1, 10);
     stage_place(&s, 4, 8, 13, 0, 0); /* [8, 10) and [0, 3) */
@@ -123,8 +114,7 @@ TEST(a_wrapped_lifetime_lives_on_both_sides)
     CHECK_OK(check_scene(&s));
 }
 
-TEST(streams_share_addresses_only_with_an_ordering_between)
-{
+TEST(streams_share_addresses_only_with_an_ordering_between) {
     stage s;
     stage_open(&s, 1, 0);
     stage_place(&s, 8, 0, 10, 1, 0);
@@ -149,8 +139,7 @@ TEST(streams_share_addresses_only_with_an_ordering_between)
     CHECK_OK(check_scene(&s));
 }
 
-TEST(an_older_owner_of_some_bytes_counts)
-{
+TEST(an_older_owner_of_some_bytes_counts) {
     stage s;
     stage_open(&s, 1, 0);
     stage_place(&s, 8, 0, 10, 1, 0);
@@ -167,8 +156,7 @@ TEST(an_older_owner_of_some_bytes_counts)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(with_a_period_streams_share_nothing)
-{
+TEST(with_a_period_streams_share_nothing) {
     stage s;
     stage_open(&s, 1, 100);
     stage_place(&s, 8, 0, 10, 1, 0);
@@ -180,8 +168,7 @@ TEST(with_a_period_streams_share_nothing)
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(the_reason_is_one_line_that_fits)
-{
+TEST(the_reason_is_one_line_that_fits) {
     stage s;
     stage_open(&s, 1, 0);
     stage_place(&s, 8, 0, 10, 0, 0);
@@ -198,9 +185,7 @@ TEST(the_reason_is_one_line_that_fits)
 
 /* ---- against the definition ------------------------------------------------------------------ */
 
-static void
-mutate(stage *scene, check_random *random)
-{
+static void mutate(stage *scene, check_random *random) {
     size_t a = check_below(random, scene->problem.count);
     size_t b = check_below(random, scene->problem.count);
     uint64_t kept = scene->offsets[a];
@@ -243,8 +228,7 @@ mutate(stage *scene, check_random *random)
     }
 }
 
-TEST(the_check_agrees_with_the_definition)
-{
+TEST(the_check_agrees_with_the_definition) {
     unsigned valid = 0, invalid = 0;
     for (uint64_t seed = 0; seed < 6000; seed++) {
         check_random random = {seed};

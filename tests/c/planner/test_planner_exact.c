@@ -16,23 +16,17 @@ typedef struct items {
 
 static items given; /* too large for a stack */
 
-static void
-clear(void)
-{
+static void clear(void) {
     memset(&given, 0, sizeof given);
 }
 
-static void
-add(uint64_t size_bytes, uint64_t start, uint64_t end)
-{
+static void add(uint64_t size_bytes, uint64_t start, uint64_t end) {
     given.lifetimes[given.count++] =
         (gml_lifetime){.size_bytes = size_bytes, .start = start, .end = end};
 }
 
-static void
-fill_randomly(check_random *random, size_t count, uint64_t most_units, uint64_t times,
-              uint64_t longest)
-{
+static void fill_randomly(check_random *random, size_t count, uint64_t most_units, uint64_t times,
+                          uint64_t longest) {
     clear();
     for (size_t i = 0; i < count; i++) {
         uint64_t start = check_below(random, times);
@@ -42,9 +36,7 @@ fill_randomly(check_random *random, size_t count, uint64_t most_units, uint64_t 
 }
 
 /* Lives that fill `most_units` units at every time: at times no placement is as low. */
-static void
-fill_tightly(check_random *random, size_t count, uint64_t most_units)
-{
+static void fill_tightly(check_random *random, size_t count, uint64_t most_units) {
     uint64_t live = 0;
     clear();
     for (uint64_t time = 0; given.count < count; time++) {
@@ -69,9 +61,7 @@ fill_tightly(check_random *random, size_t count, uint64_t most_units)
 }
 
 /* Eight lives of which 4 units are live at every time but that need 5, and up to two more. */
-static void
-fill_with_gap(check_random *random, size_t more)
-{
+static void fill_with_gap(check_random *random, size_t more) {
     static const uint64_t lives[][3] = {{2, 0, 1}, {2, 0, 2}, {1, 1, 3}, {1, 1, 5},
                                         {1, 2, 5}, {1, 2, 3}, {2, 3, 6}, {2, 5, 6}};
     uint64_t scale = 1 + check_below(random, 9);
@@ -85,9 +75,7 @@ fill_with_gap(check_random *random, size_t more)
     }
 }
 
-static void
-shuffle(check_random *random)
-{
+static void shuffle(check_random *random) {
     for (size_t i = given.count; i > 1; i--) {
         size_t j = (size_t)check_below(random, i);
         gml_lifetime other = given.lifetimes[j];
@@ -96,9 +84,7 @@ shuffle(check_random *random)
     }
 }
 
-static gml_instance
-open_given(void)
-{
+static gml_instance open_given(void) {
     static uint32_t members[MOST_ITEMS];
     for (size_t i = 0; i < given.count; i++) {
         members[i] = (uint32_t)i;
@@ -111,15 +97,12 @@ open_given(void)
 
 /* ---- truth ----------------------------------------------------------------------------------- */
 
-static uint64_t
-top_of(const gml_instance *instance, const uint64_t *offsets, size_t item)
-{
+static uint64_t top_of(const gml_instance *instance, const uint64_t *offsets, size_t item) {
     return offsets[item] + instance->sizes[item];
 }
 
-static bool
-is_valid(const gml_instance *instance, const uint64_t *offsets, uint64_t capacity_bytes)
-{
+static bool is_valid(const gml_instance *instance, const uint64_t *offsets,
+                     uint64_t capacity_bytes) {
     for (size_t a = 0; a < instance->count; a++) {
         if (top_of(instance, offsets, a) > capacity_bytes || offsets[a] % UNIT) {
             return false;
@@ -141,9 +124,7 @@ typedef struct brute_force {
     uint64_t best;
 } brute_force;
 
-static uint64_t
-rest_on_placed(const brute_force *brute, size_t item)
-{
+static uint64_t rest_on_placed(const brute_force *brute, size_t item) {
     uint64_t offset = 0;
     for (size_t other = 0; other < brute->instance->count; other++) {
         if (brute->is_placed[other] && gml_items_meet(brute->instance, item, other)) {
@@ -155,9 +136,7 @@ rest_on_placed(const brute_force *brute, size_t item)
 }
 
 /* In the order of their offsets, the items of a best placement rest on those before them. */
-static void
-try_orders(brute_force *brute, size_t placed, uint64_t lowest, uint64_t peak)
-{
+static void try_orders(brute_force *brute, size_t placed, uint64_t lowest, uint64_t peak) {
     if (peak >= brute->best || brute->best == brute->instance->lower_bound) {
         return;
     }
@@ -177,9 +156,7 @@ try_orders(brute_force *brute, size_t placed, uint64_t lowest, uint64_t peak)
     }
 }
 
-static uint64_t
-lowest_peak(const gml_instance *instance)
-{
+static uint64_t lowest_peak(const gml_instance *instance) {
     brute_force brute = {.instance = instance, .best = UINT64_MAX};
     try_orders(&brute, 0, 0, 0);
     return brute.best;
@@ -187,10 +164,8 @@ lowest_peak(const gml_instance *instance)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static gml_exact_outcome
-search_within(const gml_instance *instance, uint64_t capacity_bytes, uint64_t milliseconds,
-              uint64_t *offsets)
-{
+static gml_exact_outcome search_within(const gml_instance *instance, uint64_t capacity_bytes,
+                                       uint64_t milliseconds, uint64_t *offsets) {
     gml_budget budget = gml_budget_of(milliseconds, 1);
     gml_exact_outcome outcome = GML_EXACT_UNDECIDED;
     CHECK_OK(gml_exact_search(instance, capacity_bytes, &budget, offsets, &outcome));
@@ -200,9 +175,7 @@ search_within(const gml_instance *instance, uint64_t capacity_bytes, uint64_t mi
     return outcome;
 }
 
-static uint64_t
-stack_all(const gml_instance *instance, uint64_t *offsets)
-{
+static uint64_t stack_all(const gml_instance *instance, uint64_t *offsets) {
     uint64_t top = 0;
     for (size_t i = 0; i < instance->count; i++) {
         offsets[i] = top;
@@ -214,9 +187,7 @@ stack_all(const gml_instance *instance, uint64_t *offsets)
 /* ---- small ones ------------------------------------------------------------------------------ */
 
 /* Whether the lower bound was not reached. */
-static bool
-compare_with_brute_force(void)
-{
+static bool compare_with_brute_force(void) {
     gml_instance instance = open_given();
     uint64_t offsets[FEW], best = lowest_peak(&instance);
     CHECK_EQ(search_within(&instance, best, AMPLE_MS, offsets), GML_EXACT_FOUND);
@@ -235,8 +206,7 @@ compare_with_brute_force(void)
     return is_above_bound;
 }
 
-TEST(agrees_with_brute_force)
-{
+TEST(agrees_with_brute_force) {
     check_random random = {1};
     unsigned above_bound = 0;
     for (unsigned round = 0; round < 1500; round++) {
@@ -256,8 +226,7 @@ TEST(agrees_with_brute_force)
     CHECK(above_bound > 100);
 }
 
-TEST(serves_degenerate_input)
-{
+TEST(serves_degenerate_input) {
     uint64_t offsets[FEW];
     clear();
     gml_instance nothing = open_given();
@@ -272,8 +241,7 @@ TEST(serves_degenerate_input)
     gml_instance_close(&one);
 }
 
-TEST(serves_sizes_up_to_the_limit)
-{
+TEST(serves_sizes_up_to_the_limit) {
     uint64_t offsets[FEW], large = UINT64_C(1) << 48;
     clear();
     add(large, 0, 3);
@@ -294,9 +262,7 @@ TEST(serves_sizes_up_to_the_limit)
 /* ---- larger ones ----------------------------------------------------------------------------- */
 
 /* Items that tile a rectangle, so that there is a placement without any gap. */
-static void
-tile(check_random *random, uint64_t least, uint64_t from, uint64_t to, uint64_t high)
-{
+static void tile(check_random *random, uint64_t least, uint64_t from, uint64_t to, uint64_t high) {
     struct rectangle {
         uint64_t from, to, low, high;
     } open[MOST_ITEMS] = {{from, to, 0, high}};
@@ -317,8 +283,7 @@ tile(check_random *random, uint64_t least, uint64_t from, uint64_t to, uint64_t 
     }
 }
 
-TEST(finds_placements_without_gaps)
-{
+TEST(finds_placements_without_gaps) {
     static uint64_t offsets[MOST_ITEMS];
     check_random random = {7};
     for (unsigned round = 0; round < 100; round++) {
@@ -333,9 +298,7 @@ TEST(finds_placements_without_gaps)
 }
 
 /* Each strategy has to find what there is by itself, from the worst order as well. */
-static void
-run_each_strategy(uint64_t capacity_bytes, gml_exact_outcome expected)
-{
+static void run_each_strategy(uint64_t capacity_bytes, gml_exact_outcome expected) {
     gml_instance instance = open_given();
     for (unsigned i = 0; i < GML_EXACT_CHOICES; i++) {
         for (unsigned key = 0; key < GML_EXACT_KEYS; key++) {
@@ -358,8 +321,7 @@ run_each_strategy(uint64_t capacity_bytes, gml_exact_outcome expected)
     gml_instance_close(&instance);
 }
 
-TEST(finds_what_there_is_with_each_strategy)
-{
+TEST(finds_what_there_is_with_each_strategy) {
     check_random random = {14};
     for (unsigned round = 0; round < 3000; round++) {
         fill_tightly(&random, 6 + check_below(&random, FEW - 5), 4 + check_below(&random, 5));
@@ -372,8 +334,7 @@ TEST(finds_what_there_is_with_each_strategy)
 }
 
 /* Many in each slot, and a life of all the time that can be anywhere between them. */
-TEST(finds_tilings_with_each_strategy)
-{
+TEST(finds_tilings_with_each_strategy) {
     check_random random = {13};
     for (unsigned round = 0; round < 300; round++) {
         uint64_t middle = 3 + check_below(&random, 4), high = middle + 3 + check_below(&random, 4);
@@ -388,8 +349,7 @@ TEST(finds_tilings_with_each_strategy)
     }
 }
 
-TEST(searches_independent_ranges_of_time_one_by_one)
-{
+TEST(searches_independent_ranges_of_time_one_by_one) {
     static uint64_t offsets[MOST_ITEMS];
     check_random random = {8};
     clear();
@@ -403,8 +363,7 @@ TEST(searches_independent_ranges_of_time_one_by_one)
     gml_instance_close(&instance);
 }
 
-TEST(stops_when_the_budget_is_over)
-{
+TEST(stops_when_the_budget_is_over) {
     static uint64_t offsets[MOST_ITEMS], before[MOST_ITEMS];
     check_random random = {9};
     fill_randomly(&random, 1500, 40, 300, 300);
@@ -426,8 +385,7 @@ TEST(stops_when_the_budget_is_over)
     gml_instance_close(&instance);
 }
 
-TEST(goes_as_deep_as_there_are_items)
-{
+TEST(goes_as_deep_as_there_are_items) {
     static uint64_t offsets[MOST_ITEMS];
     check_random random = {10};
     fill_randomly(&random, GML_EXACT_MOST_ITEMS, 40, 3000, 300);
@@ -437,8 +395,7 @@ TEST(goes_as_deep_as_there_are_items)
     gml_instance_close(&instance);
 }
 
-TEST(improves_only_as_far_as_asked)
-{
+TEST(improves_only_as_far_as_asked) {
     static uint64_t offsets[MOST_ITEMS], again[MOST_ITEMS];
     check_random random = {11};
     fill_randomly(&random, 120, 60, 60, 60);
@@ -466,9 +423,7 @@ TEST(improves_only_as_far_as_asked)
 
 /* ---- published instances --------------------------------------------------------------------- */
 
-static FILE *
-open_published(char letter)
-{
+static FILE *open_published(char letter) {
     static char path[sizeof __FILE__ + 100];
     static const char suffix[] = "/tests/c/planner/test_planner_exact.c";
     size_t length = sizeof __FILE__ - sizeof suffix;
@@ -477,9 +432,7 @@ open_published(char letter)
     return fopen(path, "r");
 }
 
-static bool
-read_published(char letter)
-{
+static bool read_published(char letter) {
     FILE *file = open_published(letter);
     if (!file) {
         return false;
@@ -498,8 +451,7 @@ read_published(char letter)
     return given.count > 0;
 }
 
-TEST(places_the_published_instances_within_their_capacity)
-{
+TEST(places_the_published_instances_within_their_capacity) {
     static uint64_t offsets[MOST_ITEMS];
     check_random random = {12};
     for (const char *letter = "ABCDEFGHIJK"; *letter; letter++) {

@@ -7,10 +7,8 @@
 
 /* Where best fit puts `size` bytes among the live, of which `order` lists all in ascending order.
  */
-static uint64_t
-best_gap(const gml_instance *instance, const uint64_t *offsets, const uint32_t *live, size_t count,
-         uint64_t size, uint64_t extent)
-{
+static uint64_t best_gap(const gml_instance *instance, const uint64_t *offsets,
+                         const uint32_t *live, size_t count, uint64_t size, uint64_t extent) {
     uint64_t best = UINT64_MAX, address = 0, below = 0;
     for (size_t i = 0; i <= count; i++) {
         uint64_t gap = (i < count ? offsets[live[i]] : extent) - below;
@@ -24,9 +22,7 @@ best_gap(const gml_instance *instance, const uint64_t *offsets, const uint32_t *
 }
 
 /* Ascending by offset, without those that ended. */
-static size_t
-keep_live(const gml_instance *instance, uint32_t *live, size_t count, uint32_t slot)
-{
+static size_t keep_live(const gml_instance *instance, uint32_t *live, size_t count, uint32_t slot) {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         if (instance->end[live[i]] > slot) {
@@ -36,9 +32,7 @@ keep_live(const gml_instance *instance, uint32_t *live, size_t count, uint32_t s
     return kept;
 }
 
-static void
-fit_slowly(const gml_instance *instance, uint64_t *offsets)
-{
+static void fit_slowly(const gml_instance *instance, uint64_t *offsets) {
     uint32_t live[PLACING_MOST];
     size_t count = 0;
     uint64_t extent = 0;
@@ -60,8 +54,7 @@ fit_slowly(const gml_instance *instance, uint64_t *offsets)
     }
 }
 
-TEST(online_best_fit_agrees_with_its_slow_twin)
-{
+TEST(online_best_fit_agrees_with_its_slow_twin) {
     static placing f;
     check_random random = {28};
     for (int round = 0; round < 300; round++) {
@@ -84,16 +77,12 @@ TEST(online_best_fit_agrees_with_its_slow_twin)
 enum { QUICK_MS = 20 };
 
 /* Every other one wraps. */
-static void
-open_contest(placing *f, check_random *random, int round)
-{
+static void open_contest(placing *f, check_random *random, int round) {
     size_t count = 1 + check_below(random, 120);
     placing_random(f, random, (placing_kind){count, 80, 40, 30, round % 2 ? 80 : 0});
 }
 
-static gml_placing
-place_all(placing *f, uint64_t milliseconds)
-{
+static gml_placing place_all(placing *f, uint64_t milliseconds) {
     gml_placing found = {0};
     gml_budget budget = gml_budget_of(milliseconds, f->instance.count);
     CHECK_OK(gml_portfolio_place(&f->instance, 0, &budget, f->offsets, &found));
@@ -101,8 +90,7 @@ place_all(placing *f, uint64_t milliseconds)
     return found;
 }
 
-TEST(together_they_are_as_good_as_each_in_any_order)
-{
+TEST(together_they_are_as_good_as_each_in_any_order) {
     static placing f;
     check_random random = {8};
     uint64_t better = 0;
@@ -123,8 +111,7 @@ TEST(together_they_are_as_good_as_each_in_any_order)
     CHECK(better > 100);
 }
 
-TEST(without_a_budget_first_fit_goes_on)
-{
+TEST(without_a_budget_first_fit_goes_on) {
     static placing f;
     check_random random = {9};
     for (int round = 0; round < 60; round++) {
@@ -137,8 +124,7 @@ TEST(without_a_budget_first_fit_goes_on)
     }
 }
 
-TEST(methods_have_names)
-{
+TEST(methods_have_names) {
     for (unsigned method = 0; method < GML_METHOD_COUNT; method++) {
         CHECK_EQ(gml_method_named(gml_method_name((gml_method)method)), method);
     }
@@ -147,8 +133,7 @@ TEST(methods_have_names)
     CHECK(!strcmp(gml_method_name(GML_METHOD_LOWEST_PEAK), "lowest-peak"));
 }
 
-TEST(nothing_to_place)
-{
+TEST(nothing_to_place) {
     gml_problem problem = {0};
     gml_instance instance;
     uint32_t member = 0;

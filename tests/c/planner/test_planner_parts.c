@@ -10,9 +10,7 @@
 
 enum { REASON_BYTES = 200 };
 
-static gml_instance
-open_all(const gml_problem *problem)
-{
+static gml_instance open_all(const gml_problem *problem) {
     uint32_t members[MOST];
     for (uint32_t i = 0; i < problem->count; i++) {
         members[i] = i;
@@ -24,8 +22,7 @@ open_all(const gml_problem *problem)
 
 /* ---- sorting --------------------------------------------------------------------------------- */
 
-TEST(sort_is_stable)
-{
+TEST(sort_is_stable) {
     check_random random = {1};
     enum { MOST_KEYS = 9000 };
     static gml_keyed items[MOST_KEYS], scratch[MOST_KEYS];
@@ -49,9 +46,7 @@ TEST(sort_is_stable)
 
 /* ---- instances ------------------------------------------------------------------------------- */
 
-static void
-check_instance(const gml_problem *problem)
-{
+static void check_instance(const gml_problem *problem) {
     gml_instance instance = open_all(problem);
     uint64_t most_live = 0;
     for (size_t a = 0; a < instance.count; a++) {
@@ -75,8 +70,7 @@ check_instance(const gml_problem *problem)
     gml_instance_close(&instance);
 }
 
-TEST(instance_agrees_with_its_problem)
-{
+TEST(instance_agrees_with_its_problem) {
     check_random random = {2};
     static example_problem example;
     for (int round = 0; round < 400 && !check_failures(); round++) {
@@ -86,8 +80,7 @@ TEST(instance_agrees_with_its_problem)
     }
 }
 
-TEST(instance_lives_as_long_as_the_given_ends)
-{
+TEST(instance_lives_as_long_as_the_given_ends) {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 1},
                                 {.size_bytes = 512, .start = 3, .end = 4},
                                 {.size_bytes = 512, .start = 1, .end = 2}};
@@ -106,8 +99,7 @@ TEST(instance_lives_as_long_as_the_given_ends)
 }
 
 /* Where the period begins does not matter where something else has a better beginning. */
-TEST(periods_begin_where_least_is_live)
-{
+TEST(periods_begin_where_least_is_live) {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 8, .end = 13},
                                 {.size_bytes = 512, .start = 2, .end = 5},
                                 {.size_bytes = 512, .start = 6, .end = 9},
@@ -122,10 +114,8 @@ TEST(periods_begin_where_least_is_live)
 /* ---- first fit ------------------------------------------------------------------------------- */
 
 /* Whether `item` could lie at `offset` without touching what was placed before it. */
-static bool
-fits(const gml_instance *instance, const uint32_t *order, size_t placed, const uint64_t *offsets,
-     uint32_t item, uint64_t offset)
-{
+static bool fits(const gml_instance *instance, const uint32_t *order, size_t placed,
+                 const uint64_t *offsets, uint32_t item, uint64_t offset) {
     uint64_t end = offset + instance->sizes[item];
     for (size_t i = 0; i < placed; i++) {
         uint32_t other = order[i];
@@ -137,10 +127,8 @@ fits(const gml_instance *instance, const uint32_t *order, size_t placed, const u
     return true;
 }
 
-static uint64_t
-model_first_fit(const gml_instance *instance, const gml_problem *problem, const uint32_t *order,
-                uint64_t *offsets)
-{
+static uint64_t model_first_fit(const gml_instance *instance, const gml_problem *problem,
+                                const uint32_t *order, uint64_t *offsets) {
     uint64_t peak = 0, unit = gml_problem_alignment(problem);
     for (size_t i = 0; i < instance->count; i++) {
         uint32_t item = order[i];
@@ -155,9 +143,7 @@ model_first_fit(const gml_instance *instance, const gml_problem *problem, const 
     return peak;
 }
 
-static void
-shuffle(uint32_t *order, size_t count, check_random *random)
-{
+static void shuffle(uint32_t *order, size_t count, check_random *random) {
     for (size_t i = 0; i < count; i++) {
         size_t other = check_below(random, i + 1);
         order[i] = order[other];
@@ -165,8 +151,7 @@ shuffle(uint32_t *order, size_t count, check_random *random)
     }
 }
 
-TEST(first_fit_is_first_fit)
-{
+TEST(first_fit_is_first_fit) {
     check_random random = {3};
     static example_problem example;
     for (int round = 0; round < 400 && !check_failures(); round++) {
@@ -187,8 +172,7 @@ TEST(first_fit_is_first_fit)
 }
 
 /* Thousands of items, so that lists grow and merge; valid by the independent check. */
-TEST(first_fit_of_many)
-{
+TEST(first_fit_of_many) {
     enum { MANY = 6000 };
     check_random random = {4};
     gml_lifetime *lifetimes = calloc(MANY, sizeof *lifetimes);
@@ -225,8 +209,7 @@ TEST(first_fit_of_many)
 /* ---- other orders ---------------------------------------------------------------------------- */
 
 /* From a placement in which nothing shares, and with whichever budget. */
-TEST(first_fit_in_other_orders_improves_a_placement)
-{
+TEST(first_fit_in_other_orders_improves_a_placement) {
     check_random random = {31};
     static example_problem example;
     for (int round = 0; round < 60; round++) {
@@ -264,8 +247,7 @@ TEST(first_fit_in_other_orders_improves_a_placement)
     }
 }
 
-TEST(first_fit_gives_up)
-{
+TEST(first_fit_gives_up) {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2},
                                 {.size_bytes = 512, .start = 1, .end = 3}};
     gml_problem problem = {.lifetimes = lifetimes, .count = 2};
@@ -283,8 +265,7 @@ TEST(first_fit_gives_up)
 
 /* ---- budgets --------------------------------------------------------------------------------- */
 
-TEST(a_millisecond_is_a_budget)
-{
+TEST(a_millisecond_is_a_budget) {
     CHECK_EQ(gml_budget_of(1, 0).limit, GML_WORK_PER_MS);
     CHECK_EQ(gml_budget_of(1, GML_WORK_CACHED_COUNT).limit, GML_WORK_PER_MS / 2);
     CHECK_EQ(gml_budget_of(1000, 3 * GML_WORK_CACHED_COUNT).limit, 250 * GML_WORK_PER_MS);
@@ -292,8 +273,7 @@ TEST(a_millisecond_is_a_budget)
     CHECK_EQ(gml_budget_of(0, 5).limit, 0);
 }
 
-TEST(budget_ends_after_its_work)
-{
+TEST(budget_ends_after_its_work) {
     gml_budget whole = gml_budget_of(1000, 10);
     CHECK(!gml_budget_spend(&whole, 1));
     uint64_t limit = whole.limit;
@@ -308,8 +288,7 @@ TEST(budget_ends_after_its_work)
     CHECK(gml_budget_is_over(&part));
 }
 
-TEST(budget_may_be_endless_or_nothing)
-{
+TEST(budget_may_be_endless_or_nothing) {
     gml_budget budget = gml_budget_of(UINT64_MAX, 10);
     CHECK(!gml_budget_spend(&budget, UINT64_C(1) << 60));
     gml_budget part = gml_budget_part(&budget, 3, 4);
@@ -318,8 +297,7 @@ TEST(budget_may_be_endless_or_nothing)
     CHECK(gml_budget_is_over(&budget));
 }
 
-TEST(budget_counts_more_for_a_visit_of_a_large_input)
-{
+TEST(budget_counts_more_for_a_visit_of_a_large_input) {
     uint64_t last = UINT64_MAX, full = gml_budget_of(1000, 0).limit;
     for (size_t count = 1; count < 10000000; count *= 10) {
         uint64_t limit = gml_budget_of(1000, count).limit;

@@ -5,10 +5,8 @@
 
 #define NO_RANK UINT32_MAX
 
-static uint32_t
-best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone, uint32_t begin,
-        uint32_t end)
-{
+static uint32_t best_of(const gml_instance *instance, const uint32_t *order, const bool *is_gone,
+                        uint32_t begin, uint32_t end) {
     for (uint32_t rank = 0; rank < instance->count; rank++) {
         uint32_t item = order[rank];
         if (!is_gone[item] && instance->begin[item] >= begin && instance->end[item] <= end) {
@@ -25,9 +23,7 @@ typedef struct range {
 } range;
 
 /* The lowest run of slots of equal height, the first of equal ones. */
-static range
-lowest_range(const uint64_t *heights, uint32_t slots)
-{
+static range lowest_range(const uint64_t *heights, uint32_t slots) {
     uint32_t begin = 0;
     for (uint32_t slot = 1; slot < slots; slot++) {
         begin = heights[slot] < heights[begin] ? slot : begin;
@@ -39,9 +35,7 @@ lowest_range(const uint64_t *heights, uint32_t slots)
     return (range){begin, end};
 }
 
-static void
-lift_range(uint64_t *heights, uint32_t slots, range at)
-{
+static void lift_range(uint64_t *heights, uint32_t slots, range at) {
     uint64_t left = at.begin > 0 ? heights[at.begin - 1] : UINT64_MAX;
     uint64_t right = at.end < slots ? heights[at.end] : UINT64_MAX;
     for (uint32_t slot = at.begin; slot < at.end; slot++) {
@@ -50,9 +44,7 @@ lift_range(uint64_t *heights, uint32_t slots, range at)
 }
 
 /* With one height per slot and a scan for everything. */
-static void
-place_slowly(const gml_instance *instance, const uint32_t *order, uint64_t *offsets)
-{
+static void place_slowly(const gml_instance *instance, const uint32_t *order, uint64_t *offsets) {
     uint64_t heights[2 * PLACING_MOST] = {0};
     bool is_placed[PLACING_MOST] = {false};
     for (size_t left = instance->count; left > 0;) {
@@ -81,8 +73,7 @@ place_slowly(const gml_instance *instance, const uint32_t *order, uint64_t *offs
     }
 }
 
-TEST(lowest_segment_agrees_with_its_slow_twin)
-{
+TEST(lowest_segment_agrees_with_its_slow_twin) {
     static placing f;
     check_random random = {22};
     for (int round = 0; round < 300; round++) {
@@ -101,8 +92,7 @@ TEST(lowest_segment_agrees_with_its_slow_twin)
 }
 
 /* One opened for several orders gives what one opened for each gives. */
-TEST(lowest_segment_runs_do_not_touch_each_other)
-{
+TEST(lowest_segment_runs_do_not_touch_each_other) {
     static placing f;
     check_random random = {23};
     placing_random(&f, &random, (placing_kind){300, 400, 60, 20, 0});
@@ -122,8 +112,7 @@ TEST(lowest_segment_runs_do_not_touch_each_other)
     placing_close(&f);
 }
 
-TEST(lowest_segment_within_a_limit_is_the_same_or_nothing)
-{
+TEST(lowest_segment_within_a_limit_is_the_same_or_nothing) {
     static placing f;
     check_random random = {24};
     uint64_t whole = 0, early = 0;
@@ -150,8 +139,7 @@ TEST(lowest_segment_within_a_limit_is_the_same_or_nothing)
     CHECK(early * 3 < whole); /* it sees that the limit cannot be kept long before it is reached */
 }
 
-TEST(lowest_segment_stops_with_its_budget)
-{
+TEST(lowest_segment_stops_with_its_budget) {
     static placing f;
     check_random random = {25};
     placing_random(&f, &random, (placing_kind){300, 300, 30, 20, 0});
@@ -165,23 +153,17 @@ TEST(lowest_segment_stops_with_its_budget)
 
 /* ---- what is wrapped ------------------------------------------------------------------------- */
 
-static bool
-is_wrapped(const gml_instance *instance, size_t item)
-{
+static bool is_wrapped(const gml_instance *instance, size_t item) {
     return instance->begin[item] >= instance->end[item];
 }
 
-static bool
-is_live(const gml_instance *instance, size_t item, uint32_t slot)
-{
+static bool is_live(const gml_instance *instance, size_t item, uint32_t slot) {
     uint32_t begin = instance->begin[item], end = instance->end[item];
     return begin < end ? begin <= slot && slot < end : slot < end || begin <= slot;
 }
 
 /* The largest sum of what is stacked up to the top of an item and what else is live above it. */
-static uint64_t
-highest(const gml_instance *instance, const uint32_t *stack)
-{
+static uint64_t highest(const gml_instance *instance, const uint32_t *stack) {
     uint64_t most = 0;
     for (uint32_t slot = 0; slot < instance->slots; slot++) {
         uint64_t top = 0, below = 0;
@@ -198,9 +180,7 @@ highest(const gml_instance *instance, const uint32_t *stack)
 }
 
 /* The least highest() over all orders; `stack` is left in some order. */
-static uint64_t
-least_highest(const gml_instance *instance, uint32_t *stack, size_t fixed)
-{
+static uint64_t least_highest(const gml_instance *instance, uint32_t *stack, size_t fixed) {
     if (fixed == instance->wrapped_count) {
         return highest(instance, stack);
     }
@@ -220,9 +200,7 @@ least_highest(const gml_instance *instance, uint32_t *stack, size_t fixed)
 enum { MOST_STACKED = 5 };
 
 /* The wrapped items, by offset. */
-static void
-list_stack(const placing *f, uint32_t *stack)
-{
+static void list_stack(const placing *f, uint32_t *stack) {
     size_t count = 0;
     for (uint32_t i = 0; i < f->instance.count; i++) {
         if (is_wrapped(&f->instance, i)) {
@@ -235,8 +213,7 @@ list_stack(const placing *f, uint32_t *stack)
     }
 }
 
-TEST(wrapped_lifetimes_are_stacked_where_it_costs_least)
-{
+TEST(wrapped_lifetimes_are_stacked_where_it_costs_least) {
     static placing f;
     check_random random = {26};
     size_t stacks = 0;
@@ -258,8 +235,7 @@ TEST(wrapped_lifetimes_are_stacked_where_it_costs_least)
     CHECK(stacks > 50);
 }
 
-TEST(lowest_segment_serves_wrapped_lifetimes)
-{
+TEST(lowest_segment_serves_wrapped_lifetimes) {
     static placing f;
     check_random random = {27};
     uint64_t lowest = 0, first = 0;
@@ -279,8 +255,7 @@ TEST(lowest_segment_serves_wrapped_lifetimes)
 }
 
 /* What is stacked alone may be the peak. */
-TEST(lowest_segment_of_wrapped_lifetimes_only)
-{
+TEST(lowest_segment_of_wrapped_lifetimes_only) {
     static placing f;
     for (size_t i = 0; i < 3; i++) {
         f.lifetimes[i] =

@@ -8,19 +8,15 @@
 
 enum { REASON_BYTES = 200, QUICK_MS = 20 };
 
-static gml_status
-solve(const gml_problem *problem, const gml_planner_options *options, uint64_t *offsets,
-      gml_solution *out)
-{
+static gml_status solve(const gml_problem *problem, const gml_planner_options *options,
+                        uint64_t *offsets, gml_solution *out) {
     char reason[REASON_BYTES] = "";
     gml_status status = gml_planner_solve(problem, options, offsets, out, reason, sizeof reason);
     check_true(status == GML_OK, reason, __FILE__, __LINE__);
     return status;
 }
 
-static void
-check_solution(const gml_problem *problem, const gml_planner_options *options)
-{
+static void check_solution(const gml_problem *problem, const gml_planner_options *options) {
     uint64_t offsets[MOST], again[MOST];
     gml_solution solution, second;
     char reason[REASON_BYTES];
@@ -39,8 +35,7 @@ check_solution(const gml_problem *problem, const gml_planner_options *options)
     CHECK(!memcmp(offsets, again, problem->count * sizeof *offsets));
 }
 
-TEST(solutions_are_valid_and_repeat)
-{
+TEST(solutions_are_valid_and_repeat) {
     check_random random = {6};
     static example_problem example;
     for (int round = 0; round < 200 && !check_failures(); round++) {
@@ -52,8 +47,7 @@ TEST(solutions_are_valid_and_repeat)
 }
 
 /* The bound for one stream, and for streams that nothing orders, is that of the models. */
-TEST(bound_is_the_largest_live_sum)
-{
+TEST(bound_is_the_largest_live_sum) {
     check_random random = {7};
     static example_problem example;
     for (int round = 0; round < 100 && !check_failures(); round++) {
@@ -86,8 +80,7 @@ TEST(bound_is_the_largest_live_sum)
 }
 
 /* Lives that nest fit without a gap, and so do equal sizes. */
-TEST(easy_problems_meet_the_bound)
-{
+TEST(easy_problems_meet_the_bound) {
     gml_lifetime nested[MOST], equal[MOST];
     check_random random = {10};
     for (uint64_t i = 0; i < MOST; i++) {
@@ -108,8 +101,7 @@ TEST(easy_problems_meet_the_bound)
     }
 }
 
-TEST(a_capacity_is_enough)
-{
+TEST(a_capacity_is_enough) {
     check_random random = {11};
     static example_problem example;
     problem_shape shape = {.count = MOST, .horizon = 40, .alignment = 1};
@@ -130,9 +122,7 @@ TEST(a_capacity_is_enough)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static uint64_t
-peak_of_two_streams(const gml_ordering *ordering)
-{
+static uint64_t peak_of_two_streams(const gml_ordering *ordering) {
     gml_lifetime lifetimes[] = {{.size_bytes = 512, .start = 0, .end = 2, .stream = 1},
                                 {.size_bytes = 512, .start = 5, .end = 7, .stream = 2}};
     gml_problem problem = {
@@ -144,8 +134,7 @@ peak_of_two_streams(const gml_ordering *ordering)
     return solution.peak_bytes;
 }
 
-TEST(streams_share_only_what_is_ordered)
-{
+TEST(streams_share_only_what_is_ordered) {
     CHECK_EQ(peak_of_two_streams(NULL), 1024);
     for (uint64_t time = 0; time < 9; time++) {
         gml_ordering right = {time, 1, 2}, wrong = {time, 2, 1};
@@ -156,8 +145,7 @@ TEST(streams_share_only_what_is_ordered)
 
 /* Each stream reuses its memory at once, and another's from the next ordering on. Neither a lane
  * for each stream nor one for lives lengthened to that ordering comes near. */
-TEST(streams_take_over_from_each_other)
-{
+TEST(streams_take_over_from_each_other) {
     enum { STREAMS = 4, EACH = 12, PARTS = 4, LENGTH = 100 };
     static gml_lifetime lifetimes[STREAMS * PARTS * EACH];
     static uint64_t offsets[STREAMS * PARTS * EACH];
@@ -192,8 +180,7 @@ TEST(streams_take_over_from_each_other)
     CHECK_EQ(solution.peak_bytes, STREAMS * 100 * 512);
 }
 
-TEST(a_life_through_several_orderings_is_in_each_bound)
-{
+TEST(a_life_through_several_orderings_is_in_each_bound) {
     const gml_lifetime lifetimes[] = {
         {.size_bytes = 512, .start = 0, .end = 300, .stream = 1},
         {.size_bytes = 1024, .start = 110, .end = 120, .stream = 2},
@@ -219,8 +206,7 @@ TEST(a_life_through_several_orderings_is_in_each_bound)
 
 /* Requests of few sizes on ten streams, ordered now and then. Lanes of their own take 23 % more
  * than the bound and first fit in a few orders 2.7 %; changes of the best order leave 0.9 %. */
-TEST(other_orders_bring_streams_close_to_the_bound)
-{
+TEST(other_orders_bring_streams_close_to_the_bound) {
     enum { COUNT = 600, STREAMS = 10, ROUNDS = 6, MOMENTS = 8, SPAN = 2 * COUNT };
     static gml_lifetime lifetimes[COUNT];
     static uint64_t offsets[COUNT];
@@ -265,8 +251,7 @@ TEST(other_orders_bring_streams_close_to_the_bound)
 
 /* Three streams, of which one alone waits for another: what a bound for all of them would add up is
  * still shared by these two. */
-TEST(the_bound_knows_orderings_of_two_streams)
-{
+TEST(the_bound_knows_orderings_of_two_streams) {
     const gml_lifetime lifetimes[] = {
         {.size_bytes = 512, .start = 0, .end = 1, .stream = 1},
         {.size_bytes = 512, .start = 2, .end = 3, .stream = 2},
@@ -281,8 +266,7 @@ TEST(the_bound_knows_orderings_of_two_streams)
     CHECK_EQ(solution.lower_bound_bytes, 2 * 512);
 }
 
-TEST(many_streams_stack)
-{
+TEST(many_streams_stack) {
     gml_lifetime lifetimes[MOST];
     for (uint64_t i = 0; i < MOST; i++) {
         lifetimes[i] = (gml_lifetime){.size_bytes = 512, .start = i, .end = i + 1, .stream = i};
@@ -297,15 +281,13 @@ TEST(many_streams_stack)
 
 /* ---- edges ----------------------------------------------------------------------------------- */
 
-TEST(nothing_to_place)
-{
+TEST(nothing_to_place) {
     gml_solution solution;
     CHECK_OK(solve(&(gml_problem){0}, NULL, NULL, &solution));
     CHECK_EQ(solution.peak_bytes, 0);
 }
 
-TEST(the_largest_numbers)
-{
+TEST(the_largest_numbers) {
     gml_lifetime lifetimes[MOST];
     for (uint64_t i = 0; i < MOST; i++) {
         lifetimes[i] = (gml_lifetime){
@@ -325,8 +307,7 @@ TEST(the_largest_numbers)
     check_solution(&problem, &options);
 }
 
-TEST(what_is_refused)
-{
+TEST(what_is_refused) {
     const uint64_t large = UINT64_C(1) << 48;
     const gml_lifetime good = {.size_bytes = 1, .end = 1};
     gml_lifetime bad[] = {
@@ -361,8 +342,7 @@ TEST(what_is_refused)
     }
 }
 
-TEST(sums_above_2_to_62_are_refused)
-{
+TEST(sums_above_2_to_62_are_refused) {
     enum { COUNT = (1 << 14) + 1 };
     gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
     for (size_t i = 0; i < COUNT; i++) {
@@ -378,9 +358,7 @@ TEST(sums_above_2_to_62_are_refused)
 /* ---- training -------------------------------------------------------------------------------- */
 
 /* Forward and backward through `layers`, `micros` times. */
-static size_t
-make_training(gml_lifetime *lifetimes, uint64_t layers, uint64_t micros)
-{
+static size_t make_training(gml_lifetime *lifetimes, uint64_t layers, uint64_t micros) {
     size_t count = 0;
     uint64_t time = 0;
     for (uint64_t micro = 0; micro < micros; micro++) {
@@ -403,8 +381,7 @@ make_training(gml_lifetime *lifetimes, uint64_t layers, uint64_t micros)
     return count;
 }
 
-TEST(training_meets_the_bound)
-{
+TEST(training_meets_the_bound) {
     enum { LAYERS = 24, MICROS = 30, COUNT = 8 * LAYERS * MICROS };
     gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
     uint64_t *offsets = calloc(COUNT, sizeof *offsets);
@@ -419,8 +396,7 @@ TEST(training_meets_the_bound)
 }
 
 /* A budget that is gone at once still gives something valid. */
-TEST(a_tiny_budget_is_enough)
-{
+TEST(a_tiny_budget_is_enough) {
     enum { COUNT = 30000 };
     check_random random = {12};
     gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);

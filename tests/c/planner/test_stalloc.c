@@ -18,18 +18,14 @@ typedef struct stage {
     gml_instance instance;
 } stage;
 
-static void
-begin(stage *scene)
-{
+static void begin(stage *scene) {
     memset(scene, 0, sizeof *scene);
     scene->problem.lifetimes = scene->lifetimes;
 }
 
 /* Sizes in units. */
-static void
-add(stage *scene, uint64_t size, uint64_t start, uint64_t end, uint32_t phase_start,
-    uint32_t phase_end)
-{
+static void add(stage *scene, uint64_t size, uint64_t start, uint64_t end, uint32_t phase_start,
+                uint32_t phase_end) {
     size_t i = scene->problem.count++;
     scene->members[i] = (uint32_t)i;
     scene->lifetimes[i] = (gml_lifetime){.size_bytes = size * UNIT,
@@ -39,16 +35,12 @@ add(stage *scene, uint64_t size, uint64_t start, uint64_t end, uint32_t phase_st
                                          .phase_end = phase_end};
 }
 
-static void
-open_instance(stage *scene)
-{
+static void open_instance(stage *scene) {
     CHECK_OK(gml_instance_open(&scene->instance, &scene->problem, scene->members,
                                scene->problem.count, NULL));
 }
 
-static gml_status
-place(stage *scene)
-{
+static gml_status place(stage *scene) {
     open_instance(scene);
     gml_status status =
         gml_stalloc_place(&scene->problem, &scene->instance, scene->by_item, &scene->peak);
@@ -59,9 +51,7 @@ place(stage *scene)
     return status;
 }
 
-static bool
-is_valid(const stage *scene)
-{
+static bool is_valid(const stage *scene) {
     char reason[200] = "";
     if (gml_planner_check(&scene->problem, scene->offsets, scene->peak, reason, sizeof reason) !=
         GML_OK) {
@@ -72,9 +62,7 @@ is_valid(const stage *scene)
 }
 
 /* The groups only: requests of more than one item, and the addresses of lifetimes in them. */
-static size_t
-group(stage *scene, gml_stalloc_requests *requests)
-{
+static size_t group(stage *scene, gml_stalloc_requests *requests) {
     open_instance(scene);
     CHECK_OK(gml_stalloc_requests_open(requests, scene->problem.count));
     CHECK_OK(gml_stalloc_group(&scene->problem, &scene->instance, requests));
@@ -91,8 +79,7 @@ group(stage *scene, gml_stalloc_requests *requests)
 
 /* ---- HomoSize groups ------------------------------------------------------------------------- */
 
-TEST(a_request_joins_the_layer_that_ended_last_before_it)
-{
+TEST(a_request_joins_the_layer_that_ended_last_before_it) {
     stage s;
     begin(&s);
     add(&s, 1, 0, 4, 0, 0);
@@ -107,9 +94,7 @@ TEST(a_request_joins_the_layer_that_ended_last_before_it)
 }
 
 /* Algorithm 1 as it stands in the paper, with a scan over all layers. */
-static uint64_t
-scan_layers(const stage *scene, uint64_t *ends, size_t *layers, size_t number)
-{
+static uint64_t scan_layers(const stage *scene, uint64_t *ends, size_t *layers, size_t number) {
     const gml_lifetime *lifetime = &scene->lifetimes[number];
     size_t chosen = *layers;
     for (size_t i = 0; i < *layers; i++) {
@@ -122,8 +107,7 @@ scan_layers(const stage *scene, uint64_t *ends, size_t *layers, size_t number)
     return chosen * UNIT;
 }
 
-TEST(layers_are_those_of_algorithm_1)
-{
+TEST(layers_are_those_of_algorithm_1) {
     static stage s;
     for (uint64_t seed = 0; seed < 100; seed++) {
         check_random random = {seed};
@@ -144,8 +128,7 @@ TEST(layers_are_those_of_algorithm_1)
     }
 }
 
-TEST(larger_layers_lie_below_smaller_ones)
-{
+TEST(larger_layers_lie_below_smaller_ones) {
     stage s;
     begin(&s);
     add(&s, 1, 0, 10, 0, 0);
@@ -158,8 +141,7 @@ TEST(larger_layers_lie_below_smaller_ones)
     CHECK_EQ(s.peak, 7 * UNIT);
 }
 
-TEST(smaller_requests_go_into_idle_intervals_of_larger_layers)
-{
+TEST(smaller_requests_go_into_idle_intervals_of_larger_layers) {
     stage s;
     begin(&s);
     add(&s, 4, 2, 4, 0, 0);
@@ -174,8 +156,7 @@ TEST(smaller_requests_go_into_idle_intervals_of_larger_layers)
     CHECK(is_valid(&s));
 }
 
-TEST(a_request_that_is_a_moment_too_long_gets_its_own_layer)
-{
+TEST(a_request_that_is_a_moment_too_long_gets_its_own_layer) {
     stage s;
     begin(&s);
     add(&s, 4, 0, 4, 0, 0);
@@ -186,8 +167,7 @@ TEST(a_request_that_is_a_moment_too_long_gets_its_own_layer)
     CHECK_EQ(s.offsets[2], 4 * UNIT);
 }
 
-TEST(of_several_idle_intervals_the_latest_begin_wins)
-{
+TEST(of_several_idle_intervals_the_latest_begin_wins) {
     stage s;
     begin(&s);
     add(&s, 4, 0, 4, 0, 0);
@@ -201,25 +181,20 @@ TEST(of_several_idle_intervals_the_latest_begin_wins)
 /* ---- HomoPhase groups ------------------------------------------------------------------------ */
 
 /* Buffers of a forward pass, freed in reverse order in a backward pass. */
-static void
-add_forward(stage *scene)
-{
+static void add_forward(stage *scene) {
     for (uint64_t i = 0; i < 5; i++) {
         add(scene, 1, i, 100 - 8 * i, 1, 2);
     }
 }
 
 /* Buffers that a backward pass allocates while it frees those above. */
-static void
-add_backward(stage *scene, uint64_t count)
-{
+static void add_backward(stage *scene, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         add(scene, 1, 68 + 8 * i, 168, 2, 3);
     }
 }
 
-TEST(a_group_is_packed_side_by_side)
-{
+TEST(a_group_is_packed_side_by_side) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -237,8 +212,7 @@ TEST(a_group_is_packed_side_by_side)
     gml_stalloc_requests_close(&requests);
 }
 
-TEST(what_does_not_fill_its_group_is_no_group)
-{
+TEST(what_does_not_fill_its_group_is_no_group) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -250,8 +224,7 @@ TEST(what_does_not_fill_its_group_is_no_group)
     gml_stalloc_requests_close(&requests);
 }
 
-TEST(a_group_is_filled_to_seven_tenths)
-{
+TEST(a_group_is_filled_to_seven_tenths) {
     for (uint64_t missing = 0; missing < 2; missing++) {
         stage s;
         gml_stalloc_requests requests;
@@ -266,8 +239,7 @@ TEST(a_group_is_filled_to_seven_tenths)
     }
 }
 
-TEST(a_small_group_is_no_group)
-{
+TEST(a_small_group_is_no_group) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -282,8 +254,7 @@ TEST(a_small_group_is_no_group)
 }
 
 /* Figure 7, left. */
-TEST(fusion_puts_the_smaller_group_into_the_bubbles_of_the_larger)
-{
+TEST(fusion_puts_the_smaller_group_into_the_bubbles_of_the_larger) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -300,8 +271,7 @@ TEST(fusion_puts_the_smaller_group_into_the_bubbles_of_the_larger)
     gml_stalloc_requests_close(&requests);
 }
 
-TEST(fusion_runs_backwards_where_the_larger_group_comes_second)
-{
+TEST(fusion_runs_backwards_where_the_larger_group_comes_second) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -317,8 +287,7 @@ TEST(fusion_runs_backwards_where_the_larger_group_comes_second)
     gml_stalloc_requests_close(&requests);
 }
 
-TEST(fusion_takes_the_earliest_start_that_fits)
-{
+TEST(fusion_takes_the_earliest_start_that_fits) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -338,8 +307,7 @@ TEST(fusion_takes_the_earliest_start_that_fits)
 }
 
 /* Figure 7, right. */
-TEST(fusion_is_rejected_where_the_product_falls)
-{
+TEST(fusion_is_rejected_where_the_product_falls) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -352,8 +320,7 @@ TEST(fusion_is_rejected_where_the_product_falls)
     gml_stalloc_requests_close(&requests);
 }
 
-TEST(groups_that_do_not_follow_each_other_are_not_fused)
-{
+TEST(groups_that_do_not_follow_each_other_are_not_fused) {
     stage s;
     gml_stalloc_requests requests;
     begin(&s);
@@ -367,8 +334,7 @@ TEST(groups_that_do_not_follow_each_other_are_not_fused)
 }
 
 /* Figure 6: what a group leaves of a layer serves smaller requests, and equal groups share one. */
-TEST(groups_of_one_size_share_a_layer)
-{
+TEST(groups_of_one_size_share_a_layer) {
     stage s;
     begin(&s);
     for (uint32_t batch = 0; batch < 3; batch++) {
@@ -388,9 +354,7 @@ TEST(groups_of_one_size_share_a_layer)
 
 /* ---- anything -------------------------------------------------------------------------------- */
 
-static void
-add_random(stage *scene, check_random *random)
-{
+static void add_random(stage *scene, check_random *random) {
     size_t count = check_below(random, MOST);
     uint64_t phases = 1 + check_below(random, 9), span = 20 + check_below(random, 600);
     bool is_phased = check_below(random, 4) != 0;
@@ -403,8 +367,7 @@ add_random(stage *scene, check_random *random)
     }
 }
 
-TEST(placements_are_valid_and_repeat)
-{
+TEST(placements_are_valid_and_repeat) {
     static stage one, other;
     for (uint64_t seed = 0; seed < 1500; seed++) {
         for (unsigned round = 0; round < 2; round++) {
@@ -422,8 +385,7 @@ TEST(placements_are_valid_and_repeat)
     }
 }
 
-TEST(nothing_at_all_has_a_peak_of_nothing)
-{
+TEST(nothing_at_all_has_a_peak_of_nothing) {
     stage s;
     begin(&s);
     s.peak = 7;
@@ -433,8 +395,7 @@ TEST(nothing_at_all_has_a_peak_of_nothing)
 
 /* ---- idle intervals -------------------------------------------------------------------------- */
 
-TEST(the_idle_set_finds_what_a_scan_finds)
-{
+TEST(the_idle_set_finds_what_a_scan_finds) {
     check_random random = {11};
     gml_idle_set set = gml_idle_open();
     struct {

@@ -55,10 +55,8 @@ typedef struct scenario {
     const char *fault;        /* NULL while all is well */
 } scenario;
 
-static gml_status
-open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_call,
-              uint64_t fail_per_million, uint64_t seed)
-{
+static gml_status open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes,
+                                uint64_t fail_call, uint64_t fail_per_million, uint64_t seed) {
     harness_config config = {.driver = contract_driver,
                              .arena_bytes = contract_is_arena ? capacity_bytes : 0,
                              .policy = gml_policy_find(contract_policy),
@@ -80,9 +78,7 @@ open_scenario(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fa
     return harness_open(&self->harness, &config);
 }
 
-static void
-note(scenario *self, gml_status status)
-{
+static void note(scenario *self, gml_status status) {
     self->refused += status == GML_OUT_OF_MEMORY;
     self->failed += status == GML_DRIVER_FAILED;
     if (status != GML_OK && status != GML_OUT_OF_MEMORY && status != GML_DRIVER_FAILED) {
@@ -92,9 +88,7 @@ note(scenario *self, gml_status status)
     }
 }
 
-static uint64_t
-draw_size(check_random *random)
-{
+static uint64_t draw_size(check_random *random) {
     uint64_t kind = check_below(random, 10);
     if (kind < 2) {
         return 1 + check_below(random, MIB);
@@ -102,9 +96,7 @@ draw_size(check_random *random)
     return kind < 7 ? MIB + 1 + check_below(random, 5 * MIB) : (5 + check_below(random, 8)) * MIB;
 }
 
-static void
-begin_block(scenario *self)
-{
+static void begin_block(scenario *self) {
     gml_policy *policy = self->harness.policy;
     held_block *held = &self->blocks[self->count];
     uint64_t size_bytes = draw_size(&self->random);
@@ -130,9 +122,7 @@ begin_block(scenario *self)
     }
 }
 
-static void
-end_block(scenario *self)
-{
+static void end_block(scenario *self) {
     size_t at = (size_t)check_below(&self->random, self->count);
     gml_block *block = self->blocks[at].block;
     self->blocks[at] = self->blocks[--self->count];
@@ -140,17 +130,13 @@ end_block(scenario *self)
     self->harness.policy->ops->free(self->harness.policy, block);
 }
 
-static void
-trim(scenario *self)
-{
+static void trim(scenario *self) {
     uint64_t released_bytes;
     note(self, self->harness.policy->ops->trim(self->harness.policy, &released_bytes));
 }
 
 /* Everything that has to hold after any call, failed or not. */
-static void
-look(scenario *self)
-{
+static void look(scenario *self) {
     gml_policy *policy = self->harness.policy;
     for (size_t i = 0; i < self->count; i++) {
         const held_block *held = &self->blocks[i];
@@ -170,9 +156,7 @@ look(scenario *self)
 
 /* From here on the scenario repeats itself, with nothing live; for a plan to come of that, memory
  * is given back in some of the periods only. */
-static void
-begin_period(scenario *self)
-{
+static void begin_period(scenario *self) {
     while (self->count && !self->fault) {
         end_block(self);
         look(self);
@@ -181,9 +165,7 @@ begin_period(scenario *self)
     self->random = (check_random){self->seed};
 }
 
-static void
-run_steps(scenario *self)
-{
+static void run_steps(scenario *self) {
     for (size_t i = 0; i < self->steps && !self->fault; i++) {
         if (i % PERIOD == 0 && policy_has_steps(contract_policy)) {
             begin_period(self);
@@ -205,16 +187,12 @@ run_steps(scenario *self)
     }
 }
 
-static bool
-has_served(const scenario *self)
-{
+static bool has_served(const scenario *self) {
     return self->served || !policy_has_steps(contract_policy);
 }
 
 /* The idle end: everything can be given back, at the second try at the latest. */
-static void
-end_scenario(scenario *self, bool can_still_fail)
-{
+static void end_scenario(scenario *self, bool can_still_fail) {
     for (size_t i = 0; i < 2 && !self->fault; i++) {
         trim(self);
         look(self);
@@ -238,10 +216,8 @@ end_scenario(scenario *self, bool can_still_fail)
 }
 
 /* Runs the scenario once; says what went wrong, and where, if anything did. */
-static bool
-run_once(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_call,
-         uint64_t fail_per_million, uint64_t seed)
-{
+static bool run_once(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_call,
+                     uint64_t fail_per_million, uint64_t seed) {
     gml_status status =
         open_scenario(self, steps, capacity_bytes, fail_call, fail_per_million, seed);
     if (status == GML_OK) {
@@ -261,9 +237,7 @@ run_once(scenario *self, size_t steps, uint64_t capacity_bytes, uint64_t fail_ca
 }
 
 /* The number of steps that makes enough driver calls, and of those calls; 0 after a fault. */
-static uint64_t
-measure(uint64_t capacity_bytes, uint64_t seed, bool may_refuse, size_t *steps)
-{
+static uint64_t measure(uint64_t capacity_bytes, uint64_t seed, bool may_refuse, size_t *steps) {
     uint64_t calls = 0;
     for (*steps = FIRST_STEPS; *steps <= MOST_STEPS && calls < LEAST_CALLS; *steps *= 2) {
         scenario self;
@@ -282,9 +256,7 @@ measure(uint64_t capacity_bytes, uint64_t seed, bool may_refuse, size_t *steps)
 }
 
 /* Fails each call in turn, or a sample of them, and stops at the first fault. */
-static void
-fail_each_call(uint64_t capacity_bytes, bool may_refuse)
-{
+static void fail_each_call(uint64_t capacity_bytes, bool may_refuse) {
     enum { SEED = 31 };
     size_t steps;
     uint64_t calls = measure(capacity_bytes, SEED, may_refuse, &steps);
@@ -301,18 +273,15 @@ fail_each_call(uint64_t capacity_bytes, bool may_refuse)
     }
 }
 
-TEST(each_call_with_room)
-{
+TEST(each_call_with_room) {
     fail_each_call(512 * MIB, false);
 }
 
-TEST(each_call_with_little_room)
-{
+TEST(each_call_with_little_room) {
     fail_each_call(72 * MIB, true);
 }
 
-TEST(calls_at_random)
-{
+TEST(calls_at_random) {
     bool is_good = true;
     for (uint64_t seed = 1; seed <= RANDOM_SEEDS && is_good; seed++) {
         scenario self;
@@ -323,8 +292,6 @@ TEST(calls_at_random)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     return contract_main_with_arenas();
 }

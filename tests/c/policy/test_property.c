@@ -34,34 +34,24 @@ static const gml_setting lending_settings[] = {{"optimize_for", 0}};
 
 static bool is_lending; /* freely, where streams lend each other memory */
 
-static bool
-can_lend(const char *policy)
-{
+static bool can_lend(const char *policy) {
     return policy_lends(policy);
 }
 
-static const gml_setting *
-settings_of(const char *policy)
-{
+static const gml_setting *settings_of(const char *policy) {
     return can_lend(policy) ? lending_settings : paper_settings;
 }
 
-static size_t
-setting_count_of(const char *policy)
-{
+static size_t setting_count_of(const char *policy) {
     return strcmp(policy, "gmlake-paper") == 0 || (is_lending && can_lend(policy));
 }
 
-static uint64_t
-operations_of(const char *policy)
-{
+static uint64_t operations_of(const char *policy) {
     return strcmp(policy, "stitch") == 0 ? operations : operations / 10;
 }
 
 /* Mostly small, up to 64 MiB. */
-static uint64_t
-draw_size(check_random *random)
-{
+static uint64_t draw_size(check_random *random) {
     uint64_t kind = check_below(random, 1000);
     if (kind < 700) {
         return 1 + check_below(random, 8192);
@@ -104,25 +94,19 @@ typedef struct worker {
     live_item items[MOST_ITEMS];
 } worker;
 
-static void
-fail(worker *self, const char *what)
-{
+static void fail(worker *self, const char *what) {
     if (self->failures++ < 5) {
         fprintf(stderr, "%s\n", what);
     }
 }
 
-static void
-verify(worker *self, const live_item *item)
-{
+static void verify(worker *self, const live_item *item) {
     if (!stamp_holds(item->bytes, item->size_bytes, item->seed, STRIDE_BYTES)) {
         fail(self, "a live block lost its contents");
     }
 }
 
-static void
-allocate_one(worker *self)
-{
+static void allocate_one(worker *self) {
     live_item *item = &self->items[self->count];
     item->size_bytes = draw_size(&self->random);
     item->seed = check_next(&self->random);
@@ -141,9 +125,7 @@ allocate_one(worker *self)
     self->count++;
 }
 
-static void
-free_one(worker *self)
-{
+static void free_one(worker *self) {
     size_t at = (size_t)check_below(&self->random, self->count);
     verify(self, &self->items[at]);
     if (gml_lake_free(self->lake, self->items[at].address) != GML_OK) {
@@ -154,9 +136,7 @@ free_one(worker *self)
 }
 
 /* Swaps one block for what lies in a mailbox, which another thread has left there. */
-static void
-exchange_one(worker *self)
-{
+static void exchange_one(worker *self) {
     size_t at = (size_t)check_below(&self->random, self->count);
     live_item *mailbox = &self->exchange->items[check_below(&self->random, MAILBOXES)];
     pthread_mutex_lock(&self->exchange->lock);
@@ -173,9 +153,7 @@ exchange_one(worker *self)
     }
 }
 
-static void
-check_lake(worker *self)
-{
+static void check_lake(worker *self) {
     gml_stats stats;
     if (gml_lake_check(self->lake) != GML_OK) {
         char reason[256];
@@ -188,9 +166,7 @@ check_lake(worker *self)
     }
 }
 
-static void *
-work(void *context)
-{
+static void *work(void *context) {
     worker *self = context;
     for (uint64_t i = 0; i < self->operations; i++) {
         uint64_t kind = check_below(&self->random, 20000);
@@ -216,9 +192,7 @@ work(void *context)
 }
 
 /* Starts and ends the threads; returns what they and the last look at the lake found wrong. */
-static uint64_t
-run_workers(gml_lake *lake, uint64_t count, uint64_t seed, uint64_t *refused)
-{
+static uint64_t run_workers(gml_lake *lake, uint64_t count, uint64_t seed, uint64_t *refused) {
     static post_office exchange;
     exchange = (post_office){.lock = PTHREAD_MUTEX_INITIALIZER};
     worker *workers = calloc(THREADS, sizeof *workers);
@@ -248,8 +222,7 @@ run_workers(gml_lake *lake, uint64_t count, uint64_t seed, uint64_t *refused)
     return failures;
 }
 
-TEST(contents_over_threads)
-{
+TEST(contents_over_threads) {
     const char *policy = policy_name;
     uint64_t seed = base_seed, refused;
     gml_lake_config config = {.driver = "host",
@@ -292,9 +265,7 @@ typedef struct program {
     const char *fault; /* NULL while all is well */
 } program;
 
-static void
-begin_block(program *self)
-{
+static void begin_block(program *self) {
     gml_policy *policy = self->harness.policy;
     uint64_t size_bytes = draw_size(&self->random);
     gml_stream stream = check_below(&self->random, STREAMS);
@@ -309,9 +280,7 @@ begin_block(program *self)
     }
 }
 
-static void
-end_block(program *self)
-{
+static void end_block(program *self) {
     size_t at = (size_t)check_below(&self->random, self->count);
     gml_block *block = self->blocks[at];
     self->blocks[at] = self->blocks[--self->count];
@@ -320,9 +289,7 @@ end_block(program *self)
 }
 
 /* As to another process that asks. */
-static void
-give(program *self)
-{
+static void give(program *self) {
     gml_policy *policy = self->harness.policy;
     uint64_t wanted_bytes = check_below(&self->random, 64) * MIB, released_bytes;
     uint64_t before_bytes = policy->reserved_bytes;
@@ -334,9 +301,7 @@ give(program *self)
     }
 }
 
-static void
-step(program *self)
-{
+static void step(program *self) {
     gml_policy *policy = self->harness.policy;
     uint64_t kind = check_below(&self->random, 2000);
     if (kind == 0 && !self->repeats) {
@@ -358,9 +323,7 @@ step(program *self)
                               NULL);
 }
 
-static void
-look(program *self, uint64_t at)
-{
+static void look(program *self, uint64_t at) {
     gml_policy *policy = self->harness.policy;
     if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
@@ -383,9 +346,7 @@ enum {
     LEAST_STEPS = 40
 };
 
-static void
-mark_step(program *self, uint64_t at, uint64_t seed)
-{
+static void mark_step(program *self, uint64_t at, uint64_t seed) {
     uint64_t number = at / STEP_OPERATIONS;
     self->repeats = number % GROUP_STEPS < SAME_STEPS;
     while (self->count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
@@ -401,9 +362,7 @@ mark_step(program *self, uint64_t at, uint64_t seed)
     self->random = (check_random){seed + number / GROUP_STEPS % 2};
 }
 
-static void
-step_of_steps(program *self, uint64_t at, uint64_t seed)
-{
+static void step_of_steps(program *self, uint64_t at, uint64_t seed) {
     if (at % STEP_OPERATIONS == 0) {
         mark_step(self, at, seed);
     }
@@ -413,18 +372,14 @@ step_of_steps(program *self, uint64_t at, uint64_t seed)
     step(self);
 }
 
-static bool
-has_served(const program *self)
-{
+static bool has_served(const program *self) {
     return self->served || !self->harness.policy->ops->mark;
 }
 
 /* Runs a random program with streams that make progress only now and then. Returns whether all was
  * well; `why` receives the first fault. */
-static bool
-run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forgets_waits,
-            char why[GML_REASON_BYTES])
-{
+static bool run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed,
+                        bool forgets_waits, char why[GML_REASON_BYTES]) {
     program self = {.random = {seed}};
     CHECK_OK(harness_open(&self.harness,
                           &(harness_config){.driver = "sim",
@@ -461,8 +416,7 @@ run_program(const gml_policy_ops *ops, uint64_t count, uint64_t seed, bool forge
     return !why[0];
 }
 
-TEST(order_and_reserved_bytes)
-{
+TEST(order_and_reserved_bytes) {
     const char *policy = policy_name;
     char why[GML_REASON_BYTES];
     uint64_t count = operations_of(policy) / 5;
@@ -475,8 +429,7 @@ TEST(order_and_reserved_bytes)
 
 /* ---- the tests see what they are for --------------------------------------------------------- */
 
-TEST(stamps_see_one_wrong_byte)
-{
+TEST(stamps_see_one_wrong_byte) {
     enum { BYTES = 20000 };
     static _Alignas(512) unsigned char bytes[BYTES];
     static const size_t places[] = {0, 511, 4096, BYTES - 512, BYTES - 1};
@@ -499,9 +452,7 @@ TEST(stamps_see_one_wrong_byte)
     }
 }
 
-static void
-expect_fault(const gml_policy_ops *ops, bool forgets_waits, const char *expected)
-{
+static void expect_fault(const gml_policy_ops *ops, bool forgets_waits, const char *expected) {
     char why[GML_REASON_BYTES];
     for (uint64_t seed = 1; seed <= 3; seed++) {
         CHECK(!run_program(ops, 20000, seed, forgets_waits, why));
@@ -512,8 +463,7 @@ expect_fault(const gml_policy_ops *ops, bool forgets_waits, const char *expected
     }
 }
 
-TEST(planted_faults_are_found)
-{
+TEST(planted_faults_are_found) {
     char why[GML_REASON_BYTES];
     CHECK(run_program(&faulty_none, 20000, 1, false, why));
     expect_fault(&faulty_none, true, "without an ordering edge");
@@ -523,9 +473,7 @@ TEST(planted_faults_are_found)
     expect_fault(&faulty_reserved, false, "reserved bytes");
 }
 
-int
-main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc > 1) {
         operations = strtoull(argv[1], NULL, 10);
     }

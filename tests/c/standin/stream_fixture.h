@@ -12,9 +12,7 @@ typedef struct fixture {
     unsigned char *buffer;    /* zeros, on device 0 */
 } fixture;
 
-static inline fixture
-set_up(void)
-{
+static inline fixture set_up(void) {
     fixture fix = {.first = NULL};
     OK(cudaSetDevice(0));
     fix.first = new_stream();
@@ -26,9 +24,7 @@ set_up(void)
     return fix;
 }
 
-static inline void
-tear_down(const fixture *fix)
-{
+static inline void tear_down(const fixture *fix) {
     OK(cudaSetDevice(0));
     OK(cudaEventDestroy(fix->begun));
     OK(cudaEventDestroy(fix->ended));
@@ -37,8 +33,7 @@ tear_down(const fixture *fix)
 /* A test with a fixture, `fix`. */
 #define STREAM_CASE(name)                                                                          \
     static void name(fixture *fix);                                                                \
-    CASE(name)                                                                                     \
-    {                                                                                              \
+    CASE(name) {                                                                                   \
         fixture own = set_up();                                                                    \
         name(&own);                                                                                \
         tear_down(&own);                                                                           \
@@ -46,16 +41,12 @@ tear_down(const fixture *fix)
     static void name(fixture __attribute__((unused)) * fix)
 
 /* One operation: byte number `at` of the buffer becomes `value`. */
-static inline cudaError_t
-put(const fixture *fix, cudaStream_t stream, int at, int value)
-{
+static inline cudaError_t put(const fixture *fix, cudaStream_t stream, int at, int value) {
     return cudaMemsetAsync(fix->buffer + at, value, 1, stream);
 }
 
 /* What the byte is now. Waits for a stream of its own only. */
-static inline int
-look(const fixture *fix, int at)
-{
+static inline int look(const fixture *fix, int at) {
     unsigned char value = 0;
     cudaStream_t stream = NULL;
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -65,17 +56,13 @@ look(const fixture *fix, int at)
     return value;
 }
 
-static inline enum cudaStreamCaptureStatus
-status_of(cudaStream_t stream)
-{
+static inline enum cudaStreamCaptureStatus status_of(cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     OK(cudaStreamIsCapturing(stream, &status));
     return status;
 }
 
-static inline void
-begin(const fixture *fix, enum cudaStreamCaptureMode mode)
-{
+static inline void begin(const fixture *fix, enum cudaStreamCaptureMode mode) {
     OK(cudaStreamBeginCapture(fix->first, mode));
 }
 

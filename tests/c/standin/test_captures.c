@@ -3,8 +3,7 @@
 
 #include <pthread.h>
 
-STREAM_CASE(a_fork_must_be_joined)
-{
+STREAM_CASE(a_fork_must_be_joined) {
     cudaGraph_t graph = (cudaGraph_t)(uintptr_t)fix;
     OK(cudaStreamBeginCapture(fix->first, cudaStreamCaptureModeRelaxed));
     OK(put(fix, fix->first, 0, 1));
@@ -20,9 +19,7 @@ STREAM_CASE(a_fork_must_be_joined)
 }
 
 /* The capture of the first stream was broken; ends it. */
-static void
-check_broken(const fixture *fix)
-{
+static void check_broken(const fixture *fix) {
     cudaGraph_t graph = (cudaGraph_t)(uintptr_t)fix;
     CHECK_EQ(status_of(fix->first), cudaStreamCaptureStatusInvalidated);
     CHECK_EQ(put(fix, fix->first, 0, 1), cudaErrorStreamCaptureInvalidated);
@@ -33,8 +30,7 @@ check_broken(const fixture *fix)
     OK(cudaStreamSynchronize(fix->first));
 }
 
-STREAM_CASE(asking_about_captured_work_breaks_the_capture)
-{
+STREAM_CASE(asking_about_captured_work_breaks_the_capture) {
     begin(fix, cudaStreamCaptureModeRelaxed);
     CHECK_EQ(cudaStreamSynchronize(fix->first), cudaErrorStreamCaptureUnsupported);
     check_broken(fix);
@@ -54,18 +50,14 @@ STREAM_CASE(asking_about_captured_work_breaks_the_capture)
     check_broken(fix);
 }
 
-static cudaError_t
-allocate_and_free(void)
-{
+static cudaError_t allocate_and_free(void) {
     void *block;
     cudaError_t error = cudaMalloc(&block, BUFFER_BYTES);
     return error == cudaSuccess ? cudaFree(block) : error;
 }
 
 /* Takes the mode of the thread, and stores what allocating in that mode answers. */
-static void *
-allocate_elsewhere(void *context)
-{
+static void *allocate_elsewhere(void *context) {
     int *told = context;
     enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode) * told;
     OK(cudaThreadExchangeStreamCaptureMode(&mode));
@@ -74,9 +66,7 @@ allocate_elsewhere(void *context)
     return NULL;
 }
 
-static int
-allocate_on_another_thread(enum cudaStreamCaptureMode mode)
-{
+static int allocate_on_another_thread(enum cudaStreamCaptureMode mode) {
     pthread_t thread;
     int told = (int)mode;
     CHECK_EQ(pthread_create(&thread, NULL, allocate_elsewhere, &told), 0);
@@ -84,8 +74,7 @@ allocate_on_another_thread(enum cudaStreamCaptureMode mode)
     return told;
 }
 
-STREAM_CASE(the_mode_says_who_may_allocate)
-{
+STREAM_CASE(the_mode_says_who_may_allocate) {
     const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal,
                                                 cudaStreamCaptureModeThreadLocal,
                                                 cudaStreamCaptureModeRelaxed};
@@ -118,16 +107,13 @@ STREAM_CASE(the_mode_says_who_may_allocate)
     check_broken(fix);
 }
 
-static void *
-end_elsewhere(void *stream)
-{
+static void *end_elsewhere(void *stream) {
     cudaGraph_t graph;
     CHECK_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread);
     return NULL;
 }
 
-STREAM_CASE(a_capture_ends_on_its_thread)
-{
+STREAM_CASE(a_capture_ends_on_its_thread) {
     cudaGraph_t graph = NULL;
     pthread_t thread;
     begin(fix, cudaStreamCaptureModeThreadLocal);
@@ -138,8 +124,7 @@ STREAM_CASE(a_capture_ends_on_its_thread)
     OK(cudaGraphDestroy(graph));
 }
 
-STREAM_CASE(captures_begin_and_end_where_they_may)
-{
+STREAM_CASE(captures_begin_and_end_where_they_may) {
     cudaGraph_t graph;
     CHECK_EQ(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal),
              cudaErrorStreamCaptureUnsupported);
@@ -160,8 +145,7 @@ STREAM_CASE(captures_begin_and_end_where_they_may)
     check_broken(fix);
 }
 
-STREAM_CASE(a_capture_can_be_looked_into)
-{
+STREAM_CASE(a_capture_can_be_looked_into) {
     enum cudaStreamCaptureStatus status;
     unsigned long long id = 0, next_id = 0;
     cudaGraph_t inside = NULL, graph = NULL;
@@ -183,8 +167,6 @@ STREAM_CASE(a_capture_can_be_looked_into)
     OK(cudaGraphDestroy(graph));
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", true);
 }

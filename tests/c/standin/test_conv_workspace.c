@@ -15,9 +15,7 @@ typedef struct measured {
 #define LAST true
 #define FIRST false
 
-static void
-compare(const measured *rows, size_t count)
-{
+static void compare(const measured *rows, size_t count) {
     for (size_t i = 0; i < count; i++) {
         uint64_t found = standin_convolution_workspace(&rows[i].of), real = rows[i].size_bytes;
         uint64_t apart = found > real ? found - real : real - found;
@@ -30,8 +28,7 @@ compare(const measured *rows, size_t count)
 
 #define COMPARE(rows) compare(rows, sizeof(rows) / sizeof(rows)[0])
 
-TEST(channels_first_are_turned_round_with_the_filter)
-{
+TEST(channels_first_are_turned_round_with_the_filter) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 2, FIRST},
          1644241043},
@@ -47,8 +44,7 @@ TEST(channels_first_are_turned_round_with_the_filter)
     COMPARE(rows);
 }
 
-TEST(twice_as_many_channels_are_written_where_they_belong)
-{
+TEST(twice_as_many_channels_are_written_where_they_belong) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 64, 112, 112}, {128, 64, 3, 3}, {128, 128, 112, 112}, 4, FIRST},
          411336720},
@@ -64,8 +60,7 @@ TEST(twice_as_many_channels_are_written_where_they_belong)
     COMPARE(rows);
 }
 
-TEST(channels_last_need_no_turning)
-{
+TEST(channels_last_need_no_turning) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 2, LAST}, 131},
         {{STANDIN_DATA, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 4, LAST}, 131},
@@ -74,8 +69,7 @@ TEST(channels_last_need_no_turning)
     COMPARE(rows);
 }
 
-TEST(the_gradient_of_a_filter_is_summed_from_parts)
-{
+TEST(the_gradient_of_a_filter_is_summed_from_parts) {
     static const measured rows[] = {
         {{STANDIN_FILTER, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 4, LAST},
          2065047},
@@ -97,8 +91,7 @@ TEST(the_gradient_of_a_filter_is_summed_from_parts)
     COMPARE(rows);
 }
 
-TEST(a_filter_of_one_point_is_a_product_of_matrices)
-{
+TEST(a_filter_of_one_point_is_a_product_of_matrices) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {192, 64, 56, 56}, {256, 64, 1, 1}, {192, 256, 56, 56}, 2, FIRST}, 272},
         {{STANDIN_DATA, {192, 64, 56, 56}, {256, 64, 1, 1}, {192, 256, 56, 56}, 2, FIRST}, 272},
@@ -114,8 +107,7 @@ TEST(a_filter_of_one_point_is_a_product_of_matrices)
     COMPARE(rows);
 }
 
-TEST(one_that_skips_points_turns_both_pictures_round)
-{
+TEST(one_that_skips_points_turns_both_pictures_round) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {192, 1024, 14, 14}, {2048, 1024, 1, 1}, {192, 2048, 7, 7}, 2, FIRST},
          115605651},
@@ -127,8 +119,7 @@ TEST(one_that_skips_points_turns_both_pictures_round)
     COMPARE(rows);
 }
 
-TEST(a_filter_for_each_channel_needs_nothing)
-{
+TEST(a_filter_for_each_channel_needs_nothing) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 96, 56, 56}, {96, 1, 7, 7}, {128, 96, 56, 56}, 2, FIRST}, 0},
         {{STANDIN_DATA, {128, 96, 56, 56}, {96, 1, 7, 7}, {128, 96, 56, 56}, 4, LAST}, 0},
@@ -137,8 +128,7 @@ TEST(a_filter_for_each_channel_needs_nothing)
     COMPARE(rows);
 }
 
-TEST(eight_groups_are_worked_on_together)
-{
+TEST(eight_groups_are_worked_on_together) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 224, 56, 56}, {224, 56, 3, 3}, {128, 224, 56, 56}, 2, FIRST},
          359887424},
@@ -152,8 +142,7 @@ TEST(eight_groups_are_worked_on_together)
     COMPARE(rows);
 }
 
-TEST(the_channels_of_pictures_are_filled_up)
-{
+TEST(the_channels_of_pictures_are_filled_up) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {192, 3, 224, 224}, {64, 3, 7, 7}, {192, 64, 112, 112}, 2, FIRST},
          462472208},
@@ -177,8 +166,6 @@ TEST(the_channels_of_pictures_are_filled_up)
     COMPARE(rows);
 }
 
-int
-main(void)
-{
+int main(void) {
     return check_all();
 }

@@ -5,14 +5,11 @@
 enum { SIZE = 3000 };
 
 /* What device memory reads as after `value` was written to it. */
-static int
-seen(int value)
-{
+static int seen(int value) {
     return is_backed() ? value : 0;
 }
 
-CASE(bytes_go_through_the_device)
-{
+CASE(bytes_go_through_the_device) {
     unsigned char host[SIZE];
     char *first = device_memory(MIB);
     char *second = device_memory(MIB);
@@ -29,8 +26,7 @@ CASE(bytes_go_through_the_device)
     CHECK(holds_value(host, seen(0xff), SIZE));
 }
 
-CASE(bytes_go_from_host_to_host_at_once)
-{
+CASE(bytes_go_from_host_to_host_at_once) {
     set_pace("manual");
     unsigned char pageable[SIZE];
     unsigned char *pinned = pinned_memory(SIZE);
@@ -40,8 +36,7 @@ CASE(bytes_go_from_host_to_host_at_once)
     CHECK(holds_value(pinned, 3, SIZE));
 }
 
-CASE(work_happens_in_stream_order)
-{
+CASE(work_happens_in_stream_order) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     unsigned char *pinned = pinned_memory(SIZE);
@@ -61,8 +56,7 @@ CASE(work_happens_in_stream_order)
     CHECK(holds_value(pinned, seen(2), SIZE));
 }
 
-CASE(pageable_sources_are_kept_and_pinned_ones_are_not)
-{
+CASE(pageable_sources_are_kept_and_pinned_ones_are_not) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     unsigned char pageable[SIZE];
@@ -83,8 +77,7 @@ CASE(pageable_sources_are_kept_and_pinned_ones_are_not)
     CHECK(holds_value(back, 2, SIZE));
 }
 
-CASE(copies_to_pageable_memory_are_done_on_return)
-{
+CASE(copies_to_pageable_memory_are_done_on_return) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     unsigned char pageable[SIZE];
@@ -96,8 +89,7 @@ CASE(copies_to_pageable_memory_are_done_on_return)
     CHECK_EQ(gmlake_standin_pending(stream), 0);
 }
 
-CASE(rows_move_with_their_pitch)
-{
+CASE(rows_move_with_their_pitch) {
     enum { WIDTH = 10, ROWS = 4, HOST_PITCH = 16, PITCH = 64 };
     unsigned char host[HOST_PITCH * ROWS];
     unsigned char flat[PITCH * ROWS];
@@ -123,8 +115,7 @@ CASE(rows_move_with_their_pitch)
              cudaErrorInvalidPitchValue);
 }
 
-CASE(devices_copy_to_each_other)
-{
+CASE(devices_copy_to_each_other) {
     unsigned char host[SIZE];
     void *first = device_memory(SIZE);
     OK(cudaSetDevice(1));
@@ -139,8 +130,7 @@ CASE(devices_copy_to_each_other)
     CHECK_MISUSE(cudaMemcpyPeerAsync(second, 0, first, 0, SIZE, NULL), cudaErrorInvalidValue);
 }
 
-CASE(kinds_must_fit_the_addresses)
-{
+CASE(kinds_must_fit_the_addresses) {
     char host[64] = {0};
     char *memory = device_memory(64);
     char *pinned = pinned_memory(64);
@@ -156,8 +146,7 @@ CASE(kinds_must_fit_the_addresses)
     OK(cudaMemsetAsync(NULL, 0, 0, NULL));
 }
 
-CASE(touching_what_is_not_there_is_found)
-{
+CASE(touching_what_is_not_there_is_found) {
     char host[2048] = {0};
     char *pinned = pinned_memory(1024);
     char *memory = device_memory(1024);
@@ -174,8 +163,7 @@ CASE(touching_what_is_not_there_is_found)
     CHECK_MISUSE(cudaMemset(memory, 0, 8), cudaErrorInvalidValue);
 }
 
-CASE(touching_unmapped_memory_is_found)
-{
+CASE(touching_unmapped_memory_is_found) {
     char host[64] = {0};
     CUdeviceptr address = new_reservation(2);
     char *memory = (char *)(uintptr_t)address;
@@ -189,8 +177,7 @@ CASE(touching_unmapped_memory_is_found)
     OK(cuMemAddressFree(address, 2 * GRANULE));
 }
 
-CASE(graphs_copy_when_they_run)
-{
+CASE(graphs_copy_when_they_run) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
     static unsigned char source[SIZE];
@@ -220,8 +207,7 @@ CASE(graphs_copy_when_they_run)
 void __cudaRegisterVar(void **module, char *host_variable, char *device_address, const char *name,
                        int is_extern, size_t size, int is_constant, int is_global);
 
-CASE(variables_of_kernels_can_be_copied)
-{
+CASE(variables_of_kernels_can_be_copied) {
     static char shadow[64], unknown[64];
     unsigned char value[16];
     char *place = NULL;
@@ -238,8 +224,6 @@ CASE(variables_of_kernels_can_be_copied)
     CHECK_EQ(cudaGetSymbolAddress((void **)&place, unknown), cudaErrorInvalidSymbol);
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

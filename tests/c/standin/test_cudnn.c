@@ -4,25 +4,19 @@
 
 enum { TENSORS = 3, TENSOR_BYTES = 4096, BLOCK_BYTES = 2 * TENSOR_BYTES };
 
-static cudnnBackendDescriptor_t
-create(cudnnBackendDescriptorType_t type)
-{
+static cudnnBackendDescriptor_t create(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t made = NULL;
     OK(cudnnBackendCreateDescriptor(type, &made));
     return made;
 }
 
-static void
-set(cudnnBackendDescriptor_t self, cudnnBackendAttributeName_t name,
-    cudnnBackendAttributeType_t type, int64_t count, const void *values)
-{
+static void set(cudnnBackendDescriptor_t self, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values) {
     OK(cudnnBackendSetAttribute(self, name, type, count, values));
 }
 
 /* 1 x 4 x 16 x 16 floats. */
-static cudnnBackendDescriptor_t
-tensor(int64_t id)
-{
+static cudnnBackendDescriptor_t tensor(int64_t id) {
     const int64_t dimensions[] = {1, 4, 16, 16}, strides[] = {1024, 256, 16, 1};
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
     cudnnBackendDescriptor_t made = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -35,9 +29,7 @@ tensor(int64_t id)
 }
 
 /* A graph of one convolution with tensors 1, 2 and 3; nobody else holds what it is made of. */
-static cudnnBackendDescriptor_t
-convolution_graph(void)
-{
+static cudnnBackendDescriptor_t convolution_graph(void) {
     static const cudnnBackendAttributeName_t names[TENSORS] = {
         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
@@ -59,9 +51,7 @@ convolution_graph(void)
 }
 
 /* A plan for the graph by the proposal number `choice`. */
-static cudnnBackendDescriptor_t
-plan_for(cudnnBackendDescriptor_t graph, int choice)
-{
+static cudnnBackendDescriptor_t plan_for(cudnnBackendDescriptor_t graph, int choice) {
     enum { MOST = 16 };
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_INSTANT;
     cudnnBackendDescriptor_t configs[MOST] = {NULL};
@@ -90,19 +80,15 @@ plan_for(cudnnBackendDescriptor_t graph, int choice)
     return plan;
 }
 
-static int64_t
-workspace_of(cudnnBackendDescriptor_t plan)
-{
+static int64_t workspace_of(cudnnBackendDescriptor_t plan) {
     int64_t size_bytes = -1;
     OK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                                 NULL, &size_bytes));
     return size_bytes;
 }
 
-static cudnnStatus_t
-execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, char *const data[TENSORS],
-        char *workspace)
-{
+static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                             char *const data[TENSORS], char *workspace) {
     const int64_t ids[TENSORS] = {1, 2, 3};
     cudnnBackendDescriptor_t pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, TENSORS, ids);
@@ -115,8 +101,7 @@ execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, char *const data[TE
 }
 
 /* The plan is all that is left of the graph when it runs. */
-CASE(plans_touch_their_tensors_and_workspace_exactly)
-{
+CASE(plans_touch_their_tensors_and_workspace_exactly) {
     cudnnHandle_t handle = NULL;
     char *block = device_memory(BLOCK_BYTES);
     char *end = block + TENSOR_BYTES; /* where a tensor may begin at the latest */
@@ -140,8 +125,7 @@ CASE(plans_touch_their_tensors_and_workspace_exactly)
 
 /* ---- the legacy interface -------------------------------------------------------------------- */
 
-CASE(normalisation_touches_every_operand)
-{
+CASE(normalisation_touches_every_operand) {
     const int dimensions[] = {2, 4, 8, 8}, strides[] = {256, 64, 8, 1};
     const int channels[] = {1, 4, 1, 1}, channel_strides[] = {4, 1, 1, 1};
     const float one = 1.0F;
@@ -169,8 +153,6 @@ CASE(normalisation_touches_every_operand)
     free(handle);
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

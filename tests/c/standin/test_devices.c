@@ -13,9 +13,7 @@ typedef struct setting {
 } setting;
 
 /* Runs `check` where the stand-in has these settings, up to one without a name; its exit status. */
-static int
-status_with(const setting *settings, void (*check)(const void *), const void *argument)
-{
+static int status_with(const setting *settings, void (*check)(const void *), const void *argument) {
     int status = -1;
     (void)fflush(NULL);
     pid_t child = fork();
@@ -50,17 +48,13 @@ static const generation generations[] = {
     {"12.0", 12, 0, 1536, 24, 100, 99, 1, 120},  {"12.1", 12, 1, 1536, 24, 100, 99, 1, 120},
 };
 
-static int
-attribute(enum cudaDeviceAttr which)
-{
+static int attribute(enum cudaDeviceAttr which) {
     int value = -1;
     OK(cudaDeviceGetAttribute(&value, which, 0));
     return value;
 }
 
-static void
-check_generation(const void *argument)
-{
+static void check_generation(const void *argument) {
     static char kernel;
     const generation *of = argument;
     struct cudaDeviceProp properties;
@@ -87,8 +81,7 @@ check_generation(const void *argument)
     CHECK_EQ(function.ptxVersion, of->version);
 }
 
-TEST(a_device_has_what_its_capability_says)
-{
+TEST(a_device_has_what_its_capability_says) {
     for (size_t i = 0; i < sizeof generations / sizeof generations[0]; i++) {
         const setting settings[] = {{"GMLAKE_STANDIN_CAPABILITY", generations[i].name},
                                     {"GMLAKE_STANDIN_MULTIPROCESSORS", "60"},
@@ -99,24 +92,19 @@ TEST(a_device_has_what_its_capability_says)
     }
 }
 
-static void
-check_default(const void *argument)
-{
+static void check_default(const void *argument) {
     (void)argument;
     CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMajor), 9);
     CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMinor), 0);
     CHECK_EQ(attribute(cudaDevAttrMultiProcessorCount), 132);
 }
 
-TEST(a_device_is_an_h100_unless_told_otherwise)
-{
+TEST(a_device_is_an_h100_unless_told_otherwise) {
     const setting none[] = {{NULL, NULL}};
     CHECK_EQ(status_with(none, check_default, NULL), 0);
 }
 
-static void
-check_map(const void *argument)
-{
+static void check_map(const void *argument) {
     static CUtensorMap out;
     const cuuint64_t size = 64;
     const cuuint32_t box = 64, stride = 1;
@@ -128,8 +116,7 @@ check_map(const void *argument)
              *expected);
 }
 
-TEST(tensor_maps_begin_with_capability_9)
-{
+TEST(tensor_maps_begin_with_capability_9) {
     const setting before[] = {{"GMLAKE_STANDIN_CAPABILITY", "8.9"}, {NULL, NULL}};
     const setting since[] = {{"GMLAKE_STANDIN_CAPABILITY", "9.0"}, {NULL, NULL}};
     const CUresult refused = CUDA_ERROR_NOT_SUPPORTED, made = CUDA_SUCCESS;
@@ -139,18 +126,14 @@ TEST(tensor_maps_begin_with_capability_9)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void
-check_info(uint64_t free_wanted)
-{
+static void check_info(uint64_t free_wanted) {
     size_t free_now = 1, total = 0;
     OK(cudaMemGetInfo(&free_now, &total));
     CHECK_EQ(free_now, free_wanted);
     CHECK_EQ(total, 256 * MIB);
 }
 
-static void
-check_served(const void *argument)
-{
+static void check_served(const void *argument) {
     (void)argument;
     void *some = NULL, *much = NULL, *more = NULL;
     struct cudaDeviceProp properties;
@@ -177,8 +160,7 @@ check_served(const void *argument)
     check_info(256 * MIB);
 }
 
-TEST(more_is_served_than_a_device_says_it_has)
-{
+TEST(more_is_served_than_a_device_says_it_has) {
     const setting hollow[] = {
         {"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {"GMLAKE_STANDIN_SERVED", "1GiB"}, {NULL, NULL}};
     const setting backed[] = {{"GMLAKE_STANDIN_BACKED", "1"},
@@ -189,9 +171,7 @@ TEST(more_is_served_than_a_device_says_it_has)
     CHECK_EQ(status_with(backed, check_served, NULL), 0);
 }
 
-static void
-check_plain(const void *argument)
-{
+static void check_plain(const void *argument) {
     (void)argument;
     void *all = NULL, *more = NULL;
     OK(cudaMalloc(&all, 256 * MIB));
@@ -199,22 +179,18 @@ check_plain(const void *argument)
     CHECK_EQ(cudaMalloc(&more, 512), cudaErrorMemoryAllocation);
 }
 
-TEST(memory_ends_at_the_capacity_unless_told_otherwise)
-{
+TEST(memory_ends_at_the_capacity_unless_told_otherwise) {
     const setting plain[] = {{"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {NULL, NULL}};
     CHECK_EQ(status_with(plain, check_plain, NULL), 0);
 }
 
-static void
-ask(const void *argument)
-{
+static void ask(const void *argument) {
     size_t free_now = 0, total = 0;
     (void)argument;
     (void)cudaMemGetInfo(&free_now, &total);
 }
 
-TEST(settings_that_contradict_each_other_are_refused)
-{
+TEST(settings_that_contradict_each_other_are_refused) {
     const setting less[] = {
         {"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {"GMLAKE_STANDIN_SERVED", "255MiB"}, {NULL, NULL}};
     const setting same[] = {
@@ -225,8 +201,6 @@ TEST(settings_that_contradict_each_other_are_refused)
     CHECK_EQ(status_with(none, ask, NULL), 2);
 }
 
-int
-main(void)
-{
+int main(void) {
     return check_all();
 }

@@ -12,9 +12,7 @@ typedef struct scene {
 
 enum { BLOCK_BYTES = 4096 };
 
-static scene
-open_scene(void)
-{
+static scene open_scene(void) {
     scene made = {0};
     enter_device(0);
     OK(cuMemAlloc(&made.block, BLOCK_BYTES));
@@ -22,9 +20,7 @@ open_scene(void)
     return made;
 }
 
-static void
-close_scene(const scene *of)
-{
+static void close_scene(const scene *of) {
     OK(cuStreamSynchronize(of->stream));
     OK(cuStreamDestroy(of->stream));
     OK(cuMemFree(of->block));
@@ -33,8 +29,7 @@ close_scene(const scene *of)
 
 /* ---- look-ups -------------------------------------------------------------------------------- */
 
-CASE(a_plain_name_finds_the_form_that_the_header_means)
-{
+CASE(a_plain_name_finds_the_form_that_the_header_means) {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     void *found = NULL;
     CUresult (*wanted)(CUdeviceptr *, size_t) = cuMemAlloc;
@@ -47,8 +42,7 @@ CASE(a_plain_name_finds_the_form_that_the_header_means)
     CHECK(found != of_11);
 }
 
-CASE(an_unknown_name_is_not_found)
-{
+CASE(an_unknown_name_is_not_found) {
     enum cudaDriverEntryPointQueryResult of_runtime = cudaDriverEntryPointSuccess;
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
     void *found = &status;
@@ -63,17 +57,13 @@ CASE(an_unknown_name_is_not_found)
 
 /* ---- devices and contexts -------------------------------------------------------------------- */
 
-static void
-check_current(CUcontext expected)
-{
+static void check_current(CUcontext expected) {
     CUcontext current = NULL;
     OK(cuCtxGetCurrent(&current));
     CHECK(current == expected);
 }
 
-static void *
-begin_without_context(void *unused)
-{
+static void *begin_without_context(void *unused) {
     CUdeviceptr address = 0;
     CUevent event = NULL;
     CUcontext context = NULL;
@@ -94,16 +84,14 @@ begin_without_context(void *unused)
     return NULL;
 }
 
-CASE(a_new_thread_has_no_context)
-{
+CASE(a_new_thread_has_no_context) {
     pthread_t thread;
     if (CHECK_EQ(pthread_create(&thread, NULL, begin_without_context, NULL), 0)) {
         CHECK_EQ(pthread_join(thread, NULL), 0);
     }
 }
 
-CASE(contexts_are_a_stack)
-{
+CASE(contexts_are_a_stack) {
     CUcontext contexts[2];
     CUcontext popped = NULL;
     CUdevice device = -1;
@@ -128,9 +116,7 @@ CASE(contexts_are_a_stack)
     CHECK_EQ(cuDevicePrimaryCtxRelease(1), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-static bool
-is_active(int ordinal)
-{
+static bool is_active(int ordinal) {
     unsigned flags = 0;
     int answer = -1;
     OK(cuDevicePrimaryCtxGetState(ordinal, &flags, &answer));
@@ -138,8 +124,7 @@ is_active(int ordinal)
 }
 
 /* Before anything has used device 0 through the runtime API, which never lets go of a context. */
-CASE(a_context_lives_while_it_is_held)
-{
+CASE(a_context_lives_while_it_is_held) {
     CUcontext context = NULL;
     CHECK(!is_active(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -157,8 +142,7 @@ CASE(a_context_lives_while_it_is_held)
 
 /* ---- plain memory and pointers --------------------------------------------------------------- */
 
-CASE(pointers_say_what_they_are)
-{
+CASE(pointers_say_what_they_are) {
     scene of = open_scene();
     unsigned type = 0;
     int ordinal = -1;
@@ -177,8 +161,7 @@ CASE(pointers_say_what_they_are)
     close_scene(&of);
 }
 
-CASE(locked_memory_is_the_hosts_and_the_devices)
-{
+CASE(locked_memory_is_the_hosts_and_the_devices) {
     scene of = open_scene();
     unsigned type = 0;
     void *memory = NULL;
@@ -196,8 +179,7 @@ CASE(locked_memory_is_the_hosts_and_the_devices)
 
 /* ---- kernels and captures -------------------------------------------------------------------- */
 
-CASE(a_captured_fill_happens_at_the_launch)
-{
+CASE(a_captured_fill_happens_at_the_launch) {
     scene of = open_scene();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
@@ -228,9 +210,7 @@ typedef struct tensor_map {
     CUtensorMapInterleave interleave;
 } tensor_map;
 
-static tensor_map
-some_map(void)
-{
+static tensor_map some_map(void) {
     return (tensor_map){
         .rank = 2,
         .tensor = 0x7000,
@@ -241,9 +221,7 @@ some_map(void)
     };
 }
 
-static CUresult
-encode(tensor_map *map)
-{
+static CUresult encode(tensor_map *map) {
     return cuTensorMapEncodeTiled(
         &map->out, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, map->rank, (void *)map->tensor, map->sizes,
         map->strides, map->box, map->element_strides, map->interleave, CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -258,8 +236,7 @@ encode(tensor_map *map)
         CHECK_EQ(encode(&changed), CUDA_ERROR_INVALID_VALUE);                                      \
     } while (0)
 
-CASE(a_tensor_map_is_made_where_a_gpu_makes_one)
-{
+CASE(a_tensor_map_is_made_where_a_gpu_makes_one) {
     tensor_map map = some_map();
     OK(encode(&map));
     CHECK_EQ(map.out.opaque[0], 0x7000);
@@ -272,8 +249,7 @@ CASE(a_tensor_map_is_made_where_a_gpu_makes_one)
     OK(encode(&map));
 }
 
-CASE(a_tensor_map_that_a_gpu_refuses_is_refused)
-{
+CASE(a_tensor_map_that_a_gpu_refuses_is_refused) {
     CHECK_REFUSED(rank, 0);
     CHECK_REFUSED(rank, 6);
     CHECK_REFUSED(tensor, 0);
@@ -289,8 +265,6 @@ CASE(a_tensor_map_that_a_gpu_refuses_is_refused)
     CHECK_REFUSED(interleave, CU_TENSOR_MAP_INTERLEAVE_16B); /* wants three dimensions */
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("manual", true);
 }

@@ -4,9 +4,7 @@
 
 #include <unistd.h>
 
-static uint64_t
-used_bytes(int ordinal)
-{
+static uint64_t used_bytes(int ordinal) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     enter_device(ordinal);
@@ -23,9 +21,7 @@ typedef struct scene {
     CUstream stream;
 } scene;
 
-static scene
-open_scene(void)
-{
+static scene open_scene(void) {
     scene made = {.base = new_reservation(4), .handle = new_handle(0, 1)};
     enter_device(0);
     OK(cuStreamCreate(&made.stream, CU_STREAM_NON_BLOCKING));
@@ -34,9 +30,7 @@ open_scene(void)
     return made;
 }
 
-static void
-close_scene(const scene *of)
-{
+static void close_scene(const scene *of) {
     OK(cuStreamSynchronize(of->stream));
     OK(cuStreamDestroy(of->stream));
     OK(cuMemUnmap(of->base, GRANULE));
@@ -48,8 +42,7 @@ close_scene(const scene *of)
 
 /* ---- physical memory, mappings, access ------------------------------------------------------- */
 
-CASE(physical_memory_is_counted)
-{
+CASE(physical_memory_is_counted) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle refused = 0;
@@ -63,8 +56,7 @@ CASE(physical_memory_is_counted)
     CHECK_MISUSE(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
 }
 
-CASE(properties_are_kept_and_the_impossible_refused)
-{
+CASE(properties_are_kept_and_the_impossible_refused) {
     CUmemAllocationProp kept;
     size_t granularity = 0;
     int file = -1;
@@ -84,8 +76,7 @@ CASE(properties_are_kept_and_the_impossible_refused)
     CHECK_EQ(cuMemCreate(&handle, GRANULE, &kept, 0), CUDA_ERROR_INVALID_DEVICE);
 }
 
-CASE(a_double_map_is_told)
-{
+CASE(a_double_map_is_told) {
     scene of = open_scene();
     CHECK_MISUSE(cuMemMap(of.base, GRANULE, 0, of.handle, 0), CUDA_ERROR_INVALID_VALUE);
     CHECK_MISUSE(cuMemMap(of.base + GRANULE, GRANULE, GRANULE, of.handle, 0),
@@ -93,16 +84,14 @@ CASE(a_double_map_is_told)
     close_scene(&of);
 }
 
-CASE(an_unmap_of_nothing_is_told)
-{
+CASE(an_unmap_of_nothing_is_told) {
     scene of = open_scene();
     CHECK_MISUSE(cuMemUnmap(of.base + GRANULE, GRANULE), CUDA_ERROR_INVALID_VALUE);
     CHECK_MISUSE(cuMemAddressFree(of.base, 4 * GRANULE), CUDA_ERROR_INVALID_VALUE);
     close_scene(&of);
 }
 
-CASE(a_touch_without_mapping_or_access_is_told)
-{
+CASE(a_touch_without_mapping_or_access_is_told) {
     scene of = open_scene();
     CHECK_MISUSE(cuMemsetD32Async(of.base + GRANULE, 1, 4, of.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuMemMap(of.base + GRANULE, GRANULE, 0, of.handle, 0));
@@ -111,8 +100,7 @@ CASE(a_touch_without_mapping_or_access_is_told)
     close_scene(&of);
 }
 
-CASE(a_free_in_flight_is_told)
-{
+CASE(a_free_in_flight_is_told) {
     scene of = open_scene();
     OK(cuMemMap(of.base + GRANULE, GRANULE, 0, of.handle, 0));
     OK(open_access(of.base + GRANULE, 1, 0));
@@ -123,8 +111,7 @@ CASE(a_free_in_flight_is_told)
     close_scene(&of);
 }
 
-CASE(aliases_show_the_same_bytes)
-{
+CASE(aliases_show_the_same_bytes) {
     scene of = open_scene();
     uint32_t values[4] = {0};
     OK(cuMemMap(of.base + 2 * GRANULE, GRANULE, 0, of.handle, 0));
@@ -141,8 +128,7 @@ CASE(aliases_show_the_same_bytes)
 }
 
 /* As another process would, by the file that it was given. */
-CASE(an_exported_handle_leads_to_the_same_bytes)
-{
+CASE(an_exported_handle_leads_to_the_same_bytes) {
     scene of = open_scene();
     CUmemGenericAllocationHandle again = 0;
     uint32_t value = 0;
@@ -166,8 +152,7 @@ CASE(an_exported_handle_leads_to_the_same_bytes)
 }
 
 /* A handle can be had again from an address, also after its release, and must be released again. */
-CASE(a_handle_is_retained_by_address)
-{
+CASE(a_handle_is_retained_by_address) {
     scene of = open_scene();
     CUmemGenericAllocationHandle again = 0;
     OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(of.base + 5)));
@@ -184,8 +169,7 @@ CASE(a_handle_is_retained_by_address)
     close_scene(&of);
 }
 
-CASE(an_address_has_a_mapping_and_a_reservation)
-{
+CASE(an_address_has_a_mapping_and_a_reservation) {
     scene of = open_scene();
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -203,8 +187,7 @@ CASE(an_address_has_a_mapping_and_a_reservation)
 }
 
 /* gmlake reserves without a context, whatever device its memory is of. */
-CASE(a_reservation_goes_to_the_device_that_maps_first)
-{
+CASE(a_reservation_goes_to_the_device_that_maps_first) {
     CUdeviceptr base = new_reservation(4);
     CUmemGenericAllocationHandle first = new_handle(1, 1);
     CUmemGenericAllocationHandle other = new_handle(0, 1);
@@ -227,9 +210,7 @@ CASE(a_reservation_goes_to_the_device_that_maps_first)
     CHECK_EQ(used_bytes(0) + used_bytes(1), 0);
 }
 
-static unsigned long long
-access_of(CUdeviceptr address, int ordinal)
-{
+static unsigned long long access_of(CUdeviceptr address, int ordinal) {
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal};
     unsigned long long flags = 0;
     OK(cuMemGetAccess(&flags, &location, address));
@@ -237,8 +218,7 @@ access_of(CUdeviceptr address, int ordinal)
 }
 
 /* Work of another device needs to be let in; a copy that is made to cross devices does not. */
-CASE(a_peer_touches_only_what_was_opened_to_it)
-{
+CASE(a_peer_touches_only_what_was_opened_to_it) {
     scene of = open_scene();
     CUmemAccessDesc none = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
                             CU_MEM_ACCESS_FLAGS_PROT_NONE};
@@ -270,8 +250,7 @@ CASE(a_peer_touches_only_what_was_opened_to_it)
     close_scene(&of);
 }
 
-CASE(access_may_be_a_peers_and_has_no_holes)
-{
+CASE(access_may_be_a_peers_and_has_no_holes) {
     scene of = open_scene();
     OK(open_access(of.base, 1, 1));
     CHECK_EQ(open_access(of.base, 1, 2), CUDA_ERROR_INVALID_DEVICE);
@@ -280,8 +259,6 @@ CASE(access_may_be_a_peers_and_has_no_holes)
     close_scene(&of);
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("manual", true);
 }

@@ -3,25 +3,19 @@
 
 /* ---- what is captured ------------------------------------------------------------------------ */
 
-static cudaGraphExec_t
-instantiate(cudaGraph_t graph)
-{
+static cudaGraphExec_t instantiate(cudaGraph_t graph) {
     cudaGraphExec_t executable = NULL;
     OK(cudaGraphInstantiateWithFlags(&executable, graph, 0));
     return executable;
 }
 
-static void
-launch_and_wait(cudaGraphExec_t executable, cudaStream_t stream)
-{
+static void launch_and_wait(cudaGraphExec_t executable, cudaStream_t stream) {
     OK(cudaGraphLaunch(executable, stream));
     OK(cudaStreamSynchronize(stream));
 }
 
 /* Byte 0 becomes 1; then on both streams, 1 becomes 2 and 2 becomes 3; then 3 becomes 4. */
-static cudaGraph_t
-capture_diamond(const fixture *fix)
-{
+static cudaGraph_t capture_diamond(const fixture *fix) {
     cudaGraph_t graph = NULL;
     OK(cudaStreamBeginCapture(fix->first, cudaStreamCaptureModeGlobal));
     OK(put(fix, fix->first, 0, 1));
@@ -40,8 +34,7 @@ capture_diamond(const fixture *fix)
     return graph;
 }
 
-STREAM_CASE(a_capture_forks_and_joins)
-{
+STREAM_CASE(a_capture_forks_and_joins) {
     cudaGraph_t graph = capture_diamond(fix);
     CHECK_EQ(look(fix, 0), 0);
     cudaGraphNode_t nodes[9], around[9];
@@ -69,14 +62,11 @@ STREAM_CASE(a_capture_forks_and_joins)
 
 static atomic_int calls;
 
-static void
-count_call(void *amount)
-{
+static void count_call(void *amount) {
     atomic_fetch_add(&calls, *(int *)amount);
 }
 
-STREAM_CASE(launches_repeat_what_was_captured)
-{
+STREAM_CASE(launches_repeat_what_was_captured) {
     static const unsigned char source[2] = {5, 6};
     int one = 1;
     cudaGraph_t graph;
@@ -102,8 +92,7 @@ STREAM_CASE(launches_repeat_what_was_captured)
     CHECK_EQ(atomic_load(&calls), 2);
 }
 
-STREAM_CASE(launches_of_one_graph_do_not_overtake_each_other)
-{
+STREAM_CASE(launches_of_one_graph_do_not_overtake_each_other) {
     cudaGraphExec_t executable = instantiate(capture_diamond(fix));
     set_pace("manual");
     OK(cudaGraphLaunch(executable, fix->first));
@@ -115,8 +104,7 @@ STREAM_CASE(launches_of_one_graph_do_not_overtake_each_other)
     OK(cudaGraphExecDestroy(executable));
 }
 
-STREAM_CASE(a_launch_can_be_captured)
-{
+STREAM_CASE(a_launch_can_be_captured) {
     cudaGraph_t inner = capture_diamond(fix), outer = NULL;
     cudaGraphExec_t inner_executable = instantiate(inner);
     size_t count = 0;
@@ -139,21 +127,15 @@ STREAM_CASE(a_launch_can_be_captured)
 
 static int runs, drops;
 
-static void
-count_run(const standin_operation *self)
-{
+static void count_run(const standin_operation *self) {
     runs += self->value;
 }
 
-static void
-count_drop(standin_operation *self)
-{
+static void count_drop(standin_operation *self) {
     drops += self->value;
 }
 
-static cudaError_t
-submit_counted(cudaStream_t stream, standin_range range)
-{
+static cudaError_t submit_counted(cudaStream_t stream, standin_range range) {
     standin_operation counted = {
         .name = "counted", .ranges = {range}, .run = count_run, .drop = count_drop, .value = 1};
     standin_enter();
@@ -163,8 +145,7 @@ submit_counted(cudaStream_t stream, standin_range range)
 }
 
 /* Whichever way it takes, what an operation staged is dropped once, when nobody can run it. */
-STREAM_CASE(what_is_staged_is_dropped_once)
-{
+STREAM_CASE(what_is_staged_is_dropped_once) {
     const standin_range none = {0, 0}, gone = {1, 1};
     cudaGraph_t inner, outer;
     runs = drops = 0;
@@ -197,8 +178,7 @@ STREAM_CASE(what_is_staged_is_dropped_once)
 
 /* ---- memory that is gone --------------------------------------------------------------------- */
 
-STREAM_CASE(a_launch_misses_memory_that_was_unmapped)
-{
+STREAM_CASE(a_launch_misses_memory_that_was_unmapped) {
     CUdeviceptr address;
     cudaGraph_t graph;
     OK(cuMemAddressReserve(&address, GRANULE, 0, 0, 0));
@@ -223,8 +203,6 @@ STREAM_CASE(a_launch_misses_memory_that_was_unmapped)
     OK(cudaGraphDestroy(graph));
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", true);
 }

@@ -14,8 +14,7 @@ void __cudaRegisterFunction(void **module, const char *host_function, char *devi
                             dim3 *block_dim, dim3 *grid_dim, int *warp_size);
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
-CASE(launches_are_checked_and_queued)
-{
+CASE(launches_are_checked_and_queued) {
     static char kernel; /* its address stands for it */
     const dim3 one = {1, 1, 1}, none = {0, 1, 1}, many = {1024, 2, 1};
     __cudaRegisterFunction(NULL, &kernel, &kernel, "add", -1, NULL, NULL, NULL, NULL, NULL);
@@ -51,23 +50,19 @@ static const shapes products[] = {
 
 /* A block whose last `size_bytes` bytes begin where the result points to; `extra` more lie behind
  * the block's end. */
-static char *
-at_end_of(char *block, uint64_t block_bytes, uint64_t size_bytes, uint64_t extra)
-{
+static char *at_end_of(char *block, uint64_t block_bytes, uint64_t size_bytes, uint64_t extra) {
     return block + (block_bytes - size_bytes) + extra;
 }
 
-static cublasStatus_t
-multiply(cublasHandle_t handle, const shapes *with, const char *a, const char *b, char *c)
-{
+static cublasStatus_t multiply(cublasHandle_t handle, const shapes *with, const char *a,
+                               const char *b, char *c) {
     const float one = 1.0F;
     return cublasSgemm_v2(handle, with->transpose_a, with->transpose_b, with->m, with->n, with->k,
                           &one, (const void *)a, with->lda, (const void *)b, with->ldb, &one,
                           (void *)c, with->ldc);
 }
 
-CASE(products_touch_their_operands_exactly)
-{
+CASE(products_touch_their_operands_exactly) {
     enum { BLOCK_BYTES = 4096 };
     char *block = device_memory(BLOCK_BYTES);
     cublasHandle_t handle = NULL;
@@ -86,8 +81,7 @@ CASE(products_touch_their_operands_exactly)
 }
 
 /* Three batches of 2 x 2 halves, 10 elements apart: the last ends at element 24. */
-CASE(batches_count_by_their_stride)
-{
+CASE(batches_count_by_their_stride) {
     enum { BYTES = 24 * 2 };
     const float one = 1.0F;
     char *a = device_memory(4096), *c = device_memory(4096);
@@ -105,8 +99,7 @@ CASE(batches_count_by_their_stride)
     OK(cublasDestroy_v2(handle));
 }
 
-CASE(products_find_what_was_unmapped)
-{
+CASE(products_find_what_was_unmapped) {
     CUdeviceptr address = new_reservation(2);
     char *block = device_memory(4096), *mapped = (char *)(uintptr_t)address;
     cublasHandle_t handle = NULL;
@@ -122,8 +115,7 @@ CASE(products_find_what_was_unmapped)
     OK(cublasDestroy_v2(handle));
 }
 
-CASE(products_use_the_workspace_until_the_stream_changes)
-{
+CASE(products_use_the_workspace_until_the_stream_changes) {
     char *block = device_memory(4096), *workspace = device_memory(4096);
     cublasHandle_t handle = NULL;
     OK(cublasCreate_v2(&handle));
@@ -139,8 +131,7 @@ CASE(products_use_the_workspace_until_the_stream_changes)
 
 /* 3 x 2 floats, columns 4 elements apart: 28 bytes. Every second element of a vector of 2: 12
  * bytes, and of the result 12 bytes. */
-CASE(vectors_are_products_too)
-{
+CASE(vectors_are_products_too) {
     const float one = 1.0F;
     char *block = device_memory(4096);
     cublasHandle_t handle = NULL;
@@ -159,8 +150,7 @@ CASE(vectors_are_products_too)
 }
 
 /* 4 x 3 times 3 x 2 in halves; the result lies by rows, 5 elements apart. */
-CASE(light_products_have_algorithms_and_ranges)
-{
+CASE(light_products_have_algorithms_and_ranges) {
     const float one = 1.0F;
     const int32_t order = CUBLASLT_ORDER_ROW;
     enum { D_BYTES = ((4 - 1) * 5 + 2) * 2 };
@@ -194,8 +184,7 @@ CASE(light_products_have_algorithms_and_ranges)
     OK(cublasLtMatrixLayoutDestroy(layout_d));
 }
 
-CASE(handles_of_light_products_are_made_and_given_back)
-{
+CASE(handles_of_light_products_are_made_and_given_back) {
     cublasLtHandle_t handle = NULL, other = NULL;
     OK(cublasLtCreate(&handle));
     OK(cublasLtCreate(&other));
@@ -207,8 +196,7 @@ CASE(handles_of_light_products_are_made_and_given_back)
 }
 
 /* Both ends lie at the end of a block, the second beyond it. */
-CASE(collectives_of_one_rank_copy_what_it_has)
-{
+CASE(collectives_of_one_rank_copy_what_it_has) {
     enum { COUNT = 100, BYTES = 4 * COUNT };
     ncclUniqueId id;
     ncclComm_t group = NULL, part = NULL, none = (ncclComm_t)(void *)&id;
@@ -253,8 +241,7 @@ CASE(collectives_of_one_rank_copy_what_it_has)
     OK(ncclCommAbort(group));
 }
 
-CASE(what_is_missing_says_so)
-{
+CASE(what_is_missing_says_so) {
     ncclUniqueId id;
     ncclComm_t group = (ncclComm_t)(void *)&id;
     cudnnConvolutionDescriptor_t convolution = NULL;
@@ -268,8 +255,6 @@ CASE(what_is_missing_says_so)
     CHECK_EQ(cudaMalloc3D(&cube, (struct cudaExtent){100, 4, 3}), cudaErrorNotSupported);
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

@@ -1,8 +1,7 @@
 /* Plain and page-locked memory: giving, taking back, what an address is, and misuse. */
 #include "support.h"
 
-CASE(devices_have_memory_of_their_own)
-{
+CASE(devices_have_memory_of_their_own) {
     void *memory = NULL;
     uint64_t before_bytes = free_bytes();
     OK(cudaSetDevice(1));
@@ -16,8 +15,7 @@ CASE(devices_have_memory_of_their_own)
     OK(cudaSetDevice(0));
 }
 
-CASE(memory_ends_at_the_capacity)
-{
+CASE(memory_ends_at_the_capacity) {
     void *all = device_memory(free_bytes());
     void *more = &more;
     CHECK_EQ(free_bytes(), 0);
@@ -29,8 +27,7 @@ CASE(memory_ends_at_the_capacity)
     CHECK_EQ(cudaMalloc(&more, SIZE_MAX), cudaErrorMemoryAllocation);
 }
 
-CASE(plain_memory_takes_what_pools_hold_idle)
-{
+CASE(plain_memory_takes_what_pools_hold_idle) {
     void *block = NULL;
     cudaMemPool_t pool = NULL;
     cuuint64_t threshold = UINT64_MAX;
@@ -47,8 +44,7 @@ CASE(plain_memory_takes_what_pools_hold_idle)
     OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
 }
 
-CASE(wrong_frees_are_found)
-{
+CASE(wrong_frees_are_found) {
     int on_stack = 0;
     char *memory = device_memory(MIB);
     CHECK_MISUSE(cudaFree(memory + 512), cudaErrorInvalidValue);
@@ -63,8 +59,7 @@ CASE(wrong_frees_are_found)
     CHECK_MISUSE(cudaFreeHost(pinned), cudaErrorInvalidValue);
 }
 
-CASE(freeing_waits_for_the_device)
-{
+CASE(freeing_waits_for_the_device) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     uint64_t misuses = gmlake_standin_misuses();
@@ -83,8 +78,7 @@ CASE(freeing_waits_for_the_device)
     CHECK_EQ(gmlake_standin_misuses(), misuses);
 }
 
-CASE(plain_blocks_are_freed_in_stream_order)
-{
+CASE(plain_blocks_are_freed_in_stream_order) {
     set_pace("manual");
     uint64_t before_bytes = free_bytes();
     cudaStream_t stream = new_stream();
@@ -98,8 +92,7 @@ CASE(plain_blocks_are_freed_in_stream_order)
     OK(cudaStreamDestroy(stream));
 }
 
-CASE(a_plain_block_freed_in_flight_is_found)
-{
+CASE(a_plain_block_freed_in_flight_is_found) {
     set_pace("manual");
     cudaStream_t user = new_stream();
     cudaStream_t other = new_stream();
@@ -111,8 +104,7 @@ CASE(a_plain_block_freed_in_flight_is_found)
     CHECK_MISUSE(gmlake_standin_advance(user, 1), 0);
 }
 
-CASE(a_block_that_another_device_still_reads_is_found)
-{
+CASE(a_block_that_another_device_still_reads_is_found) {
     set_pace("manual");
     void *block = device_memory(4096);
     OK(cudaSetDevice(1));
@@ -126,8 +118,7 @@ CASE(a_block_that_another_device_still_reads_is_found)
     OK(cudaSetDevice(0));
 }
 
-CASE(page_locked_memory_is_the_hosts)
-{
+CASE(page_locked_memory_is_the_hosts) {
     unsigned char *memory = NULL;
     uint64_t before_bytes = free_bytes();
     OK(cudaHostAlloc((void **)&memory, 3 * MIB, cudaHostAllocPortable));
@@ -138,8 +129,7 @@ CASE(page_locked_memory_is_the_hosts)
     CHECK_EQ(cudaMallocHost((void **)&memory, SIZE_MAX), cudaErrorMemoryAllocation);
 }
 
-CASE(memory_of_the_program_can_be_page_locked)
-{
+CASE(memory_of_the_program_can_be_page_locked) {
     static char memory[8192];
     struct cudaPointerAttributes attributes;
     OK(cudaHostRegister(memory + 100, 4000, cudaHostRegisterDefault));
@@ -156,16 +146,13 @@ CASE(memory_of_the_program_can_be_page_locked)
 }
 
 /* What a device is given must be page-locked, and flags there are none. */
-static void
-check_no_device_pointer(void *address, unsigned flags)
-{
+static void check_no_device_pointer(void *address, unsigned flags) {
     void *found = &found;
     CHECK_EQ(cudaHostGetDevicePointer(&found, address, flags), cudaErrorInvalidValue);
     CHECK(found == NULL);
 }
 
-CASE(a_device_sees_page_locked_memory_where_the_host_does)
-{
+CASE(a_device_sees_page_locked_memory_where_the_host_does) {
     static char memory[4096];
     void *found = NULL;
     CUdeviceptr of_driver = 0;
@@ -185,9 +172,8 @@ CASE(a_device_sees_page_locked_memory_where_the_host_does)
     check_no_device_pointer(memory, 0);
 }
 
-static void
-check_kind(const void *pointer, enum cudaMemoryType type, int device, bool on_device, bool on_host)
-{
+static void check_kind(const void *pointer, enum cudaMemoryType type, int device, bool on_device,
+                       bool on_host) {
     struct cudaPointerAttributes attributes;
     OK(cudaPointerGetAttributes(&attributes, pointer));
     CHECK_EQ(attributes.type, type);
@@ -196,8 +182,7 @@ check_kind(const void *pointer, enum cudaMemoryType type, int device, bool on_de
     CHECK(attributes.hostPointer == (on_host ? pointer : NULL));
 }
 
-CASE(pointers_tell_what_they_are)
-{
+CASE(pointers_tell_what_they_are) {
     int on_stack = 0;
     char *pinned = pinned_memory(MIB);
     char *plain = device_memory(MIB);
@@ -218,8 +203,7 @@ CASE(pointers_tell_what_they_are)
     OK(cudaFreeHost(pinned));
 }
 
-CASE(captures_forbid_plain_memory)
-{
+CASE(captures_forbid_plain_memory) {
     void *memory = device_memory(MIB);
     void *more = NULL;
     cudaGraph_t graph = NULL;
@@ -237,8 +221,6 @@ CASE(captures_forbid_plain_memory)
     OK(cudaGraphDestroy(graph));
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

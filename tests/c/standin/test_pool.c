@@ -1,50 +1,37 @@
 /* Stream-ordered memory: when a block may be used again, what a pool holds, and misuse. */
 #include "support.h"
 
-static uint64_t
-attribute_of(cudaMemPool_t pool, enum cudaMemPoolAttr attribute)
-{
+static uint64_t attribute_of(cudaMemPool_t pool, enum cudaMemPoolAttr attribute) {
     cuuint64_t value = 0;
     OK(cudaMemPoolGetAttribute(pool, attribute, &value));
     return value;
 }
 
-static uint64_t
-used(cudaMemPool_t pool)
-{
+static uint64_t used(cudaMemPool_t pool) {
     return attribute_of(pool, cudaMemPoolAttrUsedMemCurrent);
 }
 
-static uint64_t
-reserved(cudaMemPool_t pool)
-{
+static uint64_t reserved(cudaMemPool_t pool) {
     return attribute_of(pool, cudaMemPoolAttrReservedMemCurrent);
 }
 
-static void
-set_threshold(cudaMemPool_t pool, cuuint64_t threshold)
-{
+static void set_threshold(cudaMemPool_t pool, cuuint64_t threshold) {
     OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
 }
 
-static cudaMemPool_t
-default_pool(void)
-{
+static cudaMemPool_t default_pool(void) {
     cudaMemPool_t pool = NULL;
     OK(cudaDeviceGetDefaultMemPool(&pool, 0));
     return pool;
 }
 
-static char *
-allocate(uint64_t size_bytes, cudaStream_t stream)
-{
+static char *allocate(uint64_t size_bytes, cudaStream_t stream) {
     char *memory = NULL;
     OK(cudaMallocAsync((void **)&memory, size_bytes, stream));
     return memory;
 }
 
-CASE(pools_count_what_they_hold)
-{
+CASE(pools_count_what_they_hold) {
     cudaMemPool_t pool = default_pool();
     CHECK_EQ(used(pool), 0);
     CHECK_EQ(reserved(pool), 0);
@@ -68,8 +55,7 @@ CASE(pools_count_what_they_hold)
              cudaErrorInvalidValue);
 }
 
-CASE(memory_is_kept_up_to_the_threshold)
-{
+CASE(memory_is_kept_up_to_the_threshold) {
     cudaMemPool_t pool = default_pool();
     cudaStream_t stream = new_stream();
     set_threshold(pool, 64 * MIB);
@@ -97,8 +83,7 @@ CASE(memory_is_kept_up_to_the_threshold)
     set_threshold(pool, 0);
 }
 
-CASE(another_stream_waits_until_the_free_has_happened)
-{
+CASE(another_stream_waits_until_the_free_has_happened) {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
     cudaStream_t first = new_stream();
@@ -125,8 +110,7 @@ CASE(another_stream_waits_until_the_free_has_happened)
     CHECK_EQ(reserved(pool), 0);
 }
 
-CASE(the_same_stream_uses_memory_again_at_once)
-{
+CASE(the_same_stream_uses_memory_again_at_once) {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
     cudaStream_t stream = new_stream();
@@ -151,8 +135,7 @@ CASE(the_same_stream_uses_memory_again_at_once)
     CHECK_EQ(gmlake_standin_misuses(), misuses);
 }
 
-CASE(a_pooled_block_freed_in_flight_is_found)
-{
+CASE(a_pooled_block_freed_in_flight_is_found) {
     set_pace("manual");
     cudaStream_t user = new_stream();
     cudaStream_t other = new_stream();
@@ -169,8 +152,7 @@ CASE(a_pooled_block_freed_in_flight_is_found)
     CHECK_EQ(reserved(default_pool()), 0);
 }
 
-CASE(wrong_frees_are_found)
-{
+CASE(wrong_frees_are_found) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     char *memory = allocate(MIB, stream);
@@ -185,8 +167,7 @@ CASE(wrong_frees_are_found)
     CHECK_EQ(cudaFreeAsync(memory, stream), cudaErrorInvalidResourceHandle);
 }
 
-CASE(pools_end_at_the_capacity)
-{
+CASE(pools_end_at_the_capacity) {
     void *memory = NULL;
     void *plain = device_memory(200 * MIB);
     CHECK_EQ(cudaMallocAsync(&memory, 57 * MIB, NULL), cudaErrorMemoryAllocation);
@@ -200,8 +181,7 @@ CASE(pools_end_at_the_capacity)
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
 }
 
-CASE(memory_that_is_short_is_waited_for)
-{
+CASE(memory_that_is_short_is_waited_for) {
     set_pace("manual");
     cudaMemPool_t pool = default_pool();
     cudaStream_t first = new_stream();
@@ -221,18 +201,14 @@ CASE(memory_that_is_short_is_waited_for)
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
 }
 
-static uint64_t
-graph_memory(enum cudaGraphMemAttributeType attribute)
-{
+static uint64_t graph_memory(enum cudaGraphMemAttributeType attribute) {
     cuuint64_t value = 0;
     OK(cudaDeviceGetGraphMemAttribute(0, attribute, &value));
     return value;
 }
 
 /* A graph that allocates, fills and, if asked to, frees; `block` receives the address. */
-static cudaGraphExec_t
-graph_with_memory(cudaStream_t stream, bool frees, char **block)
-{
+static cudaGraphExec_t graph_with_memory(cudaStream_t stream, bool frees, char **block) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
@@ -247,8 +223,7 @@ graph_with_memory(cudaStream_t stream, bool frees, char **block)
     return executable;
 }
 
-CASE(memory_of_a_graph_stays_with_it)
-{
+CASE(memory_of_a_graph_stays_with_it) {
     cudaStream_t stream = new_stream();
     char *block = NULL;
     cuuint64_t none = 0;
@@ -276,8 +251,7 @@ CASE(memory_of_a_graph_stays_with_it)
     CHECK_EQ(free_bytes(), CAPACITY_BYTES);
 }
 
-CASE(memory_that_a_graph_does_not_free_is_the_programs)
-{
+CASE(memory_that_a_graph_does_not_free_is_the_programs) {
     cudaStream_t stream = new_stream();
     char *block = NULL;
     cudaGraphExec_t executable = graph_with_memory(stream, false, &block);
@@ -306,8 +280,7 @@ CASE(memory_that_a_graph_does_not_free_is_the_programs)
     OK(cudaDeviceGraphMemTrim(0));
 }
 
-CASE(a_capture_cannot_free_what_it_did_not_allocate)
-{
+CASE(a_capture_cannot_free_what_it_did_not_allocate) {
     cudaGraph_t graph = NULL;
     cudaStream_t stream = new_stream();
     void *plain = device_memory(MIB);
@@ -330,9 +303,7 @@ typedef struct traffic {
     uint64_t sizes[LIVE];
 } traffic;
 
-static void
-check_disjoint(const traffic *all, size_t added)
-{
+static void check_disjoint(const traffic *all, size_t added) {
     for (size_t i = 0; i < LIVE; i++) {
         if (i != added && all->blocks[i]) {
             CHECK(all->blocks[i] + all->sizes[i] <= all->blocks[added] ||
@@ -341,9 +312,7 @@ check_disjoint(const traffic *all, size_t added)
     }
 }
 
-static void
-step(traffic *all, check_random *random)
-{
+static void step(traffic *all, check_random *random) {
     size_t i = check_below(random, LIVE);
     cudaStream_t stream = all->streams[check_below(random, STREAMS)];
     if (check_below(random, 4) == 0) {
@@ -358,8 +327,7 @@ step(traffic *all, check_random *random)
     }
 }
 
-CASE(random_traffic_adds_up)
-{
+CASE(random_traffic_adds_up) {
     traffic all = {0};
     check_random random = {.state = 2};
     uint64_t used_bytes = 0;
@@ -386,8 +354,6 @@ CASE(random_traffic_adds_up)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

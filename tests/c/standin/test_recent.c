@@ -11,9 +11,7 @@ void __cudaRegisterFunction(void **module, const char *host_function, char *devi
                             dim3 *block_dim, dim3 *grid_dim, int *warp_size);
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
-static void
-run_kernel(cudaStream_t stream)
-{
+static void run_kernel(cudaStream_t stream) {
     static char kernel; /* its address stands for it */
     const dim3 one = {1, 1, 1};
     __cudaRegisterFunction(NULL, &kernel, &kernel, "add", -1, NULL, NULL, NULL, NULL, NULL);
@@ -21,9 +19,7 @@ run_kernel(cudaStream_t stream)
 }
 
 /* Writes `size_bytes` bytes of this value. */
-static void
-write_to(char *memory, int value, uint64_t size_bytes)
-{
+static void write_to(char *memory, int value, uint64_t size_bytes) {
     unsigned char *host = malloc(size_bytes);
     CHECK(host != NULL);
     if (host != NULL) {
@@ -34,9 +30,7 @@ write_to(char *memory, int value, uint64_t size_bytes)
 }
 
 /* Whether this is what is read, and zeros where the memory has no bytes and it is `forgotten`. */
-static bool
-reads(const char *memory, int value, uint64_t size_bytes, bool is_forgotten)
-{
+static bool reads(const char *memory, int value, uint64_t size_bytes, bool is_forgotten) {
     unsigned char *host = malloc(size_bytes);
     bool holds = false;
     if (host != NULL) {
@@ -48,8 +42,7 @@ reads(const char *memory, int value, uint64_t size_bytes, bool is_forgotten)
     return holds;
 }
 
-CASE(what_was_written_is_read_back_whole_and_in_part)
-{
+CASE(what_was_written_is_read_back_whole_and_in_part) {
     char *memory = device_memory(MIB);
     write_to(memory + 512, 5, SIZE);
     CHECK(reads(memory + 512, 5, SIZE, false));
@@ -60,8 +53,7 @@ CASE(what_was_written_is_read_back_whole_and_in_part)
     CHECK(reads(memory + 512 - 1, 0, 1, false));
 }
 
-CASE(places_in_a_write_are_told_apart)
-{
+CASE(places_in_a_write_are_told_apart) {
     unsigned char written[SIZE], host[SIZE / 2];
     char *memory = device_memory(MIB);
     for (int i = 0; i < SIZE; i++) {
@@ -72,8 +64,7 @@ CASE(places_in_a_write_are_told_apart)
     CHECK(memcmp(host, written + 30, SIZE / 2) == 0);
 }
 
-CASE(of_two_writes_to_one_place_the_newer_counts)
-{
+CASE(of_two_writes_to_one_place_the_newer_counts) {
     char *memory = device_memory(MIB);
     write_to(memory, 5, SIZE);
     write_to(memory + SIZE / 2, 6, SIZE);
@@ -84,8 +75,7 @@ CASE(of_two_writes_to_one_place_the_newer_counts)
     CHECK(reads(memory + SIZE, 6, SIZE / 2, false));
 }
 
-CASE(what_was_written_in_parts_is_not_put_together)
-{
+CASE(what_was_written_in_parts_is_not_put_together) {
     unsigned char host[2 * SIZE];
     char *memory = device_memory(MIB);
     write_to(memory, 5, SIZE);
@@ -97,8 +87,7 @@ CASE(what_was_written_in_parts_is_not_put_together)
     CHECK(holds_value(host, is_backed() ? 6 : 0, SIZE)); /* more than was written */
 }
 
-CASE(what_was_changed_in_part_is_not_what_it_was)
-{
+CASE(what_was_changed_in_part_is_not_what_it_was) {
     unsigned char host[SIZE];
     char *memory = device_memory(MIB);
     write_to(memory, 5, SIZE);
@@ -108,8 +97,7 @@ CASE(what_was_changed_in_part_is_not_what_it_was)
     CHECK_EQ(host[SIZE / 2], is_backed() ? 6 : 0);
 }
 
-CASE(a_large_write_is_forgotten_with_all_before_it)
-{
+CASE(a_large_write_is_forgotten_with_all_before_it) {
     char *memory = device_memory(MIB);
     write_to(memory, 5, STANDIN_RECENT_BYTES);
     CHECK(reads(memory, 5, STANDIN_RECENT_BYTES, false));
@@ -119,8 +107,7 @@ CASE(a_large_write_is_forgotten_with_all_before_it)
     CHECK(reads(memory, 6, STANDIN_RECENT_BYTES + 1, true));
 }
 
-CASE(of_many_writes_the_oldest_is_forgotten)
-{
+CASE(of_many_writes_the_oldest_is_forgotten) {
     char *memory = device_memory(MIB);
     for (int i = 0; i < MOST_WRITES; i++) {
         write_to(memory + 512 * i, i + 1, SIZE);
@@ -136,8 +123,7 @@ CASE(of_many_writes_the_oldest_is_forgotten)
     CHECK(reads(memory + MIB / 2, 77, SIZE, false));
 }
 
-CASE(a_kernel_may_have_changed_all)
-{
+CASE(a_kernel_may_have_changed_all) {
     char *memory = device_memory(MIB);
     write_to(memory, 5, SIZE);
     run_kernel(NULL);
@@ -146,8 +132,7 @@ CASE(a_kernel_may_have_changed_all)
     CHECK(reads(memory, 6, SIZE, false));
 }
 
-CASE(a_kernel_changes_nothing_before_it_runs)
-{
+CASE(a_kernel_changes_nothing_before_it_runs) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     char *memory = device_memory(MIB);
@@ -158,8 +143,7 @@ CASE(a_kernel_changes_nothing_before_it_runs)
     CHECK(reads(memory, 5, SIZE, true));
 }
 
-CASE(what_was_written_is_what_the_host_had_then)
-{
+CASE(what_was_written_is_what_the_host_had_then) {
     set_pace("manual");
     cudaStream_t stream = new_stream();
     char *memory = device_memory(MIB);
@@ -176,8 +160,7 @@ CASE(what_was_written_is_what_the_host_had_then)
     CHECK(reads(memory, 5, SIZE, false));
 }
 
-CASE(a_fill_and_a_copy_on_the_device_change_what_they_change)
-{
+CASE(a_fill_and_a_copy_on_the_device_change_what_they_change) {
     char *memory = device_memory(MIB), *other = device_memory(MIB);
     write_to(memory, 5, SIZE);
     OK(cudaMemset(memory, 6, SIZE));
@@ -190,8 +173,7 @@ CASE(a_fill_and_a_copy_on_the_device_change_what_they_change)
     CHECK(reads(other, 5, SIZE, true));
 }
 
-CASE(rows_that_lie_apart_are_forgotten)
-{
+CASE(rows_that_lie_apart_are_forgotten) {
     unsigned char host[SIZE];
     char *memory = device_memory(MIB);
     memset(host, 8, SIZE);
@@ -201,8 +183,6 @@ CASE(rows_that_lie_apart_are_forgotten)
     CHECK(reads(memory + 512, 8, SIZE / 2, true));
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", false);
 }

@@ -4,9 +4,7 @@
 #include <pthread.h>
 
 /* Asks until the event has happened; how often it had not. */
-static int
-poll(cudaEvent_t event)
-{
+static int poll(cudaEvent_t event) {
     int asked = 0;
     while (asked < 100 && cudaEventQuery(event) == cudaErrorNotReady) {
         asked++;
@@ -16,8 +14,7 @@ poll(cudaEvent_t event)
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-STREAM_CASE(eager_work_is_done_at_once)
-{
+STREAM_CASE(eager_work_is_done_at_once) {
     OK(put(fix, fix->first, 0, 7));
     OK(cudaEventRecord(fix->begun, fix->first));
     CHECK_EQ(gmlake_standin_pending(fix->first), 0);
@@ -26,8 +23,7 @@ STREAM_CASE(eager_work_is_done_at_once)
     CHECK_EQ(look(fix, 0), 7);
 }
 
-STREAM_CASE(eager_work_takes_what_waited_for_it_along)
-{
+STREAM_CASE(eager_work_takes_what_waited_for_it_along) {
     set_pace("manual");
     OK(cudaEventRecord(fix->begun, fix->first));
     OK(cudaStreamWaitEvent(fix->second, fix->begun, 0));
@@ -37,8 +33,7 @@ STREAM_CASE(eager_work_takes_what_waited_for_it_along)
     CHECK_EQ(look(fix, 0), 7);
 }
 
-STREAM_CASE(lag_keeps_the_newest_pending)
-{
+STREAM_CASE(lag_keeps_the_newest_pending) {
     OK(gmlake_standin_set_pace("lag", 3));
     for (int i = 0; i < 5; i++) {
         OK(put(fix, fix->first, i, 1));
@@ -51,8 +46,7 @@ STREAM_CASE(lag_keeps_the_newest_pending)
     CHECK_EQ(look(fix, 4), 1);
 }
 
-STREAM_CASE(polling_ends_under_lag)
-{
+STREAM_CASE(polling_ends_under_lag) {
     OK(gmlake_standin_set_pace("lag", 8));
     OK(put(fix, fix->first, 0, 1));
     OK(cudaEventRecord(fix->begun, fix->first));
@@ -64,8 +58,7 @@ STREAM_CASE(polling_ends_under_lag)
     OK(cudaStreamQuery(fix->first));
 }
 
-STREAM_CASE(manual_work_waits_for_the_test)
-{
+STREAM_CASE(manual_work_waits_for_the_test) {
     set_pace("manual");
     OK(put(fix, fix->first, 0, 1));
     OK(cudaEventRecord(fix->begun, fix->first));
@@ -77,8 +70,7 @@ STREAM_CASE(manual_work_waits_for_the_test)
     OK(cudaEventQuery(fix->begun));
 }
 
-STREAM_CASE(a_chain_of_waits_crosses_streams_and_devices)
-{
+STREAM_CASE(a_chain_of_waits_crosses_streams_and_devices) {
     set_pace("manual");
     OK(cudaSetDevice(1));
     cudaStream_t far = new_stream();
@@ -102,8 +94,7 @@ STREAM_CASE(a_chain_of_waits_crosses_streams_and_devices)
     OK(cudaEventDestroy(passed));
 }
 
-STREAM_CASE(a_wait_refers_to_the_last_recording_before_it)
-{
+STREAM_CASE(a_wait_refers_to_the_last_recording_before_it) {
     set_pace("manual");
     OK(cudaEventRecord(fix->begun, fix->first));
     OK(cudaStreamWaitEvent(fix->second, fix->begun, 0));
@@ -121,8 +112,7 @@ STREAM_CASE(a_wait_refers_to_the_last_recording_before_it)
     CHECK_EQ(gmlake_standin_pending(fix->second), 0);
 }
 
-STREAM_CASE(elapsed_time_counts_operations)
-{
+STREAM_CASE(elapsed_time_counts_operations) {
     float milliseconds = -1;
     CHECK_EQ(cudaEventElapsedTime(&milliseconds, fix->begun, fix->ended),
              cudaErrorInvalidResourceHandle); /* never recorded */
@@ -146,8 +136,7 @@ STREAM_CASE(elapsed_time_counts_operations)
     CHECK(milliseconds > 0.0009F && milliseconds < 0.0011F);
 }
 
-STREAM_CASE(destroying_a_stream_lets_its_work_finish)
-{
+STREAM_CASE(destroying_a_stream_lets_its_work_finish) {
     set_pace("manual");
     OK(put(fix, fix->first, 0, 1));
     OK(cudaEventRecord(fix->begun, fix->first));
@@ -161,8 +150,7 @@ STREAM_CASE(destroying_a_stream_lets_its_work_finish)
     fix->first = new_stream();
 }
 
-STREAM_CASE(unknown_handles_are_refused)
-{
+STREAM_CASE(unknown_handles_are_refused) {
     static const char nothing[64];
     cudaEvent_t no_event = (cudaEvent_t)(uintptr_t)nothing;
     cudaStream_t gone = new_stream();
@@ -177,9 +165,7 @@ STREAM_CASE(unknown_handles_are_refused)
     CHECK_EQ(cudaEventRecord(fix->begun, NULL), cudaErrorInvalidResourceHandle); /* of device 0 */
 }
 
-static void *
-submit_until_told(void *told)
-{
+static void *submit_until_told(void *told) {
     fixture fix = set_up();
     while (!atomic_load((atomic_bool *)told)) {
         OK(put(&fix, fix.first, 0, 1));
@@ -191,9 +177,7 @@ submit_until_told(void *told)
 }
 
 /* A child finds every lock free, and counts what it does itself alone. */
-static int
-run_child(void)
-{
+static int run_child(void) {
     void *memory = NULL;
     uint64_t count = 0;
     const char *name = "";
@@ -206,8 +190,7 @@ run_child(void)
     return is_well ? 0 : 1;
 }
 
-CASE(a_forked_child_goes_on)
-{
+CASE(a_forked_child_goes_on) {
     atomic_bool is_told = false;
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, submit_until_told, &is_told), 0);
@@ -229,9 +212,7 @@ CASE(a_forked_child_goes_on)
 static atomic_int calls;
 static cudaStream_t called_with;
 
-static void
-count_call(void *amount)
-{
+static void count_call(void *amount) {
     /* Would never return if the lock were held. */
     int device;
     (void)cudaGetDevice(&device);
@@ -241,23 +222,18 @@ count_call(void *amount)
 
 static atomic_bool has_begun;
 
-static void
-count_slowly(void *amount)
-{
+static void count_slowly(void *amount) {
     atomic_store(&has_begun, true);
     (void)usleep(50000);
     count_call(amount);
 }
 
-static void
-remember_stream(cudaStream_t stream, cudaError_t status, void *amount)
-{
+static void remember_stream(cudaStream_t stream, cudaError_t status, void *amount) {
     called_with = stream;
     atomic_fetch_add(&calls, status == cudaSuccess ? *(int *)amount : 0);
 }
 
-STREAM_CASE(host_functions_run_in_their_turn)
-{
+STREAM_CASE(host_functions_run_in_their_turn) {
     int one = 1, ten = 10;
     atomic_store(&calls, 0);
     OK(cudaLaunchHostFunc(fix->first, count_call, &one));
@@ -275,15 +251,12 @@ STREAM_CASE(host_functions_run_in_their_turn)
     CHECK_EQ(cudaLaunchHostFunc(fix->first, NULL, NULL), cudaErrorInvalidValue);
 }
 
-static void *
-launch_slow_function(void *stream)
-{
+static void *launch_slow_function(void *stream) {
     static int one = 1;
     return cudaLaunchHostFunc(stream, count_slowly, &one) == cudaSuccess ? NULL : stream;
 }
 
-STREAM_CASE(synchronising_waits_for_functions_of_other_threads)
-{
+STREAM_CASE(synchronising_waits_for_functions_of_other_threads) {
     atomic_store(&calls, 0);
     pthread_t thread;
     void *failed;
@@ -298,8 +271,6 @@ STREAM_CASE(synchronising_waits_for_functions_of_other_threads)
     CHECK_EQ(seen, 1);
 }
 
-int
-main(void)
-{
+int main(void) {
     return run_cases("eager", true);
 }

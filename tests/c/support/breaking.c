@@ -31,9 +31,7 @@ static struct {
     } events[MOST_EVENTS];
 } state;
 
-static gml_status
-strike(gml_driver *self, gml_driver_call call)
-{
+static gml_status strike(gml_driver *self, gml_driver_call call) {
     if (call == GML_CALL_MEMORY_INFO) {
         return GML_OK;
     }
@@ -52,9 +50,7 @@ strike(gml_driver *self, gml_driver_call call)
 }
 
 /* The sample of it. */
-static gml_status
-copy_now(gml_driver *inner, const late_copy *at)
-{
+static gml_status copy_now(gml_driver *inner, const late_copy *at) {
     gml_status status = GML_OK;
     for (uint64_t i = 0; i < at->size_bytes && status == GML_OK; i += BREAKING_STRIDE_BYTES) {
         status = at->is_out ? inner->ops->copy_out(inner, at->host + i, at->device + i, 1, 0)
@@ -64,9 +60,7 @@ copy_now(gml_driver *inner, const late_copy *at)
 }
 
 /* The copies that were begun before `begun` have ended. */
-static void
-finish(gml_driver *self, uint64_t begun)
-{
+static void finish(gml_driver *self, uint64_t begun) {
     while (state.copy_count && state.done < begun) {
         state.faults += copy_now(gml_wrapped_inner(self), &state.copies[0]) != GML_OK;
         memmove(state.copies, state.copies + 1, --state.copy_count * sizeof *state.copies);
@@ -75,9 +69,7 @@ finish(gml_driver *self, uint64_t begun)
 }
 
 /* What is at [address, address + size_bytes) goes, or what is there in the host's memory. */
-static void
-check_quiet(uint64_t address, uint64_t size_bytes, bool is_host)
-{
+static void check_quiet(uint64_t address, uint64_t size_bytes, bool is_host) {
     for (size_t i = 0; i < state.copy_count; i++) {
         const late_copy *at = &state.copies[i];
         uint64_t begin = is_host ? (uint64_t)(uintptr_t)at->host : at->device;
@@ -85,9 +77,7 @@ check_quiet(uint64_t address, uint64_t size_bytes, bool is_host)
     }
 }
 
-static gml_status
-keep_copy(gml_driver *self, late_copy copy)
-{
+static gml_status keep_copy(gml_driver *self, late_copy copy) {
     if (state.copy_count == MOST_COPIES) {
         finish(self, state.begun);
     }
@@ -99,8 +89,7 @@ keep_copy(gml_driver *self, late_copy copy)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define STRIKE(upper, lower, parameters, arguments, cost_bytes)                                    \
-    static gml_status strike_##lower parameters                                                    \
-    {                                                                                              \
+    static gml_status strike_##lower parameters {                                                  \
         gml_driver *driver = gml_wrapped_inner(self);                                              \
         gml_status status = strike(self, GML_CALL_##upper);                                        \
         return status == GML_OK ? gml_wrapped_relay(self, driver->ops->lower arguments) : status;  \
@@ -108,18 +97,15 @@ keep_copy(gml_driver *self, late_copy copy)
 GML_DRIVER_TABLE(STRIKE, STRIKE)
 #undef STRIKE
 
-static gml_status
-late_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes, gml_stream stream)
-{
+static gml_status late_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
+                                gml_stream stream) {
     gml_status status = strike(self, GML_CALL_COPY_OUT);
     return status == GML_OK ? keep_copy(self, (late_copy){from, to, size_bytes, stream, true})
                             : status;
 }
 
-static gml_status
-late_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
-             gml_stream stream)
-{
+static gml_status late_copy_in(gml_driver *self, gml_address to, const void *from,
+                               uint64_t size_bytes, gml_stream stream) {
     gml_status status = strike(self, GML_CALL_COPY_IN);
     union {
         const void *from;
@@ -129,23 +115,17 @@ late_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_b
                             : status;
 }
 
-static gml_status
-watched_unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status watched_unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     check_quiet(address, size_bytes, false);
     return strike_unmap(self, address, size_bytes);
 }
 
-static gml_status
-watched_host_free(gml_driver *self, void *memory, uint64_t size_bytes)
-{
+static gml_status watched_host_free(gml_driver *self, void *memory, uint64_t size_bytes) {
     check_quiet((uint64_t)(uintptr_t)memory, size_bytes, true);
     return strike_host_free(self, memory, size_bytes);
 }
 
-static gml_status
-noted_record(gml_driver *self, gml_event event, gml_stream stream)
-{
+static gml_status noted_record(gml_driver *self, gml_event event, gml_stream stream) {
     gml_status status = strike_event_record(self, event, stream);
     size_t i = 0;
     while (i < MOST_EVENTS - 1 && state.events[i].event && state.events[i].event != event) {
@@ -159,9 +139,7 @@ noted_record(gml_driver *self, gml_event event, gml_stream stream)
     return status;
 }
 
-static gml_status
-noted_event_synchronize(gml_driver *self, gml_event event)
-{
+static gml_status noted_event_synchronize(gml_driver *self, gml_event event) {
     gml_status status = strike_event_synchronize(self, event);
     for (size_t i = 0; i < MOST_EVENTS && status == GML_OK; i++) {
         if (state.events[i].event == event && state.copy_count &&
@@ -172,9 +150,7 @@ noted_event_synchronize(gml_driver *self, gml_event event)
     return status;
 }
 
-static gml_status
-noted_stream_synchronize(gml_driver *self, gml_stream stream)
-{
+static gml_status noted_stream_synchronize(gml_driver *self, gml_stream stream) {
     gml_status status = strike_stream_synchronize(self, stream);
     if (status == GML_OK && state.copy_count && state.copies[0].stream == stream) {
         finish(self, state.begun);
@@ -182,9 +158,7 @@ noted_stream_synchronize(gml_driver *self, gml_stream stream)
     return status;
 }
 
-static gml_status
-noted_device_synchronize(gml_driver *self)
-{
+static gml_status noted_device_synchronize(gml_driver *self) {
     gml_status status = strike_device_synchronize(self);
     if (status == GML_OK) {
         finish(self, state.begun);
@@ -192,16 +166,13 @@ noted_device_synchronize(gml_driver *self)
     return status;
 }
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     free(self);
 }
 
-static gml_status
-wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
-{
+static gml_status wrap(const gml_lake_hooks *self, gml_hook_layer layer, gml_driver **driver,
+                       gml_checker **checker) {
     (void)self;
     (void)checker;
     if (layer == GML_HOOK_ABOVE_SLEEP) {
@@ -232,33 +203,23 @@ const gml_lake_hooks breaking_hooks = {wrap};
 
 /* ---- what tests ask -------------------------------------------------------------------------- */
 
-void
-breaking_begin(const uint64_t numbers[BREAKING_MOST])
-{
+void breaking_begin(const uint64_t numbers[BREAKING_MOST]) {
     memcpy(state.numbers, numbers, sizeof state.numbers);
     state.made = state.struck = 0;
 }
 
-uint64_t
-breaking_made(void)
-{
+uint64_t breaking_made(void) {
     return state.made;
 }
 
-uint64_t
-breaking_struck(void)
-{
+uint64_t breaking_struck(void) {
     return state.struck;
 }
 
-void
-breaking_refuse(gml_driver_call call, bool is_refused)
-{
+void breaking_refuse(gml_driver_call call, bool is_refused) {
     state.is_refused[call] = is_refused;
 }
 
-uint64_t
-breaking_faults(void)
-{
+uint64_t breaking_faults(void) {
     return state.faults;
 }

@@ -19,9 +19,7 @@ static struct {
     char fault[96];
 } watch;
 
-static void
-check_there(const char *call, gml_stream stream)
-{
+static void check_there(const char *call, gml_stream stream) {
     for (size_t i = 0; i < watch.gone_count; i++) {
         if (watch.gone[i] == stream && !watch.fault[0]) {
             snprintf(watch.fault, sizeof watch.fault, "%s on stream %" PRIu64 ", which is gone",
@@ -30,60 +28,43 @@ check_there(const char *call, gml_stream stream)
     }
 }
 
-static gml_status
-counted(gml_status status, uint64_t *count, uint64_t change)
-{
+static gml_status counted(gml_status status, uint64_t *count, uint64_t change) {
     *count += status == GML_OK ? change : 0;
     return status;
 }
 
-static gml_status
-create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     return counted(watch.inner->create(self, size_bytes, out), &watch.handles, 1);
 }
 
-static gml_status
-release(gml_driver *self, gml_handle handle)
-{
+static gml_status release(gml_driver *self, gml_handle handle) {
     return counted(watch.inner->release(self, handle), &watch.handles, UINT64_MAX);
 }
 
-static gml_status
-map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                      gml_handle handle) {
     return counted(watch.inner->map(self, address, size_bytes, handle), &watch.mapped_bytes,
                    size_bytes);
 }
 
-static gml_status
-unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     return counted(watch.inner->unmap(self, address, size_bytes), &watch.mapped_bytes,
                    0 - size_bytes);
 }
 
-static gml_status
-plain_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out)
-{
+static gml_status plain_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     return counted(watch.inner->malloc(self, size_bytes, out), &watch.plain_blocks, 1);
 }
 
-static gml_status
-plain_free(gml_driver *self, gml_address address)
-{
+static gml_status plain_free(gml_driver *self, gml_address address) {
     return counted(watch.inner->free(self, address), &watch.plain_blocks, UINT64_MAX);
 }
 
-static gml_status
-event_create(gml_driver *self, gml_event *out)
-{
+static gml_status event_create(gml_driver *self, gml_event *out) {
     return counted(watch.inner->event_create(self, out), &watch.events, 1);
 }
 
-static gml_status
-event_destroy(gml_driver *self, gml_event event)
-{
+static gml_status event_destroy(gml_driver *self, gml_event event) {
     gml_status status = watch.inner->event_destroy(self, event);
     if (status == GML_OK) {
         watch.stubborn -= event == watch.refused;
@@ -95,37 +76,27 @@ event_destroy(gml_driver *self, gml_event event)
     return counted(status, &watch.events, UINT64_MAX);
 }
 
-static gml_status
-event_record(gml_driver *self, gml_event event, gml_stream stream)
-{
+static gml_status event_record(gml_driver *self, gml_event event, gml_stream stream) {
     check_there("event_record", stream);
     return watch.inner->event_record(self, event, stream);
 }
 
-static gml_status
-stream_wait(gml_driver *self, gml_stream stream, gml_event event)
-{
+static gml_status stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
     check_there("stream_wait", stream);
     return watch.inner->stream_wait(self, stream, event);
 }
 
-static gml_status
-stream_synchronize(gml_driver *self, gml_stream stream)
-{
+static gml_status stream_synchronize(gml_driver *self, gml_stream stream) {
     check_there("stream_synchronize", stream);
     return watch.inner->stream_synchronize(self, stream);
 }
 
-static gml_status
-stream_capturing(gml_driver *self, gml_stream stream, bool *out)
-{
+static gml_status stream_capturing(gml_driver *self, gml_stream stream, bool *out) {
     check_there("stream_capturing", stream);
     return watch.inner->stream_capturing(self, stream, out);
 }
 
-void
-call_watch_begin(gml_lake *lake)
-{
+void call_watch_begin(gml_lake *lake) {
     watch.inner = lake->driver->ops;
     watch.outer = *watch.inner;
     watch.outer.create = create;
@@ -147,17 +118,13 @@ call_watch_begin(gml_lake *lake)
     lake->driver->ops = &watch.outer;
 }
 
-void
-call_watch_end_stream(gml_stream stream)
-{
+void call_watch_end_stream(gml_stream stream) {
     if (watch.gone_count < MOST_GONE) {
         watch.gone[watch.gone_count++] = stream;
     }
 }
 
-void
-call_watch_begin_stream(gml_stream stream)
-{
+void call_watch_begin_stream(gml_stream stream) {
     size_t kept = 0;
     for (size_t i = 0; i < watch.gone_count; i++) {
         if (watch.gone[i] != stream) {
@@ -167,21 +134,15 @@ call_watch_begin_stream(gml_stream stream)
     watch.gone_count = kept;
 }
 
-const char *
-call_watch_fault(void)
-{
+const char *call_watch_fault(void) {
     return watch.fault;
 }
 
-uint64_t
-call_watch_leftovers(void)
-{
+uint64_t call_watch_leftovers(void) {
     return watch.handles + watch.events - watch.stubborn + watch.plain_blocks + watch.mapped_bytes;
 }
 
-uint64_t
-call_watch_event_calls(gml_lake *lake)
-{
+uint64_t call_watch_event_calls(gml_lake *lake) {
     static const gml_driver_call counted_calls[] = {
         GML_CALL_EVENT_CREATE,     GML_CALL_EVENT_DESTROY, GML_CALL_EVENT_RECORD,
         GML_CALL_EVENT_RECORD_ALL, GML_CALL_EVENT_QUERY,   GML_CALL_EVENT_SYNCHRONIZE,

@@ -10,31 +10,23 @@ static check_test *first_test, **end_of_tests = &first_test;
 static int passed_tests;
 static int failed_tests;
 
-void
-check_enter(check_test *test)
-{
+void check_enter(check_test *test) {
     *end_of_tests = test;
     end_of_tests = &test->next;
 }
 
-const check_test *
-check_tests(void)
-{
+const check_test *check_tests(void) {
     return first_test;
 }
 
-int
-check_all(void)
-{
+int check_all(void) {
     for (const check_test *test = first_test; test; test = test->next) {
         check_run(test->name, test->run);
     }
     return report();
 }
 
-void
-check_run(const char *name, void (*test)(void))
-{
+void check_run(const char *name, void (*test)(void)) {
     int before = atomic_load(&failed_checks);
     test();
     if (atomic_load(&failed_checks) != before) {
@@ -51,9 +43,7 @@ static struct {
 } alone;
 
 /* Runs that test in a child, whose exit status tells how it went. */
-static void
-run_in_child(void)
-{
+static void run_in_child(void) {
     (void)fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -66,23 +56,17 @@ run_in_child(void)
     CHECK_EQ(status, 0);
 }
 
-void
-check_run_alone(const char *name, void (*test)(void))
-{
+void check_run_alone(const char *name, void (*test)(void)) {
     alone.name = name;
     alone.test = test;
     check_run(name, run_in_child);
 }
 
-int
-check_failures(void)
-{
+int check_failures(void) {
     return atomic_load(&failed_checks);
 }
 
-bool
-check_true(bool holds, const char *what, const char *file, int line)
-{
+bool check_true(bool holds, const char *what, const char *file, int line) {
     if (!holds) {
         atomic_fetch_add(&failed_checks, 1);
         fprintf(stderr, "%s:%d: %s does not hold\n", file, line, what);
@@ -90,9 +74,7 @@ check_true(bool holds, const char *what, const char *file, int line)
     return holds;
 }
 
-bool
-check_equal(uint64_t actual, uint64_t expected, const char *what, const char *file, int line)
-{
+bool check_equal(uint64_t actual, uint64_t expected, const char *what, const char *file, int line) {
     if (actual != expected) {
         atomic_fetch_add(&failed_checks, 1);
         fprintf(stderr, "%s:%d: %s is %" PRIu64 ", expected %" PRIu64 "\n", file, line, what,
@@ -101,9 +83,8 @@ check_equal(uint64_t actual, uint64_t expected, const char *what, const char *fi
     return actual == expected;
 }
 
-bool
-check_status(gml_status actual, gml_status expected, const char *what, const char *file, int line)
-{
+bool check_status(gml_status actual, gml_status expected, const char *what, const char *file,
+                  int line) {
     if (actual != expected) {
         atomic_fetch_add(&failed_checks, 1);
         fprintf(stderr, "%s:%d: %s answered \"%s\", expected \"%s\"\n", file, line, what,
@@ -112,23 +93,17 @@ check_status(gml_status actual, gml_status expected, const char *what, const cha
     return actual == expected;
 }
 
-int
-report(void)
-{
+int report(void) {
     printf("%d passed, %d failed\n", passed_tests, failed_tests);
     return failed_tests ? 1 : 0;
 }
 
-int
-skip(const char *reason)
-{
+int skip(const char *reason) {
     printf("skipped: %s\n", reason);
     return 77;
 }
 
-uint64_t
-check_next(check_random *random)
-{
+uint64_t check_next(check_random *random) {
     random->state += UINT64_C(0x9e3779b97f4a7c15);
     uint64_t mixed = random->state;
     mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -136,8 +111,6 @@ check_next(check_random *random)
     return mixed ^ (mixed >> 31);
 }
 
-uint64_t
-check_below(check_random *random, uint64_t bound)
-{
+uint64_t check_below(check_random *random, uint64_t bound) {
     return check_next(random) % bound;
 }

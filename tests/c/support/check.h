@@ -17,8 +17,7 @@
 
 #define TEST(name)                                                                                 \
     static void test_##name(void);                                                                 \
-    __attribute__((constructor)) static void enter_##name(void)                                    \
-    {                                                                                              \
+    __attribute__((constructor)) static void enter_##name(void) {                                  \
         static check_test test = {#name, test_##name, NULL};                                       \
         check_enter(&test);                                                                        \
     }                                                                                              \

@@ -21,9 +21,7 @@ bool contract_is_arena, contract_is_window;
 /* The paper's default of 128 MiB would keep its stitching out of tests of this size. */
 static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
 
-gml_lake_config
-lake_config_of(uint64_t capacity_bytes)
-{
+gml_lake_config lake_config_of(uint64_t capacity_bytes) {
     static gml_setting place_settings[1];
     bool is_paper = strcmp(contract_policy, "gmlake-paper") == 0;
     place_settings[0] = (gml_setting){"base", UINT64_C(1) << 45};
@@ -38,9 +36,7 @@ lake_config_of(uint64_t capacity_bytes)
                              .hooks = GML_HOOKS(.check_order = true)};
 }
 
-gml_lake *
-lake_open_by(const gml_lake_config *config)
-{
+gml_lake *lake_open_by(const gml_lake_config *config) {
     gml_lake *lake = NULL;
     char reason[256] = "";
     if (gml_lake_open(config, &lake, reason, sizeof reason) != GML_OK) {
@@ -50,38 +46,28 @@ lake_open_by(const gml_lake_config *config)
     return lake;
 }
 
-gml_lake *
-lake_open(uint64_t capacity_bytes)
-{
+gml_lake *lake_open(uint64_t capacity_bytes) {
     const gml_lake_config config = lake_config_of(capacity_bytes);
     return lake_open_by(&config);
 }
 
-gml_lake *
-lake_open_unchecked(uint64_t capacity_bytes)
-{
+gml_lake *lake_open_unchecked(uint64_t capacity_bytes) {
     gml_lake_config config = lake_config_of(capacity_bytes);
     config.hooks = NULL;
     return lake_open_by(&config);
 }
 
-bool
-lake_is_host(void)
-{
+bool lake_is_host(void) {
     return strcmp(contract_driver, "host") == 0;
 }
 
-gml_stats
-lake_stats_of(gml_lake *lake)
-{
+gml_stats lake_stats_of(gml_lake *lake) {
     gml_stats stats = {0};
     CHECK_OK(gml_lake_stats(lake, &stats));
     return stats;
 }
 
-uint64_t
-lake_calls(gml_lake *lake)
-{
+uint64_t lake_calls(gml_lake *lake) {
     gml_stats stats = lake_stats_of(lake);
     uint64_t calls = 0;
     for (int i = 0; i < GML_CALL_COUNT; i++) {
@@ -90,36 +76,26 @@ lake_calls(gml_lake *lake)
     return calls;
 }
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
-void
-lake_queue_work(gml_lake *lake, gml_stream stream)
-{
+void lake_queue_work(gml_lake *lake, gml_stream stream) {
     CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, do_nothing, NULL));
 }
 
-gml_address
-lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+gml_address lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address));
     CHECK(address != 0 && address % 512 == 0);
     return address;
 }
 
-void
-lake_give(gml_lake *lake, gml_address address)
-{
+void lake_give(gml_lake *lake, gml_address address) {
     CHECK_OK(gml_lake_free(lake, address));
 }
 
-void
-lake_finish(gml_lake *lake)
-{
+void lake_finish(gml_lake *lake) {
     CHECK_OK(gml_lake_check(lake));
     CHECK_EQ(lake_stats_of(lake).live_blocks, 0);
     uint64_t reserved_bytes = lake_stats_of(lake).reserved_bytes;
@@ -135,27 +111,21 @@ lake_finish(gml_lake *lake)
     CHECK_OK(gml_lake_close(lake));
 }
 
-void
-lake_fill(gml_lake *lake, const live_block *block)
-{
+void lake_fill(gml_lake *lake, const live_block *block) {
     void *bytes;
     if (lake_is_host() && CHECK_OK(gml_lake_bytes(lake, block->address, &bytes))) {
         stamp_write(bytes, block->size_bytes, block->seed, STRIDE_BYTES);
     }
 }
 
-void
-lake_check_filled(gml_lake *lake, const live_block *block)
-{
+void lake_check_filled(gml_lake *lake, const live_block *block) {
     void *bytes;
     if (lake_is_host() && CHECK_OK(gml_lake_bytes(lake, block->address, &bytes))) {
         CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRIDE_BYTES));
     }
 }
 
-uint64_t
-lake_draw_size(check_random *random)
-{
+uint64_t lake_draw_size(check_random *random) {
     switch (check_below(random, 4)) {
     case 0:
         return 1 + check_below(random, 4096);
@@ -168,26 +138,20 @@ lake_draw_size(check_random *random)
     }
 }
 
-static int
-by_address(const void *left, const void *right)
-{
+static int by_address(const void *left, const void *right) {
     const live_block *a = left, *b = right;
     return a->address < b->address ? -1 : a->address > b->address;
 }
 
-void
-lake_check_disjoint(live_block *blocks, size_t count)
-{
+void lake_check_disjoint(live_block *blocks, size_t count) {
     qsort(blocks, count, sizeof *blocks, by_address);
     for (size_t i = 1; i < count; i++) {
         CHECK(blocks[i - 1].address + blocks[i - 1].size_bytes <= blocks[i].address);
     }
 }
 
-size_t
-lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps, uint64_t streams,
-           uint64_t seed)
-{
+size_t lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps, uint64_t streams,
+                  uint64_t seed) {
     check_random random = {seed};
     size_t count = 0;
     for (size_t step = 0; step < steps; step++) {
@@ -208,19 +172,15 @@ lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps, uint64
     return count;
 }
 
-void
-lake_drain(gml_lake *lake, const live_block *blocks, size_t count)
-{
+void lake_drain(gml_lake *lake, const live_block *blocks, size_t count) {
     for (size_t i = 0; i < count; i++) {
         lake_check_filled(lake, &blocks[i]);
         lake_give(lake, blocks[i].address);
     }
 }
 
-static void
-run_on(const char *policy, const char *driver, const char *place, const char *name,
-       void (*run)(void))
-{
+static void run_on(const char *policy, const char *driver, const char *place, const char *name,
+                   void (*run)(void)) {
     contract_policy = policy;
     contract_driver = driver;
     contract_is_arena = strcmp(place, ", arena") == 0;
@@ -230,9 +190,7 @@ run_on(const char *policy, const char *driver, const char *place, const char *na
     check_run(whole, run);
 }
 
-void
-contract_run(const char *name, void (*run)(void))
-{
+void contract_run(const char *name, void (*run)(void)) {
     for (size_t p = 0; gml_policy_name(p); p++) {
         const char *policy = gml_policy_name(p);
         run_on(policy, "sim", "", name, run);
@@ -241,9 +199,7 @@ contract_run(const char *name, void (*run)(void))
 }
 
 /* On the policies that have the settings arena and base. */
-static void
-run_in(const char *driver, const char *place)
-{
+static void run_in(const char *driver, const char *place) {
     for (const check_test *test = check_tests(); test; test = test->next) {
         for (size_t p = 0; gml_policy_name(p); p++) {
             if (gml_policy_find(gml_policy_name(p))->can_serve_arena) {
@@ -253,23 +209,17 @@ run_in(const char *driver, const char *place)
     }
 }
 
-int
-contract_main_with_arenas(void)
-{
+int contract_main_with_arenas(void) {
     run_in("host", ", arena");
     return contract_main();
 }
 
-int
-contract_main_everywhere(void)
-{
+int contract_main_everywhere(void) {
     run_in(MAY_CHOOSE_ADDRESSES ? "host" : "sim", ", window");
     return contract_main_with_arenas();
 }
 
-int
-contract_main(void)
-{
+int contract_main(void) {
     for (const check_test *test = check_tests(); test; test = test->next) {
         contract_run(test->name, test->run);
     }

@@ -25,21 +25,15 @@ static const backend *current;
 static bool is_gpu; /* a real device: others may use its memory at the same time */
 static raw_cuda raw;
 
-bool
-contract_is_cuda(void)
-{
+bool contract_is_cuda(void) {
     return current == &cuda_backend;
 }
 
-const raw_cuda *
-contract_cuda(void)
-{
+const raw_cuda *contract_cuda(void) {
     return &raw;
 }
 
-gml_driver *
-open_driver(void)
-{
+gml_driver *open_driver(void) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     gml_status status =
@@ -57,9 +51,7 @@ open_driver(void)
     return driver;
 }
 
-uint64_t
-free_bytes_of(gml_driver *driver)
-{
+uint64_t free_bytes_of(gml_driver *driver) {
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
@@ -67,9 +59,7 @@ free_bytes_of(gml_driver *driver)
     return free_bytes;
 }
 
-void
-check_taken(gml_driver *driver, uint64_t before, uint64_t taken)
-{
+void check_taken(gml_driver *driver, uint64_t before, uint64_t taken) {
     uint64_t now = free_bytes_of(driver);
     if (!is_gpu) {
         CHECK_EQ(before - now, taken);
@@ -79,9 +69,7 @@ check_taken(gml_driver *driver, uint64_t before, uint64_t taken)
     }
 }
 
-void
-check_refused(gml_driver *driver, gml_status status)
-{
+void check_refused(gml_driver *driver, gml_status status) {
     CHECK(status != GML_OK && status != GML_NOT_READY && status != GML_OUT_OF_MEMORY);
     if (!contract_is_cuda()) {
         CHECK_STATUS(status, GML_MISUSE);
@@ -90,9 +78,7 @@ check_refused(gml_driver *driver, gml_status status)
     CHECK(!strchr(driver->reason, '\n'));
 }
 
-bool
-check_refused_but_on_a_gpu(gml_driver *driver, gml_status status)
-{
+bool check_refused_but_on_a_gpu(gml_driver *driver, gml_status status) {
     if (is_gpu && status == GML_OK) {
         return true;
     }
@@ -100,15 +86,11 @@ check_refused_but_on_a_gpu(gml_driver *driver, gml_status status)
     return false;
 }
 
-bool
-has_bytes(void)
-{
+bool has_bytes(void) {
     return current->has_bytes;
 }
 
-void
-write_byte(gml_driver *driver, gml_address address, unsigned char value)
-{
+void write_byte(gml_driver *driver, gml_address address, unsigned char value) {
     if (contract_is_cuda()) {
         CHECK(raw_cuda_write(&raw, address, &value, 1));
         return;
@@ -119,9 +101,7 @@ write_byte(gml_driver *driver, gml_address address, unsigned char value)
     }
 }
 
-unsigned
-read_byte(gml_driver *driver, gml_address address)
-{
+unsigned read_byte(gml_driver *driver, gml_address address) {
     unsigned char value = 0;
     if (contract_is_cuda()) {
         CHECK(raw_cuda_read(&raw, &value, address, 1));
@@ -134,16 +114,12 @@ read_byte(gml_driver *driver, gml_address address)
     return value;
 }
 
-gml_stream
-new_stream(void)
-{
+gml_stream new_stream(void) {
     static gml_stream next = 1;
     return contract_is_cuda() ? raw_cuda_stream(&raw) : next++;
 }
 
-scene
-open_scene(void)
-{
+scene open_scene(void) {
     scene made = {.driver = open_driver()};
     made.granule = made.driver->info.granularity_bytes;
     CHECK_OK(gml_driver_reserve(made.driver, SOME_GRANULES * made.granule, 0, &made.base));
@@ -154,9 +130,7 @@ open_scene(void)
     return made;
 }
 
-void
-release_handles(scene *of)
-{
+void release_handles(scene *of) {
     for (int i = 0; i < SOME_GRANULES; i++) {
         if (of->handles[i]) {
             CHECK_OK(gml_driver_release(of->driver, of->handles[i]));
@@ -165,42 +139,30 @@ release_handles(scene *of)
     }
 }
 
-void
-close_scene(scene *of)
-{
+void close_scene(scene *of) {
     release_handles(of);
     check_taken(of->driver, of->free_before, 0);
     CHECK_OK(gml_driver_unreserve(of->driver, of->base, SOME_GRANULES * of->granule));
     gml_driver_close(of->driver);
 }
 
-gml_address
-granule_at(const scene *of, uint64_t index)
-{
+gml_address granule_at(const scene *of, uint64_t index) {
     return of->base + index * of->granule;
 }
 
-void
-map_at(scene *of, uint64_t index, gml_handle handle)
-{
+void map_at(scene *of, uint64_t index, gml_handle handle) {
     CHECK_OK(gml_driver_map(of->driver, granule_at(of, index), of->granule, handle));
 }
 
-void
-unmap_at(scene *of, uint64_t index, uint64_t count)
-{
+void unmap_at(scene *of, uint64_t index, uint64_t count) {
     CHECK_OK(gml_driver_unmap(of->driver, granule_at(of, index), count * of->granule));
 }
 
-void
-open_access_at(scene *of, uint64_t index, uint64_t count)
-{
+void open_access_at(scene *of, uint64_t index, uint64_t count) {
     CHECK_OK(gml_driver_set_access(of->driver, granule_at(of, index), count * of->granule));
 }
 
-static void
-run_all_on(const backend *on)
-{
+static void run_all_on(const backend *on) {
     current = on;
     for (const check_test *test = check_tests(); test; test = test->next) {
         char name[128];
@@ -209,9 +171,7 @@ run_all_on(const backend *on)
     }
 }
 
-int
-driver_contract_main(void)
-{
+int driver_contract_main(void) {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         run_all_on(&backends[i]);
     }

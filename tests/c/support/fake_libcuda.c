@@ -28,22 +28,16 @@ static _Thread_local int context_depth;
 static _Thread_local int capture_mode;
 
 /* "" if none was chosen. A test sets it while no other thread runs. */
-static const char *
-chosen_defect(void)
-{
+static const char *chosen_defect(void) {
     const char *defect = getenv("GMLAKE_FAKE_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
     return defect ? defect : "";
 }
 
-bool
-fake_has_defect(const char *name)
-{
+bool fake_has_defect(const char *name) {
     return strcmp(chosen_defect(), name) == 0;
 }
 
-gml_cu_result
-fake_result_of(gml_status status)
-{
+gml_cu_result fake_result_of(gml_status status) {
     switch (status) {
     case GML_OK:
         return GML_CU_SUCCESS;
@@ -56,35 +50,25 @@ fake_result_of(gml_status status)
     }
 }
 
-static gml_cu_context
-the_context(void)
-{
+static gml_cu_context the_context(void) {
     return (gml_cu_context)(void *)&context_object;
 }
 
-bool
-fake_has_context(void)
-{
+bool fake_has_context(void) {
     return context_depth > 0 && context_stack[context_depth - 1] == the_context();
 }
 
-int
-fake_capture_mode(void)
-{
+int fake_capture_mode(void) {
     return capture_mode;
 }
 
-gml_driver *
-fake_device(void)
-{
+gml_driver *fake_device(void) {
     return device;
 }
 
 /* ---- the library and the device -------------------------------------------------------------- */
 
-gml_cu_result
-fake_cuInit(unsigned flags)
-{
+gml_cu_result fake_cuInit(unsigned flags) {
     char reason[GML_REASON_BYTES];
     if (flags != 0) {
         return GML_CU_INVALID_VALUE;
@@ -102,46 +86,34 @@ fake_cuInit(unsigned flags)
     return fake_result_of(status);
 }
 
-gml_cu_result
-fake_cuGetErrorName(gml_cu_result error, const char **out)
-{
+gml_cu_result fake_cuGetErrorName(gml_cu_result error, const char **out) {
     *out = error == GML_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
            : error == GML_CU_NO_DEVICE   ? "CUDA_ERROR_NO_DEVICE"
                                          : "CUDA_ERROR_OF_THE_FAKE";
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuGetErrorString(gml_cu_result error, const char **out)
-{
+gml_cu_result fake_cuGetErrorString(gml_cu_result error, const char **out) {
     *out = error == GML_CU_OUT_OF_MEMORY ? "out of memory" : "refused by the fake library";
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuDeviceGetCount(int *out)
-{
+gml_cu_result fake_cuDeviceGetCount(int *out) {
     *out = fake_has_defect("one_device") ? 1 : FAKE_DEVICES;
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuDeviceGet(gml_cu_device *out, int ordinal)
-{
+gml_cu_result fake_cuDeviceGet(gml_cu_device *out, int ordinal) {
     *out = ordinal;
     return ordinal >= 0 && ordinal < FAKE_DEVICES ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
-gml_cu_result
-fake_cuDeviceCanAccessPeer(int *out, gml_cu_device from, gml_cu_device to)
-{
+gml_cu_result fake_cuDeviceCanAccessPeer(int *out, gml_cu_device from, gml_cu_device to) {
     *out = from != to && from != FAKE_UNREACHING_DEVICE;
     return to == 0 && from >= 0 && from < FAKE_DEVICES ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
-gml_cu_result
-fake_cuDeviceGetName(char *out, int out_bytes, gml_cu_device of)
-{
+gml_cu_result fake_cuDeviceGetName(char *out, int out_bytes, gml_cu_device of) {
     static const char name[] = "Fake CUDA device";
     if (of != 0 || out_bytes < (int)sizeof name) {
         return GML_CU_INVALID_VALUE;
@@ -150,9 +122,7 @@ fake_cuDeviceGetName(char *out, int out_bytes, gml_cu_device of)
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuDeviceGetAttribute(int *out, int attribute, gml_cu_device of)
-{
+gml_cu_result fake_cuDeviceGetAttribute(int *out, int attribute, gml_cu_device of) {
     if (of != 0) {
         return GML_CU_INVALID_DEVICE;
     }
@@ -162,16 +132,12 @@ fake_cuDeviceGetAttribute(int *out, int attribute, gml_cu_device of)
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuDeviceTotalMem(size_t *out, gml_cu_device of)
-{
+gml_cu_result fake_cuDeviceTotalMem(size_t *out, gml_cu_device of) {
     *out = device->info.total_bytes;
     return of == 0 ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
-gml_cu_result
-fake_cuDevicePrimaryCtxRetain(gml_cu_context *out, gml_cu_device of)
-{
+gml_cu_result fake_cuDevicePrimaryCtxRetain(gml_cu_context *out, gml_cu_device of) {
     if (of != 0) {
         return GML_CU_INVALID_DEVICE;
     }
@@ -182,9 +148,7 @@ fake_cuDevicePrimaryCtxRetain(gml_cu_context *out, gml_cu_device of)
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuDevicePrimaryCtxRelease(gml_cu_device of)
-{
+gml_cu_result fake_cuDevicePrimaryCtxRelease(gml_cu_device of) {
     (void)pthread_mutex_lock(&lock);
     bool was_retained = retained > 0;
     retained -= was_retained;
@@ -192,17 +156,13 @@ fake_cuDevicePrimaryCtxRelease(gml_cu_device of)
     return of == 0 && was_retained ? GML_CU_SUCCESS : GML_CU_INVALID_CONTEXT;
 }
 
-gml_cu_result
-fake_cuDevicePrimaryCtxGetState(gml_cu_device of, unsigned *flags, int *is_active)
-{
+gml_cu_result fake_cuDevicePrimaryCtxGetState(gml_cu_device of, unsigned *flags, int *is_active) {
     *flags = 0;
     *is_active = retained > 0;
     return of == 0 ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
-gml_cu_result
-fake_cuCtxPushCurrent(gml_cu_context pushed)
-{
+gml_cu_result fake_cuCtxPushCurrent(gml_cu_context pushed) {
     if (retained == 0 || context_depth == STACK_DEPTH) {
         return GML_CU_INVALID_CONTEXT;
     }
@@ -210,9 +170,7 @@ fake_cuCtxPushCurrent(gml_cu_context pushed)
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuCtxPopCurrent(gml_cu_context *out)
-{
+gml_cu_result fake_cuCtxPopCurrent(gml_cu_context *out) {
     if (context_depth == 0) {
         return GML_CU_INVALID_CONTEXT;
     }
@@ -220,16 +178,12 @@ fake_cuCtxPopCurrent(gml_cu_context *out)
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuCtxGetCurrent(gml_cu_context *out)
-{
+gml_cu_result fake_cuCtxGetCurrent(gml_cu_context *out) {
     *out = context_depth > 0 ? context_stack[context_depth - 1] : NULL;
     return GML_CU_SUCCESS;
 }
 
-gml_cu_result
-fake_cuThreadExchangeStreamCaptureMode(int *mode)
-{
+gml_cu_result fake_cuThreadExchangeStreamCaptureMode(int *mode) {
     int before = capture_mode;
     capture_mode = *mode;
     *mode = before;
@@ -252,9 +206,8 @@ static const struct {
 GML_API gml_cu_result cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags,
                                           int *found);
 
-gml_cu_result
-cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *found)
-{
+gml_cu_result cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags,
+                                  int *found) {
     static const char missing[] = "missing:";
     const char *defect = chosen_defect();
     bool is_missing = strncmp(defect, missing, sizeof missing - 1) == 0 &&

@@ -7,29 +7,21 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gml_map devices_by_granule; /* bits of devices, kept as pointers; guarded by `lock` */
 
-static uint64_t
-granule_bytes(void)
-{
+static uint64_t granule_bytes(void) {
     return fake_device()->info.granularity_bytes;
 }
 
-static uintptr_t
-devices_at(gml_cu_pointer granule)
-{
+static uintptr_t devices_at(gml_cu_pointer granule) {
     return (uintptr_t)gml_map_find(&devices_by_granule, granule);
 }
 
 /* False when the host has no memory. */
-static bool
-set_devices(gml_cu_pointer granule, uintptr_t devices)
-{
+static bool set_devices(gml_cu_pointer granule, uintptr_t devices) {
     (void)gml_map_take(&devices_by_granule, granule);
     return devices == 0 || gml_map_insert(&devices_by_granule, granule, (void *)devices) == GML_OK;
 }
 
-void
-fake_forget_access(gml_cu_pointer address, size_t size)
-{
+void fake_forget_access(gml_cu_pointer address, size_t size) {
     (void)pthread_mutex_lock(&lock);
     for (size_t done = 0; done < size; done += granule_bytes()) {
         (void)set_devices(address + done, 0);
@@ -37,9 +29,7 @@ fake_forget_access(gml_cu_pointer address, size_t size)
     (void)pthread_mutex_unlock(&lock);
 }
 
-static bool
-is_valid(const gml_cu_access *access, size_t size)
-{
+static bool is_valid(const gml_cu_access *access, size_t size) {
     int device = access->location.id;
     bool is_narrow = fake_has_defect("narrow_peers") && device != 0;
     return access->location.type == GML_CU_LOCATION_DEVICE && device >= 0 &&
@@ -48,9 +38,7 @@ is_valid(const gml_cu_access *access, size_t size)
            !(is_narrow && size > granule_bytes());
 }
 
-static bool
-apply(gml_cu_pointer address, size_t size, const gml_cu_access *access)
-{
+static bool apply(gml_cu_pointer address, size_t size, const gml_cu_access *access) {
     uintptr_t bit = (uintptr_t)1 << access->location.id;
     bool is_done = true;
     for (size_t done = 0; done < size; done += granule_bytes()) {
@@ -61,9 +49,8 @@ apply(gml_cu_pointer address, size_t size, const gml_cu_access *access)
     return is_done;
 }
 
-gml_cu_result
-fake_cuMemSetAccess(gml_cu_pointer address, size_t size, const gml_cu_access *access, size_t count)
-{
+gml_cu_result fake_cuMemSetAccess(gml_cu_pointer address, size_t size, const gml_cu_access *access,
+                                  size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (!is_valid(&access[i], size)) {
             return GML_CU_INVALID_VALUE;
@@ -80,9 +67,8 @@ fake_cuMemSetAccess(gml_cu_pointer address, size_t size, const gml_cu_access *ac
     return result;
 }
 
-gml_cu_result
-fake_cuMemGetAccess(unsigned long long *out, const gml_cu_location *of, gml_cu_pointer address)
-{
+gml_cu_result fake_cuMemGetAccess(unsigned long long *out, const gml_cu_location *of,
+                                  gml_cu_pointer address) {
     (void)pthread_mutex_lock(&lock);
     uintptr_t devices = devices_at(address / granule_bytes() * granule_bytes());
     (void)pthread_mutex_unlock(&lock);

@@ -9,16 +9,12 @@ __attribute__((visibility("default"))) int cuKernelGetParamInfo(void *kernel, si
 
 enum { INVALID_VALUE = 1 };
 
-int
-cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size)
-{
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
     (void)function, (void)index, (void)offset, (void)size;
     return INVALID_VALUE;
 }
 
-int
-cuKernelGetParamInfo(void *kernel, size_t index, size_t *offset, size_t *size)
-{
+int cuKernelGetParamInfo(void *kernel, size_t index, size_t *offset, size_t *size) {
     const fake_kernel *known = kernel;
     if (!known || index >= known->count) {
         return INVALID_VALUE;

@@ -17,15 +17,11 @@ typedef struct faulty_policy {
     uint64_t served;
 } faulty_policy;
 
-static faulty_policy *
-faulty_of(gml_policy *base)
-{
+static faulty_policy *faulty_of(gml_policy *base) {
     return (faulty_policy *)(void *)base;
 }
 
-static gml_status
-faulty_create(gml_driver *driver, const gml_policy_ops *ops, gml_policy **out)
-{
+static gml_status faulty_create(gml_driver *driver, const gml_policy_ops *ops, gml_policy **out) {
     faulty_policy *self = calloc(1, sizeof *self);
     if (!self) {
         return GML_NO_HOST_MEMORY;
@@ -35,9 +31,7 @@ faulty_create(gml_driver *driver, const gml_policy_ops *ops, gml_policy **out)
     return GML_OK;
 }
 
-static gml_status
-new_block(faulty_policy *self, uint64_t size_bytes, faulty_block **out)
-{
+static gml_status new_block(faulty_policy *self, uint64_t size_bytes, faulty_block **out) {
     gml_driver *driver = self->base.driver;
     gml_handle handle;
     gml_address address = 0;
@@ -65,9 +59,7 @@ new_block(faulty_policy *self, uint64_t size_bytes, faulty_block **out)
 }
 
 /* A block that was handed out twice is also freed twice. */
-static void
-add_idle(faulty_policy *self, faulty_block *block)
-{
+static void add_idle(faulty_policy *self, faulty_block *block) {
     if (!block->is_idle) {
         block->is_idle = true;
         block->next_idle = self->idle;
@@ -75,9 +67,7 @@ add_idle(faulty_policy *self, faulty_block *block)
     }
 }
 
-static faulty_block *
-take_idle(faulty_policy *self, uint64_t size_bytes)
-{
+static faulty_block *take_idle(faulty_policy *self, uint64_t size_bytes) {
     for (faulty_block **at = &self->idle; *at; at = &(*at)->next_idle) {
         faulty_block *block = *at;
         if (block->block.block_bytes == size_bytes) {
@@ -89,9 +79,8 @@ take_idle(faulty_policy *self, uint64_t size_bytes)
     return NULL;
 }
 
-static gml_status
-faulty_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream, gml_block **out)
-{
+static gml_status faulty_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream,
+                                  gml_block **out) {
     faulty_policy *self = faulty_of(base);
     uint64_t granule = base->driver->info.granularity_bytes;
     uint64_t rounded_bytes = (size_bytes + granule - 1) / granule * granule;
@@ -114,9 +103,7 @@ faulty_allocate(gml_policy *base, uint64_t size_bytes, gml_stream stream, gml_bl
 }
 
 /* Gives a block's memory back; its struct stays until the end. */
-static void
-unmap_block(faulty_policy *self, faulty_block *block)
-{
+static void unmap_block(faulty_policy *self, faulty_block *block) {
     gml_driver *driver = self->base.driver;
     (void)gml_driver_unmap(driver, block->block.address, block->block.block_bytes);
     (void)gml_driver_unreserve(driver, block->block.address, block->block.block_bytes);
@@ -126,9 +113,7 @@ unmap_block(faulty_policy *self, faulty_block *block)
     self->base.reserved_bytes -= block->block.block_bytes;
 }
 
-static void
-faulty_free(gml_policy *base, gml_block *freed)
-{
+static void faulty_free(gml_policy *base, gml_block *freed) {
     faulty_policy *self = faulty_of(base);
     faulty_block *block = (faulty_block *)(void *)freed;
     if (base->ops == &faulty_unmap) {
@@ -139,9 +124,7 @@ faulty_free(gml_policy *base, gml_block *freed)
     add_idle(self, block);
 }
 
-static gml_status
-faulty_trim(gml_policy *base, uint64_t *released_bytes)
-{
+static gml_status faulty_trim(gml_policy *base, uint64_t *released_bytes) {
     faulty_policy *self = faulty_of(base);
     uint64_t held_bytes = base->reserved_bytes;
     (void)gml_driver_device_synchronize(base->driver);
@@ -157,9 +140,7 @@ faulty_trim(gml_policy *base, uint64_t *released_bytes)
     return GML_OK;
 }
 
-static gml_status
-faulty_destroy(gml_policy *base)
-{
+static gml_status faulty_destroy(gml_policy *base) {
     faulty_policy *self = faulty_of(base);
     (void)gml_driver_device_synchronize(base->driver);
     while (self->blocks) {
@@ -174,17 +155,14 @@ faulty_destroy(gml_policy *base)
     return GML_OK;
 }
 
-static gml_status
-faulty_check(gml_policy *base)
-{
+static gml_status faulty_check(gml_policy *base) {
     (void)base;
     return GML_OK;
 }
 
 #define FAULTY_POLICY(kind)                                                                        \
     static gml_status create_##kind(gml_driver *driver, uint64_t capacity_bytes,                   \
-                                    const gml_knobs *knobs, gml_policy **out)                      \
-    {                                                                                              \
+                                    const gml_knobs *knobs, gml_policy **out) {                    \
         (void)capacity_bytes;                                                                      \
         (void)knobs;                                                                               \
         return faulty_create(driver, &faulty_##kind, out);                                         \

@@ -8,9 +8,7 @@ const gml_fence_rules bench_all_rules = {.follows_events = true,
                                          .may_wait = true,
                                          .most_waits = GML_WAIT_WINDOW};
 
-void
-bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail_call)
-{
+void bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail_call) {
     gml_driver *inner = NULL;
     char reason[GML_REASON_BYTES];
     *self = (bench){0};
@@ -24,15 +22,11 @@ bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail_call
     }
 }
 
-void
-bench_open(bench *self, gml_fence_rules rules)
-{
+void bench_open(bench *self, gml_fence_rules rules) {
     bench_open_failing(self, &rules, 0);
 }
 
-void
-bench_close(bench *self)
-{
+void bench_close(bench *self) {
     for (size_t i = 0; i < SEEKERS; i++) {
         gml_seeker_close(&self->fences, &self->seekers[i]);
     }
@@ -45,31 +39,23 @@ bench_close(bench *self)
     gml_driver_close(self->driver);
 }
 
-static gml_status
-refuse_mark(gml_driver *self, gml_event event)
-{
+static gml_status refuse_mark(gml_driver *self, gml_event event) {
     (void)event;
     return gml_driver_fail(self, GML_UNSUPPORTED, "an old driver");
 }
 
-void
-bench_make_old(gml_driver *driver)
-{
+void bench_make_old(gml_driver *driver) {
     static gml_driver_ops old;
     old = *driver->ops;
     old.event_record_all = refuse_mark;
     driver->ops = &old;
 }
 
-uint64_t
-bench_calls(const bench *self, gml_driver_call call)
-{
+uint64_t bench_calls(const bench *self, gml_driver_call call) {
     return self->driver->calls[call];
 }
 
-uint64_t
-bench_all_calls(const bench *self)
-{
+uint64_t bench_all_calls(const bench *self) {
     uint64_t calls = 0;
     for (size_t i = 0; i < GML_CALL_COUNT; i++) {
         calls += self->driver->calls[i];
@@ -77,36 +63,26 @@ bench_all_calls(const bench *self)
     return calls;
 }
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
-uint64_t
-bench_free(bench *self, size_t stream)
-{
+uint64_t bench_free(bench *self, size_t stream) {
     CHECK_OK(gml_streams_enqueue(self->queues, FIRST_STREAM + stream, do_nothing, NULL));
     return gml_fence_now(&self->fences);
 }
 
-bool
-bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, gml_effort effort)
-{
+bool bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, gml_effort effort) {
     bool is_passed = false;
     CHECK_OK(gml_fence_pass(&self->fences, &self->seekers[borrower], &self->seekers[owner], instant,
                             effort, &is_passed));
     return is_passed;
 }
 
-void
-bench_advance(bench *self, size_t stream, uint64_t count)
-{
+void bench_advance(bench *self, size_t stream, uint64_t count) {
     CHECK_OK(gml_streams_advance(self->queues, FIRST_STREAM + stream, count, NULL));
 }
 
-const gml_pair *
-bench_pair(bench *self)
-{
+const gml_pair *bench_pair(bench *self) {
     return gml_pair_of_link(self->fences.all_pairs.next);
 }

@@ -7,16 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void
-give_up(const char *what, const char *why)
-{
+static void give_up(const char *what, const char *why) {
     fprintf(stderr, "the test cannot run: %s: %s\n", what, why);
     exit(1);
 }
 
-gml_status
-harness_open(test_harness *harness, const harness_config *config)
-{
+gml_status harness_open(test_harness *harness, const harness_config *config) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *inner;
     if (gml_driver_open(config->driver, 0, config->capacity_bytes, &inner, reason, sizeof reason) !=
@@ -47,30 +43,22 @@ harness_open(test_harness *harness, const harness_config *config)
                                   &harness->policy);
 }
 
-gml_status
-harness_destroy_policy(test_harness *harness)
-{
+gml_status harness_destroy_policy(test_harness *harness) {
     gml_policy *policy = harness->policy;
     harness->policy = NULL;
     return policy ? policy->ops->destroy(policy) : GML_OK;
 }
 
-void
-harness_close(test_harness *harness)
-{
+void harness_close(test_harness *harness) {
     (void)harness_destroy_policy(harness);
     gml_driver_close(harness->driver);
 }
 
-gml_status
-harness_mark(test_harness *harness)
-{
+gml_status harness_mark(test_harness *harness) {
     return harness->policy->ops->mark(harness->policy);
 }
 
-uint64_t
-harness_calls(const test_harness *harness)
-{
+uint64_t harness_calls(const test_harness *harness) {
     uint64_t calls = 0;
     for (size_t i = 0; i < GML_CALL_COUNT; i++) {
         calls += harness->driver->calls[i];
@@ -78,9 +66,7 @@ harness_calls(const test_harness *harness)
     return calls;
 }
 
-uint64_t
-harness_leftovers(const test_harness *harness)
-{
+uint64_t harness_leftovers(const test_harness *harness) {
     shadow_counts counts = shadow_count(harness->shadow);
     return counts.handles + counts.reservations + counts.mappings + counts.plain_blocks +
            counts.held_bytes;

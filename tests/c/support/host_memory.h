@@ -21,32 +21,24 @@ void *realloc(void *memory, size_t size_bytes);
 void free(void *memory);
 
 /* dlsym() may ask for memory itself and gets none; what it gives back is lost. */
-static void *
-look_up(const char *name)
-{
+static void *look_up(const char *name) {
     is_looking = true;
     void *found = dlsym(RTLD_NEXT, name);
     is_looking = false;
     return found;
 }
 
-static bool
-is_refused(void)
-{
+static bool is_refused(void) {
     asked += is_armed;
     return is_armed && (asked == refused_one || (refused_from && asked >= refused_from));
 }
 
-static void *
-note(void *memory)
-{
+static void *note(void *memory) {
     pieces += memory != NULL;
     return memory;
 }
 
-void *
-malloc(size_t size_bytes)
-{
+void *malloc(size_t size_bytes) {
     static void *(*next)(size_t);
     if (is_looking || is_refused()) {
         return NULL;
@@ -57,9 +49,7 @@ malloc(size_t size_bytes)
     return note(next(size_bytes));
 }
 
-void *
-calloc(size_t count, size_t size_bytes)
-{
+void *calloc(size_t count, size_t size_bytes) {
     static void *(*next)(size_t, size_t);
     if (is_looking || is_refused()) {
         return NULL;
@@ -70,9 +60,7 @@ calloc(size_t count, size_t size_bytes)
     return note(next(count, size_bytes));
 }
 
-void *
-realloc(void *memory, size_t size_bytes)
-{
+void *realloc(void *memory, size_t size_bytes) {
     static void *(*next)(void *, size_t);
     if (is_looking || is_refused()) {
         return NULL;
@@ -84,9 +72,7 @@ realloc(void *memory, size_t size_bytes)
     return memory ? moved : note(moved);
 }
 
-void
-free(void *memory)
-{
+void free(void *memory) {
     static void (*next)(void *);
     if (is_looking) {
         return;

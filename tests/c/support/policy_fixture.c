@@ -7,17 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-fixture
-fixture_of(const gml_policy_ops *ops)
-{
+fixture fixture_of(const gml_policy_ops *ops) {
     fixture f = {.ops = ops};
     gml_knobs_init(&f.knobs);
     return f;
 }
 
-void
-fixture_start(fixture *f)
-{
+void fixture_start(fixture *f) {
     gml_driver *sim = NULL;
     char reason[GML_REASON_BYTES];
     CHECK_OK(gml_sim_driver_open(f->device_bytes, 0, &sim, reason, sizeof reason));
@@ -28,18 +24,14 @@ fixture_start(fixture *f)
     CHECK_OK(f->ops->create(f->driver, f->capacity_bytes, &f->knobs, &f->policy));
 }
 
-uint64_t
-held_by_driver(const fixture *f)
-{
+uint64_t held_by_driver(const fixture *f) {
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     CHECK_OK(gml_driver_memory_info(f->driver, &free_bytes, &total_bytes));
     return total_bytes - free_bytes;
 }
 
-bool
-is_sound(const fixture *f)
-{
+bool is_sound(const fixture *f) {
     bool sound = CHECK_OK(f->policy->ops->check(f->policy));
     if (!sound) {
         fprintf(stderr, "    %s\n", f->driver->reason);
@@ -47,9 +39,7 @@ is_sound(const fixture *f)
     return CHECK_EQ(f->policy->reserved_bytes, held_by_driver(f)) && sound;
 }
 
-void
-fixture_stop(fixture *f)
-{
+void fixture_stop(fixture *f) {
     is_sound(f);
     gml_status status = f->policy->ops->destroy(f->policy);
     CHECK(status == GML_OK || f->fail_call);
@@ -57,9 +47,7 @@ fixture_stop(fixture *f)
     gml_driver_close(f->driver);
 }
 
-gml_block *
-get(fixture *f, uint64_t size_bytes, gml_stream stream)
-{
+gml_block *get(fixture *f, uint64_t size_bytes, gml_stream stream) {
     gml_block *block = NULL;
     CHECK_OK(f->policy->ops->allocate(f->policy, size_bytes, stream, &block));
     if (!block) {
@@ -68,34 +56,26 @@ get(fixture *f, uint64_t size_bytes, gml_stream stream)
     return block;
 }
 
-void
-give(fixture *f, gml_block *block)
-{
+void give(fixture *f, gml_block *block) {
     f->policy->ops->free(f->policy, block);
 }
 
-gml_torch_stats
-stats_of(fixture *f)
-{
+gml_torch_stats stats_of(fixture *f) {
     gml_torch_stats stats;
     memset(&stats, 0, sizeof stats);
     f->policy->ops->torch_stats(f->policy, &stats);
     return stats;
 }
 
-void
-check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t allocated,
-           uint64_t freed)
-{
+void check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t allocated,
+                uint64_t freed) {
     CHECK_EQ(stat->current, current);
     CHECK_EQ(stat->peak, peak);
     CHECK_EQ(stat->allocated, allocated);
     CHECK_EQ(stat->freed, freed);
 }
 
-uint64_t
-count_calls(const fixture *f)
-{
+uint64_t count_calls(const fixture *f) {
     uint64_t calls = 0;
     for (int call = 0; call < GML_CALL_COUNT; call++) {
         calls += call == GML_CALL_MEMORY_INFO ? 0 : f->driver->calls[call];
@@ -103,9 +83,7 @@ count_calls(const fixture *f)
     return calls;
 }
 
-static uint64_t
-random_size(check_random *random)
-{
+static uint64_t random_size(check_random *random) {
     switch (check_below(random, 4)) {
     case 0:
         return 1 + check_below(random, 8 * KIB);
@@ -119,9 +97,7 @@ random_size(check_random *random)
 }
 
 /* No two live blocks overlap; blocks hold what was asked. Quadratic, for small counts. */
-static void
-check_live(gml_block *const *live, size_t count)
-{
+static void check_live(gml_block *const *live, size_t count) {
     for (size_t i = 0; i < count; i++) {
         CHECK(live[i]->block_bytes >= live[i]->requested_bytes);
         CHECK_EQ(live[i]->address % 512, 0);
@@ -134,9 +110,7 @@ check_live(gml_block *const *live, size_t count)
 
 enum { MAX_LIVE = 100 };
 
-uint64_t
-fixture_work(fixture *f, uint64_t seed, int steps, int check_every)
-{
+uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every) {
     check_random random = {seed};
     gml_block *live[MAX_LIVE];
     size_t count = 0;
@@ -170,9 +144,7 @@ fixture_work(fixture *f, uint64_t seed, int steps, int check_every)
     return refused;
 }
 
-static void
-see_span(void *context, const gml_span_info *span)
-{
+static void see_span(void *context, const gml_span_info *span) {
     sight *seen = context;
     seen->spans++;
     seen->size_bytes += span->size_bytes;
@@ -180,9 +152,7 @@ see_span(void *context, const gml_span_info *span)
     seen->next = span->address;
 }
 
-static void
-see_range(void *context, const gml_range_info *range)
-{
+static void see_range(void *context, const gml_range_info *range) {
     sight *seen = context;
     CHECK_EQ(range->address, seen->next); /* tiles its span */
     seen->next += range->size_bytes;
@@ -192,9 +162,7 @@ see_range(void *context, const gml_range_info *range)
     CHECK(range->is_used ? range->requested_bytes > 0 : range->requested_bytes == 0);
 }
 
-sight
-fixture_visit(fixture *f)
-{
+sight fixture_visit(fixture *f) {
     sight seen = {0};
     gml_visitor visitor = {&seen, see_span, see_range, NULL, NULL};
     f->policy->ops->visit(f->policy, &visitor);

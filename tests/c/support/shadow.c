@@ -34,15 +34,11 @@ typedef struct shadow {
     char breach[GML_REASON_BYTES];
 } shadow;
 
-static shadow *
-shadow_of(gml_driver *driver)
-{
+static shadow *shadow_of(gml_driver *driver) {
     return (shadow *)(void *)driver;
 }
 
-static bool
-complain(shadow *self, const char *what, gml_address address, gml_stream stream)
-{
+static bool complain(shadow *self, const char *what, gml_address address, gml_stream stream) {
     if (!self->breach[0]) {
         snprintf(self->breach, sizeof self->breach, "%s: address 0x%" PRIx64 ", stream %" PRIu64,
                  what, address, stream);
@@ -51,9 +47,7 @@ complain(shadow *self, const char *what, gml_address address, gml_stream stream)
 }
 
 /* Passes a failure's reason on. */
-static gml_status
-passed(shadow *self, gml_status status)
-{
+static gml_status passed(shadow *self, gml_status status) {
     if (status != GML_OK && status != GML_NOT_READY) {
         memcpy(self->base.reason, self->inner->reason, sizeof self->base.reason);
     }
@@ -62,17 +56,13 @@ passed(shadow *self, gml_status status)
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
-static void
-learn(shadow_clock *into, const shadow_clock *from)
-{
+static void learn(shadow_clock *into, const shadow_clock *from) {
     for (size_t i = 0; i < SHADOW_STREAMS; i++) {
         into->at[i] = into->at[i] > from->at[i] ? into->at[i] : from->at[i];
     }
 }
 
-static size_t
-index_of(shadow *self, gml_stream stream)
-{
+static size_t index_of(shadow *self, gml_stream stream) {
     for (size_t i = 0; i < self->stream_count; i++) {
         if (self->names[i] == stream) {
             return i;
@@ -87,9 +77,7 @@ index_of(shadow *self, gml_stream stream)
 }
 
 /* The clock of an operation that is queued on the stream now. */
-static shadow_clock *
-queue_on(shadow *self, gml_stream stream)
-{
+static shadow_clock *queue_on(shadow *self, gml_stream stream) {
     shadow_clock *clock = &self->clocks[index_of(self, stream)];
     learn(clock, &self->host);
     return clock;
@@ -97,18 +85,15 @@ queue_on(shadow *self, gml_stream stream)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-static shadow_range *
-range_at(const gml_tree *tree, gml_address address)
-{
+static shadow_range *range_at(const gml_tree *tree, gml_address address) {
     gml_tree_node *above = gml_tree_at_least(tree, address + 1, 0);
     gml_tree_node *node = above ? gml_tree_previous(above) : gml_tree_last(tree);
     shadow_range *found = (shadow_range *)(void *)node;
     return found && address - node->size_bytes < found->size_bytes ? found : NULL;
 }
 
-static void
-add_range(gml_tree *tree, gml_address address, uint64_t size_bytes, shadow_memory *memory)
-{
+static void add_range(gml_tree *tree, gml_address address, uint64_t size_bytes,
+                      shadow_memory *memory) {
     shadow_range *added = calloc(1, sizeof *added);
     added->node.size_bytes = address;
     added->size_bytes = size_bytes;
@@ -116,9 +101,7 @@ add_range(gml_tree *tree, gml_address address, uint64_t size_bytes, shadow_memor
     gml_tree_insert(tree, &added->node);
 }
 
-static void
-remove_range(gml_tree *tree, shadow_range *range)
-{
+static void remove_range(gml_tree *tree, shadow_range *range) {
     gml_tree_remove(tree, &range->node);
     free(range);
 }
@@ -126,9 +109,8 @@ remove_range(gml_tree *tree, shadow_range *range)
 /* ---- uses of memory -------------------------------------------------------------------------- */
 
 /* Marks a use of the part of [address, end) that lies in `range`; returns where that part ends. */
-static gml_address
-use_range(shadow_range *range, gml_address address, gml_address end, shadow_access *use)
-{
+static gml_address use_range(shadow_range *range, gml_address address, gml_address end,
+                             shadow_access *use) {
     gml_address range_end = range->node.size_bytes + range->size_bytes;
     gml_address stop = end < range_end ? end : range_end;
     shadow_memory_access(range->memory, address - range->node.size_bytes, stop - address, use);
@@ -136,16 +118,12 @@ use_range(shadow_range *range, gml_address address, gml_address end, shadow_acce
     return stop;
 }
 
-static void
-no_work(void *context)
-{
+static void no_work(void *context) {
     (void)context;
 }
 
-static bool
-use_block(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream,
-          shadow_kind kind)
-{
+static bool use_block(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                      gml_stream stream, shadow_kind kind) {
     shadow *self = shadow_of(driver);
     shadow_clock *knows = queue_on(self, stream);
     shadow_access use = {kind, index_of(self, stream), knows, NULL};
@@ -165,28 +143,20 @@ use_block(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stre
     return use.fault ? complain(self, use.fault, address, stream) : true;
 }
 
-bool
-shadow_begin(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream)
-{
+bool shadow_begin(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream) {
     return use_block(driver, address, size_bytes, stream, SHADOW_BEGIN);
 }
 
-bool
-shadow_use(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream)
-{
+bool shadow_use(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream) {
     return use_block(driver, address, size_bytes, stream, SHADOW_AGAIN);
 }
 
-bool
-shadow_end(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream)
-{
+bool shadow_end(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_stream stream) {
     return use_block(driver, address, size_bytes, stream, SHADOW_END);
 }
 
 /* Whatever used the memory through this address has to be known to the host. */
-static void
-check_idle(shadow *self, const shadow_range *range)
-{
+static void check_idle(shadow *self, const shadow_range *range) {
     for (size_t i = 0; i < self->stream_count; i++) {
         if (range->uses.at[i] > self->host.at[i]) {
             (void)complain(self, "a mapping was removed while work may use it",
@@ -197,9 +167,7 @@ check_idle(shadow *self, const shadow_range *range)
 
 /* ---- the calls ------------------------------------------------------------------------------- */
 
-static gml_status
-shadow_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status shadow_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_create(self->inner, size_bytes, out);
     if (status == GML_OK) {
@@ -210,9 +178,7 @@ shadow_create(gml_driver *driver, uint64_t size_bytes, gml_handle *out)
     return passed(self, status);
 }
 
-static gml_status
-shadow_release(gml_driver *driver, gml_handle handle)
-{
+static gml_status shadow_release(gml_driver *driver, gml_handle handle) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_release(self->inner, handle);
     if (status == GML_OK) {
@@ -227,9 +193,8 @@ shadow_release(gml_driver *driver, gml_handle handle)
     return passed(self, status);
 }
 
-static gml_status
-shadow_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status shadow_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes,
+                                 gml_address *out) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_reserve(self->inner, size_bytes, alignment_bytes, out);
     if (status == GML_OK) {
@@ -238,9 +203,7 @@ shadow_reserve(gml_driver *driver, uint64_t size_bytes, uint64_t alignment_bytes
     return passed(self, status);
 }
 
-static gml_status
-shadow_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+static gml_status shadow_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_unreserve(self->inner, address, size_bytes);
     if (status == GML_OK) {
@@ -249,9 +212,8 @@ shadow_unreserve(gml_driver *driver, gml_address address, uint64_t size_bytes)
     return passed(self, status);
 }
 
-static gml_status
-shadow_map(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status shadow_map(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                             gml_handle handle) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_map(self->inner, address, size_bytes, handle);
     if (status == GML_OK) {
@@ -262,9 +224,7 @@ shadow_map(gml_driver *driver, gml_address address, uint64_t size_bytes, gml_han
     return passed(self, status);
 }
 
-static gml_status
-shadow_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+static gml_status shadow_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_unmap(self->inner, address, size_bytes);
     for (gml_address at = address; status == GML_OK && at < address + size_bytes;) {
@@ -280,16 +240,12 @@ shadow_unmap(gml_driver *driver, gml_address address, uint64_t size_bytes)
     return passed(self, status);
 }
 
-static gml_status
-shadow_set_access(gml_driver *driver, gml_address address, uint64_t size_bytes)
-{
+static gml_status shadow_set_access(gml_driver *driver, gml_address address, uint64_t size_bytes) {
     shadow *self = shadow_of(driver);
     return passed(self, gml_driver_set_access(self->inner, address, size_bytes));
 }
 
-static gml_status
-shadow_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
-{
+static gml_status shadow_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_malloc(self->inner, size_bytes, out);
     if (status == GML_OK) {
@@ -300,18 +256,14 @@ shadow_malloc(gml_driver *driver, uint64_t size_bytes, gml_address *out)
 }
 
 /* The host now knows everything that was queued anywhere. */
-static void
-learn_all(shadow *self)
-{
+static void learn_all(shadow *self) {
     for (size_t i = 0; i < self->stream_count; i++) {
         learn(&self->host, &self->clocks[i]);
     }
 }
 
 /* cuMemFree waits for the device by itself. */
-static gml_status
-shadow_free(gml_driver *driver, gml_address address)
-{
+static gml_status shadow_free(gml_driver *driver, gml_address address) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_free(self->inner, address);
     if (status == GML_OK) {
@@ -324,16 +276,13 @@ shadow_free(gml_driver *driver, gml_address address)
     return passed(self, status);
 }
 
-static gml_status
-shadow_memory_info(gml_driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
-{
+static gml_status shadow_memory_info(gml_driver *driver, uint64_t *free_bytes,
+                                     uint64_t *total_bytes) {
     shadow *self = shadow_of(driver);
     return passed(self, gml_driver_memory_info(self->inner, free_bytes, total_bytes));
 }
 
-static gml_status
-shadow_event_create(gml_driver *driver, gml_event *out)
-{
+static gml_status shadow_event_create(gml_driver *driver, gml_event *out) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_create(self->inner, out);
     if (status == GML_OK) {
@@ -342,9 +291,7 @@ shadow_event_create(gml_driver *driver, gml_event *out)
     return passed(self, status);
 }
 
-static gml_status
-shadow_event_destroy(gml_driver *driver, gml_event event)
-{
+static gml_status shadow_event_destroy(gml_driver *driver, gml_event event) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_destroy(self->inner, event);
     if (status == GML_OK) {
@@ -353,9 +300,7 @@ shadow_event_destroy(gml_driver *driver, gml_event event)
     return passed(self, status);
 }
 
-static gml_status
-shadow_event_record(gml_driver *driver, gml_event event, gml_stream stream)
-{
+static gml_status shadow_event_record(gml_driver *driver, gml_event event, gml_stream stream) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_record(self->inner, event, stream);
     if (status == GML_OK) {
@@ -364,9 +309,7 @@ shadow_event_record(gml_driver *driver, gml_event event, gml_stream stream)
     return passed(self, status);
 }
 
-static gml_status
-shadow_event_record_all(gml_driver *driver, gml_event event)
-{
+static gml_status shadow_event_record_all(gml_driver *driver, gml_event event) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_record_all(self->inner, event);
     if (status == GML_OK) {
@@ -379,9 +322,7 @@ shadow_event_record_all(gml_driver *driver, gml_event event)
     return passed(self, status);
 }
 
-static gml_status
-shadow_event_query(gml_driver *driver, gml_event event)
-{
+static gml_status shadow_event_query(gml_driver *driver, gml_event event) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_query(self->inner, event);
     if (status == GML_OK) {
@@ -390,9 +331,7 @@ shadow_event_query(gml_driver *driver, gml_event event)
     return passed(self, status);
 }
 
-static gml_status
-shadow_event_synchronize(gml_driver *driver, gml_event event)
-{
+static gml_status shadow_event_synchronize(gml_driver *driver, gml_event event) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_event_synchronize(self->inner, event);
     if (status == GML_OK) {
@@ -401,9 +340,7 @@ shadow_event_synchronize(gml_driver *driver, gml_event event)
     return passed(self, status);
 }
 
-static gml_status
-shadow_stream_wait(gml_driver *driver, gml_stream stream, gml_event event)
-{
+static gml_status shadow_stream_wait(gml_driver *driver, gml_stream stream, gml_event event) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_stream_wait(self->inner, stream, event);
     if (status == GML_OK && !self->forgets_waits) {
@@ -413,9 +350,7 @@ shadow_stream_wait(gml_driver *driver, gml_stream stream, gml_event event)
     return passed(self, status);
 }
 
-static gml_status
-shadow_stream_synchronize(gml_driver *driver, gml_stream stream)
-{
+static gml_status shadow_stream_synchronize(gml_driver *driver, gml_stream stream) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_stream_synchronize(self->inner, stream);
     if (status == GML_OK) {
@@ -424,16 +359,12 @@ shadow_stream_synchronize(gml_driver *driver, gml_stream stream)
     return passed(self, status);
 }
 
-static gml_status
-shadow_stream_capturing(gml_driver *driver, gml_stream stream, bool *out)
-{
+static gml_status shadow_stream_capturing(gml_driver *driver, gml_stream stream, bool *out) {
     shadow *self = shadow_of(driver);
     return passed(self, gml_driver_stream_capturing(self->inner, stream, out));
 }
 
-static gml_status
-shadow_device_synchronize(gml_driver *driver)
-{
+static gml_status shadow_device_synchronize(gml_driver *driver) {
     shadow *self = shadow_of(driver);
     gml_status status = gml_driver_device_synchronize(self->inner);
     if (status == GML_OK) {
@@ -442,18 +373,15 @@ shadow_device_synchronize(gml_driver *driver)
     return passed(self, status);
 }
 
-static gml_status
-shadow_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes, void **out)
-{
+static gml_status shadow_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
+                               void **out) {
     shadow *self = shadow_of(driver);
     return passed(self, gml_driver_bytes(self->inner, address, size_bytes, out));
 }
 
 /* ---- the object ------------------------------------------------------------------------------ */
 
-static void
-clear_tree(gml_tree *tree, bool owns_memory)
-{
+static void clear_tree(gml_tree *tree, bool owns_memory) {
     while (tree->root) {
         shadow_range *range = (shadow_range *)(void *)tree->root;
         if (owns_memory) {
@@ -464,9 +392,7 @@ clear_tree(gml_tree *tree, bool owns_memory)
 }
 
 /* Mappings first: the last one of released memory frees it. */
-static void
-clear_mappings(gml_tree *tree)
-{
+static void clear_mappings(gml_tree *tree) {
     while (tree->root) {
         shadow_range *range = (shadow_range *)(void *)tree->root;
         if (!--range->memory->mappings && !range->memory->is_held) {
@@ -476,9 +402,7 @@ clear_mappings(gml_tree *tree)
     }
 }
 
-static void
-shadow_destroy(gml_driver *driver)
-{
+static void shadow_destroy(gml_driver *driver) {
     shadow *self = shadow_of(driver);
     clear_mappings(&self->mappings);
     clear_tree(&self->plain_blocks, true);
@@ -523,9 +447,7 @@ static const gml_driver_ops shadow_ops = {
     .bytes = shadow_bytes,
 };
 
-gml_driver *
-shadow_open(gml_driver *inner)
-{
+gml_driver *shadow_open(gml_driver *inner) {
     shadow *self = calloc(1, sizeof *self);
     if (!self) {
         return NULL;
@@ -541,9 +463,7 @@ shadow_open(gml_driver *inner)
     return &self->base;
 }
 
-shadow_counts
-shadow_count(const gml_driver *driver)
-{
+shadow_counts shadow_count(const gml_driver *driver) {
     const shadow *self = (const shadow *)(const void *)driver;
     shadow_counts counts = self->counts;
     counts.mappings = self->mappings.count;
@@ -552,20 +472,14 @@ shadow_count(const gml_driver *driver)
     return counts;
 }
 
-const char *
-shadow_breach(const gml_driver *driver)
-{
+const char *shadow_breach(const gml_driver *driver) {
     return ((const shadow *)(const void *)driver)->breach;
 }
 
-void
-shadow_forget_waits(gml_driver *driver)
-{
+void shadow_forget_waits(gml_driver *driver) {
     shadow_of(driver)->forgets_waits = true;
 }
 
-gml_streams *
-shadow_streams(const gml_driver *driver)
-{
+gml_streams *shadow_streams(const gml_driver *driver) {
     return ((const shadow *)(const void *)driver)->streams;
 }

@@ -5,16 +5,12 @@
 
 enum { LINE_BYTES = 512 };
 
-void
-shadow_memory_free(shadow_memory *memory)
-{
+void shadow_memory_free(shadow_memory *memory) {
     free(memory->lines);
     free(memory);
 }
 
-shadow_memory *
-shadow_memory_new(uint64_t size_bytes)
-{
+shadow_memory *shadow_memory_new(uint64_t size_bytes) {
     shadow_memory *added = calloc(1, sizeof *added);
     added->size_bytes = size_bytes;
     added->is_held = true;
@@ -22,9 +18,7 @@ shadow_memory_new(uint64_t size_bytes)
     return added;
 }
 
-static void
-use_line(shadow_line *line, shadow_access *access)
-{
+static void use_line(shadow_line *line, shadow_access *access) {
     if (line->is_live != (access->kind != SHADOW_BEGIN)) {
         access->fault = line->is_live ? "memory belongs to two live blocks"
                                       : "memory of a live block was given to nobody";
@@ -37,10 +31,8 @@ use_line(shadow_line *line, shadow_access *access)
     line->is_live = access->kind != SHADOW_END;
 }
 
-void
-shadow_memory_access(shadow_memory *memory, uint64_t offset_bytes, uint64_t size_bytes,
-                     shadow_access *access)
-{
+void shadow_memory_access(shadow_memory *memory, uint64_t offset_bytes, uint64_t size_bytes,
+                          shadow_access *access) {
     size_t count = (size_t)((memory->size_bytes + LINE_BYTES - 1) / LINE_BYTES);
     size_t first = (size_t)(offset_bytes / LINE_BYTES);
     size_t end = (size_t)((offset_bytes + size_bytes + LINE_BYTES - 1) / LINE_BYTES);

@@ -8,15 +8,11 @@
 
 #include <stdlib.h>
 
-static gml_streams *
-queues_of(gml_lake *lake)
-{
+static gml_streams *queues_of(gml_lake *lake) {
     return gml_driver_streams(lake->driver);
 }
 
-gml_lake *
-sharing_open(const sharing_config *config)
-{
+gml_lake *sharing_open(const sharing_config *config) {
     const gml_lake_config full = {.driver = config->driver ? config->driver : "sim",
                                   .policy = config->policy ? config->policy : "stitch",
                                   .capacity_bytes = config->capacity_bytes,
@@ -34,17 +30,14 @@ sharing_open(const sharing_config *config)
     return lake;
 }
 
-gml_lake *
-sharing_open_with(const char *name, uint64_t value, const char *second_name, uint64_t second_value)
-{
+gml_lake *sharing_open_with(const char *name, uint64_t value, const char *second_name,
+                            uint64_t second_value) {
     const gml_setting settings[] = {{name, value}, {second_name, second_value}};
     size_t count = (name != NULL) + (size_t)(second_name != NULL);
     return sharing_open(&(sharing_config){.settings = settings, .setting_count = count});
 }
 
-void
-sharing_finish(gml_lake *lake)
-{
+void sharing_finish(gml_lake *lake) {
     sharing_run_all(lake);
     CHECK_OK(gml_lake_check(lake));
     CHECK_EQ(lake_stats_of(lake).live_blocks, 0);
@@ -59,9 +52,7 @@ sharing_finish(gml_lake *lake)
     }
 }
 
-gml_address
-sharing_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+gml_address sharing_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     if (!CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address))) {
         char reason[256];
@@ -72,21 +63,15 @@ sharing_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     return address;
 }
 
-void
-sharing_give(gml_lake *lake, gml_address address)
-{
+void sharing_give(gml_lake *lake, gml_address address) {
     CHECK_OK(gml_lake_free(lake, address));
 }
 
-void
-sharing_leave(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+void sharing_leave(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     sharing_give(lake, sharing_take(lake, size_bytes, stream));
 }
 
-gml_address
-sharing_leave_two(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+gml_address sharing_leave_two(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address first = sharing_take(lake, size_bytes, stream);
     gml_address between = sharing_take(lake, UINT64_C(2) << 20, stream);
     gml_address second = sharing_take(lake, size_bytes, stream);
@@ -95,16 +80,12 @@ sharing_leave_two(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
     return between;
 }
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
 /* A stream that captures takes no work. */
-void
-sharing_work(gml_lake *lake, gml_stream stream)
-{
+void sharing_work(gml_lake *lake, gml_stream stream) {
     bool is_capturing = false;
     CHECK_OK(gml_streams_capturing(queues_of(lake), stream, &is_capturing));
     if (!is_capturing) {
@@ -112,22 +93,16 @@ sharing_work(gml_lake *lake, gml_stream stream)
     }
 }
 
-void
-sharing_run(gml_lake *lake, gml_stream stream)
-{
+void sharing_run(gml_lake *lake, gml_stream stream) {
     CHECK_OK(gml_streams_advance(queues_of(lake), stream, UINT64_MAX, NULL));
 }
 
-void
-sharing_run_all(gml_lake *lake)
-{
+void sharing_run_all(gml_lake *lake) {
     CHECK_OK(gml_streams_set_manual(queues_of(lake), false));
     CHECK_OK(gml_streams_set_manual(queues_of(lake), true));
 }
 
-void
-sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier)
-{
+void sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier) {
     gml_driver *driver = lake->driver;
     gml_event event = 0;
     CHECK_OK(gml_driver_event_create(driver, &event));
@@ -136,21 +111,15 @@ sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier)
     CHECK_OK(gml_driver_event_destroy(driver, event));
 }
 
-uint64_t
-sharing_reserved(gml_lake *lake)
-{
+uint64_t sharing_reserved(gml_lake *lake) {
     return lake_stats_of(lake).reserved_bytes;
 }
 
-uint64_t
-sharing_calls(gml_lake *lake, gml_driver_call call)
-{
+uint64_t sharing_calls(gml_lake *lake, gml_driver_call call) {
     return lake_stats_of(lake).driver_calls[call];
 }
 
-uint64_t
-sharing_memory_calls(gml_lake *lake)
-{
+uint64_t sharing_memory_calls(gml_lake *lake) {
     gml_stats stats = lake_stats_of(lake);
     uint64_t calls = 0;
     for (size_t call = GML_CALL_CREATE; call <= GML_CALL_FREE; call++) {
@@ -159,9 +128,7 @@ sharing_memory_calls(gml_lake *lake)
     return calls;
 }
 
-gml_stream_pair
-sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower)
-{
+gml_stream_pair sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower) {
     enum { MOST_PAIRS = 256 };
     gml_stream_pair pairs[MOST_PAIRS], found = {0};
     size_t count = 0;
@@ -174,9 +141,7 @@ sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower)
     return found;
 }
 
-sharing_tally
-sharing_count(gml_lake *lake)
-{
+sharing_tally sharing_count(gml_lake *lake) {
     gml_stats stats = lake_stats_of(lake);
     return (sharing_tally){.records = stats.driver_calls[GML_CALL_EVENT_RECORD_ALL],
                            .waits = stats.driver_calls[GML_CALL_STREAM_WAIT],

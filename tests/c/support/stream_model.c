@@ -10,27 +10,21 @@
 
 enum { STRIDE_BYTES = 1 << 20 };
 
-void
-model_fault(stream_program *self, const char *what)
-{
+void model_fault(stream_program *self, const char *what) {
     if (!self->fault[0]) {
         snprintf(self->fault, sizeof self->fault, "operation %" PRIu64 ": %s",
                  self->sums.operations, what);
     }
 }
 
-void
-model_lake_fault(stream_program *self, const char *what, gml_status status)
-{
+void model_lake_fault(stream_program *self, const char *what, gml_status status) {
     char reason[160], text[280];
     gml_lake_reason(self->lake, reason, sizeof reason);
     snprintf(text, sizeof text, "%s: %s: %s", what, gml_status_text(status), reason);
     model_fault(self, text);
 }
 
-bool
-model_accept(stream_program *self, const char *what, gml_status status)
-{
+bool model_accept(stream_program *self, const char *what, gml_status status) {
     bool is_captured = self->capturing && !self->has_graph_pool;
     if (status == GML_DRIVER_FAILED && self->config.may_fail) {
         self->sums.failed++;
@@ -44,16 +38,12 @@ model_accept(stream_program *self, const char *what, gml_status status)
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
-static void
-end_job(model_job *done)
-{
+static void end_job(model_job *done) {
     done->next = done->program->idle_jobs;
     done->program->idle_jobs = done;
 }
 
-void
-model_write_stamp(void *context)
-{
+void model_write_stamp(void *context) {
     model_job *self = context;
     if (self->bytes) {
         stamp_write(self->bytes, self->size_bytes, self->seed, STRIDE_BYTES);
@@ -61,9 +51,7 @@ model_write_stamp(void *context)
     end_job(self);
 }
 
-void
-model_look_for_stamp(void *context)
-{
+void model_look_for_stamp(void *context) {
     model_job *self = context;
     if (self->bytes) {
         self->program->sums.checks++;
@@ -74,16 +62,13 @@ model_look_for_stamp(void *context)
     end_job(self);
 }
 
-void
-model_run_queues(stream_program *self)
-{
+void model_run_queues(stream_program *self) {
     (void)gml_streams_set_manual(self->queues, false);
     (void)gml_streams_set_manual(self->queues, true);
 }
 
-void
-model_queue(stream_program *self, const model_block *block, gml_stream stream, gml_stream_work work)
-{
+void model_queue(stream_program *self, const model_block *block, gml_stream stream,
+                 gml_stream_work work) {
     if (!self->idle_jobs) {
         model_run_queues(self);
     }
@@ -103,9 +88,7 @@ model_queue(stream_program *self, const model_block *block, gml_stream stream, g
     }
 }
 
-void
-model_open_queues(stream_program *self)
-{
+void model_open_queues(stream_program *self) {
     self->queues = gml_driver_streams(self->lake->driver);
     (void)gml_streams_set_manual(self->queues, true);
     for (size_t i = 0; i < MOST_JOBS; i++) {
@@ -114,9 +97,7 @@ model_open_queues(stream_program *self)
     }
 }
 
-void
-model_disarm_jobs(stream_program *self)
-{
+void model_disarm_jobs(stream_program *self) {
     for (size_t i = 0; i < MOST_JOBS; i++) {
         self->jobs[i].bytes = NULL;
     }
@@ -124,43 +105,31 @@ model_disarm_jobs(stream_program *self)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-stream_slot *
-model_pick_stream(stream_program *self)
-{
+stream_slot *model_pick_stream(stream_program *self) {
     return &self->streams[check_below(&self->random, self->stream_count)];
 }
 
-stream_slot *
-model_pick_free_stream(stream_program *self)
-{
+stream_slot *model_pick_free_stream(stream_program *self) {
     stream_slot *slot = model_pick_stream(self);
     return slot->is_capturing ? NULL : slot;
 }
 
-bool
-model_is_capturing(const stream_program *self, gml_stream stream)
-{
+bool model_is_capturing(const stream_program *self, gml_stream stream) {
     return self->capturing && self->capturing->handle == stream;
 }
 
 /* Handles below this one name no stream that could be destroyed. */
 enum { PER_THREAD_STREAM = 2, FIRST_HANDLE = 16 };
 
-static void
-open_stream(stream_program *self, stream_slot *slot)
-{
+static void open_stream(stream_program *self, stream_slot *slot) {
     *slot = (stream_slot){.handle = self->next_handle++};
 }
 
-static bool
-is_built_in(const stream_slot *slot)
-{
+static bool is_built_in(const stream_slot *slot) {
     return slot->handle < FIRST_HANDLE;
 }
 
-static bool
-has_users(const stream_program *self, const stream_slot *slot)
-{
+static bool has_users(const stream_program *self, const stream_slot *slot) {
     bool has = !gml_list_is_empty(&self->lake->uses.unrecorded);
     for (size_t i = 0; i < self->block_count; i++) {
         has |= self->blocks[i].users >> (slot - self->streams) & 1;
@@ -168,9 +137,7 @@ has_users(const stream_program *self, const stream_slot *slot)
     return has;
 }
 
-void
-model_end_stream(stream_program *self)
-{
+void model_end_stream(stream_program *self) {
     stream_slot *slot = model_pick_free_stream(self);
     if (!slot || is_built_in(slot) || has_users(self, slot)) {
         return;
@@ -186,9 +153,7 @@ model_end_stream(stream_program *self)
     open_stream(self, slot);
 }
 
-bool
-model_owe(stream_program *self, stream_slot *slot, gml_stream user)
-{
+bool model_owe(stream_program *self, stream_slot *slot, gml_stream user) {
     gml_event *debt = &slot->debts[slot->debt_count];
     if (slot->debt_count == MOST_DEBTS || gml_streams_event_create(self->queues, debt) != GML_OK) {
         return false;
@@ -197,9 +162,7 @@ model_owe(stream_program *self, stream_slot *slot, gml_stream user)
     return gml_streams_event_record(self->queues, *debt, user) == GML_OK;
 }
 
-void
-model_pay_debts(stream_program *self, stream_slot *slot)
-{
+void model_pay_debts(stream_program *self, stream_slot *slot) {
     while (slot->debt_count) {
         gml_event debt = slot->debts[--slot->debt_count];
         if (gml_streams_wait(self->queues, slot->handle, debt) != GML_OK) {
@@ -209,17 +172,13 @@ model_pay_debts(stream_program *self, stream_slot *slot)
     }
 }
 
-void
-model_add_stream(stream_program *self)
-{
+void model_add_stream(stream_program *self) {
     if (self->stream_count < MOST_STREAMS) {
         open_stream(self, &self->streams[self->stream_count++]);
     }
 }
 
-void
-model_advance(stream_program *self)
-{
+void model_advance(stream_program *self) {
     gml_stream stream = self->streams[check_below(&self->noise, self->stream_count)].handle;
     if (check_below(&self->noise, 8) == 0) {
         stream = UNSEEN_STREAM;
@@ -231,9 +190,7 @@ model_advance(stream_program *self)
     (void)gml_streams_advance(self->queues, stream, count, NULL);
 }
 
-void
-model_open_streams(stream_program *self)
-{
+void model_open_streams(stream_program *self) {
     self->next_handle = FIRST_HANDLE;
     self->stream_count = 1;
     if (self->config.streams > 2 && check_below(&self->noise, 3) == 0) {

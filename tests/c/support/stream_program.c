@@ -21,9 +21,7 @@ enum {
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
-static void
-begin_capture(stream_program *self)
-{
+static void begin_capture(stream_program *self) {
     stream_slot *slot = model_pick_stream(self);
     model_pay_debts(self, slot);
     self->capturing = slot;
@@ -37,9 +35,7 @@ begin_capture(stream_program *self)
     }
 }
 
-static void
-end_capture(stream_program *self)
-{
+static void end_capture(stream_program *self) {
     if (self->has_graph_pool) {
         if (call_watch_event_calls(self->lake) != self->frozen_event_calls) {
             model_fault(self, "an event call was made while a graph was captured");
@@ -56,9 +52,7 @@ end_capture(stream_program *self)
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* 512 B and up, mostly below 1 MiB; often one of a few sizes, which is what programs do. */
-static uint64_t
-draw_size(stream_program *self)
-{
+static uint64_t draw_size(stream_program *self) {
     static const uint64_t usual[] = {MIB / 2,  2 * MIB,  3 * MIB + 512,   8 * MIB,
                                      10 * MIB, 16 * MIB, 21 * MIB + 4096, 32 * MIB};
     uint64_t kind = check_below(&self->random, 100);
@@ -75,9 +69,7 @@ draw_size(stream_program *self)
     return size_bytes < self->config.largest_bytes ? size_bytes : self->config.largest_bytes;
 }
 
-static void
-check_apart(stream_program *self, const model_block *added)
-{
+static void check_apart(stream_program *self, const model_block *added) {
     for (size_t i = 0; i < self->block_count; i++) {
         const model_block *other = &self->blocks[i];
         if (added->address < other->address + other->size_bytes &&
@@ -87,9 +79,7 @@ check_apart(stream_program *self, const model_block *added)
     }
 }
 
-static void
-allocate(stream_program *self)
-{
+static void allocate(stream_program *self) {
     model_block added = {.size_bytes = draw_size(self), .seed = check_next(&self->noise)};
     stream_slot *slot = model_pick_stream(self);
     added.stream = slot->handle;
@@ -112,9 +102,7 @@ allocate(stream_program *self)
 }
 
 /* The first work on a block stamps it, all further work looks for the stamp. */
-static void
-work_on(stream_program *self, model_block *block)
-{
+static void work_on(stream_program *self, model_block *block) {
     if (block->is_orphan || model_is_capturing(self, block->stream)) {
         return;
     }
@@ -123,15 +111,11 @@ work_on(stream_program *self, model_block *block)
     block->is_stamped = true;
 }
 
-static model_block *
-pick_block(stream_program *self)
-{
+static model_block *pick_block(stream_program *self) {
     return &self->blocks[check_below(&self->random, self->block_count)];
 }
 
-static void
-release(stream_program *self, size_t at)
-{
+static void release(stream_program *self, size_t at) {
     model_block *block = &self->blocks[at];
     if (check_below(&self->random, 2)) {
         work_on(self, block);
@@ -147,9 +131,7 @@ release(stream_program *self, size_t at)
 
 /* `user` reads the block behind the work that is queued on the block's own stream by now. The order
  * is the program's own affair: the lake's driver does not see it. */
-static void
-read_on(stream_program *self, const model_block *block, gml_stream user)
-{
+static void read_on(stream_program *self, const model_block *block, gml_stream user) {
     gml_event event = 0;
     if (gml_streams_event_create(self->queues, &event) != GML_OK ||
         gml_streams_event_record(self->queues, event, block->stream) != GML_OK ||
@@ -161,9 +143,7 @@ read_on(stream_program *self, const model_block *block, gml_stream user)
 }
 
 /* Another stream uses a block, and the lake is told. */
-static void
-use_recorded(stream_program *self, model_block *block, const stream_slot *user)
-{
+static void use_recorded(stream_program *self, model_block *block, const stream_slot *user) {
     read_on(self, block, user->handle);
     block->users |= UINT64_C(1) << (user - self->streams);
     (void)model_accept(self, "record_stream",
@@ -172,9 +152,7 @@ use_recorded(stream_program *self, model_block *block, const stream_slot *user)
 
 /* Another stream uses a block, the lake is not told, and the block is freed: what CUDA programs do
  * that have its own stream wait before it allocates again. */
-static void
-use_untold(stream_program *self, model_block *block, gml_stream user)
-{
+static void use_untold(stream_program *self, model_block *block, gml_stream user) {
     stream_slot *own = self->streams;
     while (own->handle != block->stream) {
         own++;
@@ -187,9 +165,7 @@ use_untold(stream_program *self, model_block *block, gml_stream user)
     release(self, (size_t)(block - self->blocks));
 }
 
-static void
-use_elsewhere(stream_program *self)
-{
+static void use_elsewhere(stream_program *self) {
     model_block *block = pick_block(self);
     const stream_slot *user = model_pick_free_stream(self);
     uint64_t kind = check_below(&self->random, 4);
@@ -206,9 +182,7 @@ use_elsewhere(stream_program *self)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static void
-set_limit(stream_program *self)
-{
+static void set_limit(stream_program *self) {
     uint64_t capacity_bytes = self->config.lake->capacity_bytes;
     uint64_t limit_bytes =
         check_below(&self->noise, 3) ? 0 : capacity_bytes / (1 + check_below(&self->noise, 4));
@@ -216,9 +190,7 @@ set_limit(stream_program *self)
 }
 
 /* Idle memory goes to somebody else, while streams run. */
-static void
-give_some(stream_program *self)
-{
+static void give_some(stream_program *self) {
     uint64_t wanted_bytes = check_below(&self->noise, self->config.largest_bytes) + 1;
     uint64_t released_bytes = 0, held_bytes = self->lake->driver->held_bytes;
     bool is_pending = false;
@@ -230,9 +202,7 @@ give_some(stream_program *self)
 }
 
 /* What happens seldom, and at another place in each repetition. */
-static void
-disturb(stream_program *self)
-{
+static void disturb(stream_program *self) {
     switch (check_below(&self->noise, 9)) {
     case 0:
         (void)model_accept(self, "trim", gml_lake_trim(self->lake, NULL));
@@ -262,9 +232,7 @@ disturb(stream_program *self)
     }
 }
 
-static void
-begin_step(stream_program *self)
-{
+static void begin_step(stream_program *self) {
     self->repeats = self->sums.operations / self->config.steps_of % GROUP_STEPS < SAME_STEPS;
     while (self->block_count > (self->repeats ? 0 : CARRIED_BLOCKS)) {
         release(self, self->block_count - 1);
@@ -280,9 +248,7 @@ begin_step(stream_program *self)
     self->noise = (check_random){self->config.seed + (self->repeats ? 0 : self->sums.operations)};
 }
 
-static void
-operate(stream_program *self)
-{
+static void operate(stream_program *self) {
     uint64_t steps_of = self->config.steps_of;
     if (steps_of && self->sums.operations % steps_of == 0) {
         begin_step(self);
@@ -307,9 +273,7 @@ operate(stream_program *self)
 }
 
 /* Everything that has to hold after any operation. */
-static void
-look(stream_program *self)
-{
+static void look(stream_program *self) {
     if (self->lake->driver->held_bytes > self->config.lake->capacity_bytes) {
         model_fault(self, "more is held than the capacity");
     }
@@ -331,9 +295,7 @@ look(stream_program *self)
     }
 }
 
-void
-stream_program_run(stream_program *self, uint64_t operations)
-{
+void stream_program_run(stream_program *self, uint64_t operations) {
     for (uint64_t i = 0; i < operations && !self->fault[0]; i++) {
         operate(self);
         look(self);
@@ -343,9 +305,7 @@ stream_program_run(stream_program *self, uint64_t operations)
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-gml_status
-stream_program_open(const stream_program_config *config, stream_program **out)
-{
+gml_status stream_program_open(const stream_program_config *config, stream_program **out) {
     stream_program *self = calloc(1, sizeof *self);
     if (!self) {
         return GML_NO_HOST_MEMORY;
@@ -369,9 +329,7 @@ stream_program_open(const stream_program_config *config, stream_program **out)
 }
 
 /* What is idle can be given back: at once, or after some tries where calls fail. */
-static void
-give_back(stream_program *self)
-{
+static void give_back(stream_program *self) {
     uint64_t tries = self->config.may_fail ? LAST_TRIMS : 1;
     for (uint64_t i = 0; i < tries && !self->fault[0]; i++) {
         (void)model_accept(self, "the last trim", gml_lake_trim(self->lake, NULL));
@@ -388,9 +346,7 @@ give_back(stream_program *self)
     }
 }
 
-static void
-count_last(stream_program *self)
-{
+static void count_last(stream_program *self) {
     gml_stats stats;
     if (gml_lake_stats(self->lake, &stats) == GML_OK) {
         self->sums.waits = stats.cross_stream_waits;
@@ -402,9 +358,7 @@ count_last(stream_program *self)
     }
 }
 
-void
-stream_program_close(stream_program *self)
-{
+void stream_program_close(stream_program *self) {
     if (self->capturing) {
         end_capture(self);
     }
@@ -428,20 +382,14 @@ stream_program_close(stream_program *self)
     }
 }
 
-const char *
-stream_program_fault(const stream_program *self)
-{
+const char *stream_program_fault(const stream_program *self) {
     return self->fault;
 }
 
-stream_program_sums
-stream_program_count(const stream_program *self)
-{
+stream_program_sums stream_program_count(const stream_program *self) {
     return self->sums;
 }
 
-void
-stream_program_free(stream_program *self)
-{
+void stream_program_free(stream_program *self) {
     free(self);
 }

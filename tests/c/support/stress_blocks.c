@@ -11,27 +11,19 @@ enum {
     THREAD_STREAMS,
 };
 
-gml_stream
-stress_own_stream(stress *self)
-{
+gml_stream stress_own_stream(stress *self) {
     return 1 + self->number * THREAD_STREAMS + check_below(&self->random, OWN_STREAMS);
 }
 
-gml_stream
-stress_capturing_stream(const stress *self)
-{
+gml_stream stress_capturing_stream(const stress *self) {
     return 1 + self->number * THREAD_STREAMS + CAPTURING;
 }
 
-gml_stream
-stress_lasting_stream(const stress *self)
-{
+gml_stream stress_lasting_stream(const stress *self) {
     return 1 + self->number * THREAD_STREAMS + LASTING;
 }
 
-gml_stream
-stress_any_stream(stress *self, const stress_lake *at)
-{
+gml_stream stress_any_stream(stress *self, const stress_lake *at) {
     uint64_t choice = check_below(&self->random, 8);
     if (choice == 0) {
         return 0;
@@ -42,9 +34,7 @@ stress_any_stream(stress *self, const stress_lake *at)
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
-void
-stress_touch(stress_block *held)
-{
+void stress_touch(stress_block *held) {
     stress_lake *at = held->at;
     const live_block *block = &held->block;
     void *bytes = NULL;
@@ -66,9 +56,7 @@ stress_touch(stress_block *held)
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
-void
-stress_touch_all(stress *self, const stress_lake *at)
-{
+void stress_touch_all(stress *self, const stress_lake *at) {
     for (size_t i = 0; i < self->count; i++) {
         if (self->blocks[i].at == at) {
             stress_touch(&self->blocks[i]);
@@ -78,9 +66,7 @@ stress_touch_all(stress *self, const stress_lake *at)
 
 /* ---- living and ending ----------------------------------------------------------------------- */
 
-void
-stress_end_block(stress *self, size_t index)
-{
+void stress_end_block(stress *self, size_t index) {
     stress_block *held = &self->blocks[index];
     stress_touch(held);
     stress_expect(self, gml_lake_free(held->at->lake, held->block.address));
@@ -91,9 +77,7 @@ stress_end_block(stress *self, size_t index)
 }
 
 /* Nothing that lay idle would have served it. */
-static void
-check_refusal(stress_block *held)
-{
+static void check_refusal(stress_block *held) {
     live_block *block = &held->block;
     CHECK_OK(gml_lake_trim(held->at->lake, NULL));
     CHECK_STATUS(
@@ -101,17 +85,13 @@ check_refusal(stress_block *held)
         GML_OUT_OF_MEMORY);
 }
 
-static void
-read_first(void *context)
-{
+static void read_first(void *context) {
     (void)*(const volatile char *)context;
 }
 
 /* What was queued reads memory whenever it comes to run: it must still be mapped then. By one
  * thread only, as others do not see the order of streams. */
-static void
-queue_use(stress *self, const stress_block *held)
-{
+static void queue_use(stress *self, const stress_block *held) {
     void *bytes = NULL;
     bool is_captured =
         self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
@@ -123,9 +103,7 @@ queue_use(stress *self, const stress_block *held)
     }
 }
 
-static void
-add_block(stress *self)
-{
+static void add_block(stress *self) {
     stress_block *held = &self->blocks[self->count++];
     held->is_captured = self->takes_turn && self->captured_on == held->at &&
                         held->block.stream == stress_capturing_stream(self);
@@ -139,9 +117,7 @@ add_block(stress *self)
 }
 
 /* Up to 6 MiB: a lake has room for a few dozen. */
-static uint64_t
-draw_size(check_random *random)
-{
+static uint64_t draw_size(check_random *random) {
     switch (check_below(random, 4)) {
     case 0:
         return 1 + check_below(random, 4096);
@@ -155,9 +131,7 @@ draw_size(check_random *random)
 }
 
 /* One that is awake, as a rule. */
-static stress_lake *
-draw_lake(stress *self)
-{
+static stress_lake *draw_lake(stress *self) {
     stress_lake *at = stress_any_lake(self);
     for (int i = 0; i < 3 && stress_is_asleep(at); i++) {
         at = stress_any_lake(self);
@@ -166,15 +140,11 @@ draw_lake(stress *self)
 }
 
 /* Whether to name the pool of this thread's captures, if it has one there. */
-static bool
-draw_named(stress *self, const stress_lake *at)
-{
+static bool draw_named(stress *self, const stress_lake *at) {
     return self->captures[at - self->shared->lakes] && check_below(&self->random, 4) == 0;
 }
 
-void
-stress_begin_block(stress *self)
-{
+void stress_begin_block(stress *self) {
     stress_lake *at = draw_lake(self);
     stress_block *held = &self->blocks[self->count];
     live_block *block = &held->block;
@@ -211,9 +181,7 @@ stress_begin_block(stress *self)
     }
 }
 
-void
-stress_exchange_block(stress *self)
-{
+void stress_exchange_block(stress *self) {
     stress_block *mine = &self->blocks[check_below(&self->random, self->count)];
     stress_lakes *shared = self->shared;
     if (mine->is_captured) {

@@ -6,18 +6,14 @@
 #define MIB (UINT64_C(1) << 20)
 #define LARGEST_BUFFER (16 * MIB)
 
-static gml_elastic_info
-describe(const stress_buffer *of)
-{
+static gml_elastic_info describe(const stress_buffer *of) {
     gml_elastic_info info = {0};
     CHECK_OK(gml_lake_elastic(of->at->lake, of->address, &info));
     return info;
 }
 
 /* Looks at what was stamped, and stamps the rest of its memory. */
-static void
-touch(stress_buffer *of)
-{
+static void touch(stress_buffer *of) {
     void *memory = NULL;
     const gml_elastic_info info = describe(of);
     if (!lake_is_host() || !info.memory_bytes) {
@@ -42,9 +38,7 @@ touch(stress_buffer *of)
     (void)pthread_rwlock_unlock(&of->at->awake);
 }
 
-static void
-open_buffer(stress *self, stress_buffer *of)
-{
+static void open_buffer(stress *self, stress_buffer *of) {
     stress_lake *at = stress_any_lake(self);
     gml_address address = 0;
     uint64_t size_bytes = 1 + check_below(&self->random, LARGEST_BUFFER);
@@ -64,15 +58,11 @@ open_buffer(stress *self, stress_buffer *of)
 }
 
 /* Why a buffer may not grow: memory that sleeps, and a capture, of this thread or another. */
-static bool
-may_be_unsupported(const stress *self, const stress_lake *at)
-{
+static bool may_be_unsupported(const stress *self, const stress_lake *at) {
     return stress_is_asleep(at) || stress_may_capture(self, at);
 }
 
-static void
-resize_buffer(stress *self, stress_buffer *of)
-{
+static void resize_buffer(stress *self, stress_buffer *of) {
     const gml_elastic_info before = describe(of);
     uint64_t most_bytes = of->size_bytes >> check_below(&self->random, 4);
     uint64_t size_bytes = check_below(&self->random, most_bytes + 1);
@@ -107,9 +97,7 @@ resize_buffer(stress *self, stress_buffer *of)
     touch(of);
 }
 
-static void
-close_buffer(const stress *self, stress_buffer *of)
-{
+static void close_buffer(const stress *self, stress_buffer *of) {
     touch(of);
     CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
     if (self->shared->is_alone) { /* another thread may open one at the address */
@@ -118,9 +106,7 @@ close_buffer(const stress *self, stress_buffer *of)
     of->address = 0;
 }
 
-void
-stress_change_buffer(stress *self)
-{
+void stress_change_buffer(stress *self) {
     size_t most = self->shared->is_alone ? STRESS_BUFFERS : 1;
     stress_buffer *of = &self->buffers[check_below(&self->random, most)];
     if (!of->address) {
@@ -132,9 +118,7 @@ stress_change_buffer(stress *self)
     }
 }
 
-void
-stress_touch_buffers(stress *self, const stress_lake *at)
-{
+void stress_touch_buffers(stress *self, const stress_lake *at) {
     for (size_t i = 0; i < STRESS_BUFFERS; i++) {
         if (self->buffers[i].address && self->buffers[i].at == at) {
             touch(&self->buffers[i]);
@@ -142,9 +126,7 @@ stress_touch_buffers(stress *self, const stress_lake *at)
     }
 }
 
-void
-stress_close_buffers(stress *self)
-{
+void stress_close_buffers(stress *self) {
     for (size_t i = 0; i < STRESS_BUFFERS; i++) {
         if (self->buffers[i].address) {
             close_buffer(self, &self->buffers[i]);

@@ -41,9 +41,7 @@ static const int devices[STRESS_LAKES] = {0, 1, 0, 0};
 
 stress_census stress_counts;
 
-void
-stress_expect(const stress *self, gml_status status)
-{
+void stress_expect(const stress *self, gml_status status) {
     bool is_explained =
         self->shared->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
     if (!is_explained) {
@@ -51,43 +49,31 @@ stress_expect(const stress *self, gml_status status)
     }
 }
 
-stress_lake *
-stress_any_lake(stress *self)
-{
+stress_lake *stress_any_lake(stress *self) {
     return &self->shared->lakes[check_below(&self->random, STRESS_LAKES)];
 }
 
-gml_streams *
-stress_streams(const stress_lake *at)
-{
+gml_streams *stress_streams(const stress_lake *at) {
     return gml_driver_streams(at->lake->driver);
 }
 
-bool
-stress_is_asleep(const stress_lake *at)
-{
+bool stress_is_asleep(const stress_lake *at) {
     return gml_lake_is_asleep(at->lake);
 }
 
-bool
-stress_may_capture(const stress *self, const stress_lake *at)
-{
+bool stress_may_capture(const stress *self, const stress_lake *at) {
     return !self->shared->is_alone ||
            (self->captured_on && self->captured_on->device == at->device);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool
-is_policy(const char *name)
-{
+static bool is_policy(const char *name) {
     return strcmp(contract_policy, name) == 0;
 }
 
 /* How many there are. Half of the lakes have the defaults. */
-static size_t
-draw_settings(check_random *random, const stress_lake *at, gml_setting *out)
-{
+static size_t draw_settings(check_random *random, const stress_lake *at, gml_setting *out) {
     size_t count = 0;
     bool is_plain = check_below(random, 2) == 0;
     for (size_t i = 0; i < CHOICES; i++) {
@@ -106,9 +92,7 @@ draw_settings(check_random *random, const stress_lake *at, gml_setting *out)
     return count;
 }
 
-static void
-open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *shared)
-{
+static void open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *shared) {
     gml_setting settings[SETTINGS];
     bool has_chunks = policy_lends(contract_policy);
     *at = (stress_lake){.capacity_bytes = capacities[index],
@@ -139,9 +123,7 @@ open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *sha
     atomic_store(&at->strikes.per_million, shared->per_million);
 }
 
-void
-stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing)
-{
+void stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing) {
     check_random random = {seed};
     *shared = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
     shared->repeats = is_alone && seed % 2 == 0;
@@ -155,9 +137,7 @@ stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-void
-stress_calm(stress_lakes *shared)
-{
+void stress_calm(stress_lakes *shared) {
     shared->per_million = 0;
     for (size_t i = 0; i < STRESS_LAKES; i++) {
         atomic_store(&shared->lakes[i].strikes.per_million, 0);
@@ -165,9 +145,7 @@ stress_calm(stress_lakes *shared)
 }
 
 /* Nothing is left, whatever failed before. */
-static void
-close_lake(stress_lake *at, bool is_failing)
-{
+static void close_lake(stress_lake *at, bool is_failing) {
     CHECK_OK(gml_lake_check(at->lake));
     CHECK_OK(gml_lake_trim(at->lake, NULL));
     CHECK_OK(gml_lake_check(at->lake));
@@ -184,9 +162,7 @@ close_lake(stress_lake *at, bool is_failing)
     (void)pthread_rwlock_destroy(&at->awake);
 }
 
-void
-stress_close(stress_lakes *shared)
-{
+void stress_close(stress_lakes *shared) {
     for (size_t i = 0; i < STRESS_EXCHANGED; i++) {
         if (shared->exchange[i].at) {
             stress_touch(&shared->exchange[i]);

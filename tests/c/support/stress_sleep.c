@@ -16,32 +16,24 @@
 static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
 
 /* While memory goes or comes, calls fail more often than else: to undo a failure fails as well. */
-static void
-strike_often(stress *self, stress_lake *at)
-{
+static void strike_often(stress *self, stress_lake *at) {
     static const uint64_t chances[] = {0, 0, 5000, 50000, 300000};
     if (self->shared->per_million) {
         atomic_store(&at->strikes.per_million, chances[check_below(&self->random, 5)]);
     }
 }
 
-static void
-strike_as_a_rule(stress *self, stress_lake *at)
-{
+static void strike_as_a_rule(stress *self, stress_lake *at) {
     atomic_store(&at->strikes.per_million, self->shared->per_million);
 }
 
-static gml_backup
-draw_backup(stress *self, const stress_lake *at)
-{
+static gml_backup draw_backup(stress *self, const stress_lake *at) {
     gml_backup backup = (gml_backup)check_below(&self->random, 3);
     bool is_large = lake_stats_of(at->lake).live_bytes > LARGEST_FILE_BYTES;
     return backup == GML_BACKUP_DISK && is_large ? GML_BACKUP_HOST : backup;
 }
 
-static void
-fall_asleep(stress *self, stress_lake *at)
-{
+static void fall_asleep(stress *self, stress_lake *at) {
     gml_sleep_report report = {0};
     gml_backup backup = draw_backup(self, at);
     (void)pthread_rwlock_wrlock(&at->awake);
@@ -73,9 +65,7 @@ fall_asleep(stress *self, stress_lake *at)
 }
 
 /* Whether it is awake now. */
-static bool
-wake(stress *self, stress_lake *at)
-{
+static bool wake(stress *self, stress_lake *at) {
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
     bool was_asleep = stress_is_asleep(at);
@@ -102,9 +92,7 @@ wake(stress *self, stress_lake *at)
 }
 
 /* What the host has of a block is what the block holds, and is had of no block that came later. */
-static void
-look_at_saved(stress *self, const stress_block *held)
-{
+static void look_at_saved(stress *self, const stress_block *held) {
     stress_lake *at = held->at;
     const live_block *block = &held->block;
     const void *bytes = NULL;
@@ -127,9 +115,7 @@ look_at_saved(stress *self, const stress_block *held)
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
-static void
-forget_saved(stress *self, stress_lake *at)
-{
+static void forget_saved(stress *self, stress_lake *at) {
     (void)pthread_rwlock_wrlock(&at->awake);
     gml_status status = gml_lake_forget_saved(at->lake);
     stress_expect(self, status);
@@ -139,9 +125,7 @@ forget_saved(stress *self, stress_lake *at)
     (void)pthread_rwlock_unlock(&at->awake);
 }
 
-static void
-look_at_all_saved(stress *self, const stress_lake *at)
-{
+static void look_at_all_saved(stress *self, const stress_lake *at) {
     for (size_t i = 0; i < self->count; i++) {
         if (self->blocks[i].at == at) {
             look_at_saved(self, &self->blocks[i]);
@@ -149,9 +133,7 @@ look_at_all_saved(stress *self, const stress_lake *at)
     }
 }
 
-void
-stress_change_sleep(stress *self)
-{
+void stress_change_sleep(stress *self) {
     stress_lake *at = stress_any_lake(self);
     uint64_t choice = check_below(&self->random, 16);
     if (choice < 2) {
@@ -172,9 +154,7 @@ stress_change_sleep(stress *self)
     }
 }
 
-void
-stress_wake_finally(stress *self, stress_lake *at)
-{
+void stress_wake_finally(stress *self, stress_lake *at) {
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
     atomic_store(&at->strikes.per_million, 0);

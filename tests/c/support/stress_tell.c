@@ -11,16 +11,12 @@ typedef void stress_deed(stress *self, stress_lake *at);
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
-static gml_pool_id
-own_pool(const stress *self)
-{
+static gml_pool_id own_pool(const stress *self) {
     return (gml_pool_id){1, 1 + self->number};
 }
 
 /* While any graph is captured on the device, none begins that takes turns. */
-static void
-begin_capture(stress *self, stress_lake *at)
-{
+static void begin_capture(stress *self, stress_lake *at) {
     uint64_t turn = check_below(&self->random, STRESS_TURNS + 1);
     gml_status status = gml_lake_begin_pool_in_turn(at->lake, own_pool(self), turn);
     if (status != GML_OK) {
@@ -35,9 +31,7 @@ begin_capture(stress *self, stress_lake *at)
 }
 
 /* What was captured in turn has contents from here on, and is a graph. */
-static void
-end_turn(stress *self, stress_lake *at)
-{
+static void end_turn(stress *self, stress_lake *at) {
     for (size_t i = 0; i < self->count; i++) {
         self->blocks[i].is_captured &= self->blocks[i].at != at;
     }
@@ -47,16 +41,12 @@ end_turn(stress *self, stress_lake *at)
 }
 
 /* A capture that takes turns may find no memory for its outputs, or another one begun meanwhile. */
-static bool
-is_failed_turn(const stress *self, gml_status status)
-{
+static bool is_failed_turn(const stress *self, gml_status status) {
     return self->takes_turn && (status == GML_OUT_OF_MEMORY || status == GML_UNSUPPORTED ||
                                 (self->shared->per_million && status == GML_DRIVER_FAILED));
 }
 
-void
-stress_end_capture(stress *self)
-{
+void stress_end_capture(stress *self) {
     stress_lake *at = self->captured_on;
     if (!at) {
         return;
@@ -80,16 +70,12 @@ stress_end_capture(stress *self)
     self->takes_turn = false;
 }
 
-static void
-release_capture(stress *self, stress_lake *at)
-{
+static void release_capture(stress *self, stress_lake *at) {
     self->captures[at - self->shared->lakes]--;
     stress_expect(self, gml_lake_release_pool(at->lake, own_pool(self)));
 }
 
-void
-stress_release_captures(stress *self)
-{
+void stress_release_captures(stress *self) {
     for (size_t i = 0; i < STRESS_LAKES; i++) {
         while (self->captures[i]) {
             release_capture(self, &self->shared->lakes[i]);
@@ -97,9 +83,7 @@ stress_release_captures(stress *self)
     }
 }
 
-static void
-capture(stress *self, stress_lake *at)
-{
+static void capture(stress *self, stress_lake *at) {
     if (self->captured_on) {
         stress_end_capture(self);
     } else if (self->captures[at - self->shared->lakes] && check_below(&self->random, 3)) {
@@ -110,9 +94,7 @@ capture(stress *self, stress_lake *at)
 }
 
 /* As a replay does, which writes to all its temporary memory: everything else keeps its content. */
-static void
-spoil_graph(stress *self, stress_lake *at)
-{
+static void spoil_graph(stress *self, stress_lake *at) {
     (void)at;
     if (!self->graph_count) {
         return;
@@ -129,16 +111,12 @@ spoil_graph(stress *self, stress_lake *at)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
 /* Something is queued, or comes to run. */
-static void
-work(stress *self, stress_lake *at)
-{
+static void work(stress *self, stress_lake *at) {
     gml_stream stream = stress_own_stream(self);
     if (check_below(&self->random, 2)) {
         CHECK_OK(gml_streams_enqueue(stress_streams(at), stream, do_nothing, NULL));
@@ -148,9 +126,7 @@ work(stress *self, stress_lake *at)
     }
 }
 
-static void
-record_stream(stress *self, stress_lake *at)
-{
+static void record_stream(stress *self, stress_lake *at) {
     (void)at;
     if (self->count) {
         const stress_block *held = &self->blocks[check_below(&self->random, self->count)];
@@ -161,40 +137,30 @@ record_stream(stress *self, stress_lake *at)
 
 /* ---- knobs ----------------------------------------------------------------------------------- */
 
-static void
-set_limit(stress *self, stress_lake *at)
-{
+static void set_limit(stress *self, stress_lake *at) {
     uint64_t most_bytes = at->capacity_bytes;
     uint64_t limit_bytes =
         check_below(&self->random, 2) ? most_bytes / 4 + check_below(&self->random, most_bytes) : 0;
     CHECK_OK(gml_lake_set_limit(at->lake, limit_bytes));
 }
 
-static void
-set_margin(stress *self, stress_lake *at)
-{
+static void set_margin(stress *self, stress_lake *at) {
     uint64_t margin_bytes =
         check_below(&self->random, 2) ? check_below(&self->random, at->capacity_bytes / 2) : 0;
     CHECK_OK(gml_lake_set_margin(at->lake, margin_bytes));
 }
 
-static void
-grant(stress *self, stress_lake *at)
-{
+static void grant(stress *self, stress_lake *at) {
     int peer = (int)check_below(&self->random, STRESS_DEVICES);
     CHECK_STATUS(gml_lake_grant(at->lake, peer), GML_UNSUPPORTED);
 }
 
-static void
-trim(stress *self, stress_lake *at)
-{
+static void trim(stress *self, stress_lake *at) {
     stress_expect(self, gml_lake_trim(at->lake, NULL));
 }
 
 /* As to another process that asks. */
-static void
-give(stress *self, stress_lake *at)
-{
+static void give(stress *self, stress_lake *at) {
     uint64_t wanted_bytes = (1 + check_below(&self->random, 64)) * MIB, released_bytes = 0;
     bool is_pending = false;
     if (check_below(&self->random, 8) == 0) {
@@ -205,17 +171,13 @@ give(stress *self, stress_lake *at)
     (void)gml_lake_idle_bytes(at->lake);
 }
 
-static void
-mark(stress *self, stress_lake *at)
-{
+static void mark(stress *self, stress_lake *at) {
     stress_expect(self, gml_lake_mark(at->lake));
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static void
-look_at_block(stress *self, stress_lake *at)
-{
+static void look_at_block(stress *self, stress_lake *at) {
     (void)at;
     if (!self->count) {
         return;
@@ -236,21 +198,15 @@ look_at_block(stress *self, stress_lake *at)
     CHECK_STATUS(gml_lake_export(lake, address, NULL, 0, &chunks, &offset_bytes), GML_UNSUPPORTED);
 }
 
-static void
-see_span(void *context, const gml_span_info *span)
-{
+static void see_span(void *context, const gml_span_info *span) {
     *(uint64_t *)context += span->used_bytes <= span->size_bytes ? 0 : 1;
 }
 
-static void
-see_range(void *context, const gml_range_info *range)
-{
+static void see_range(void *context, const gml_range_info *range) {
     *(uint64_t *)context += range->requested_bytes <= range->size_bytes ? 0 : 1;
 }
 
-static void
-look(stress *self, stress_lake *at)
-{
+static void look(stress *self, stress_lake *at) {
     gml_stats stats = {0};
     gml_torch_stats torch = {0};
     gml_stream_pair pairs[PAIRS];
@@ -268,9 +224,7 @@ look(stress *self, stress_lake *at)
     }
 }
 
-static void
-keep_history(stress *self, stress_lake *at)
-{
+static void keep_history(stress *self, stress_lake *at) {
     static _Thread_local gml_request events[EVENTS];
     size_t count = 0;
     uint64_t total = 0;
@@ -282,9 +236,7 @@ keep_history(stress *self, stress_lake *at)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-void
-stress_tell(stress *self)
-{
+void stress_tell(stress *self) {
     /* Twice what is likelier, and first what happens in steps that repeat. */
     static stress_deed *const deeds[] = {
         work,         work,        record_stream, record_stream, record_stream, record_stream,

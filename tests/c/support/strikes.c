@@ -18,17 +18,13 @@ typedef struct striking_driver {
     strikes *by;
 } striking_driver;
 
-static striking_driver *
-striking_of(gml_driver *self)
-{
+static striking_driver *striking_of(gml_driver *self) {
     return (striking_driver *)(void *)self;
 }
 
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
-static bool
-is_struck(strikes *by)
-{
+static bool is_struck(strikes *by) {
     uint64_t per_million = atomic_load(&by->per_million);
     if (!by->row && gml_mix_next(&by->random_state) % MILLION < per_million) {
         by->row = 1 + gml_mix_next(&by->random_state) % MOST_IN_A_ROW;
@@ -41,9 +37,7 @@ is_struck(strikes *by)
     return true;
 }
 
-static gml_status
-strike(gml_driver *self, gml_driver_call call)
-{
+static gml_status strike(gml_driver *self, gml_driver_call call) {
     if (call == GML_CALL_MEMORY_INFO || !is_struck(striking_of(self)->by)) {
         return GML_OK;
     }
@@ -53,8 +47,7 @@ strike(gml_driver *self, gml_driver_call call)
 }
 
 #define STRIKE(upper, lower, parameters, arguments, cost_bytes)                                    \
-    static gml_status strike_##lower parameters                                                    \
-    {                                                                                              \
+    static gml_status strike_##lower parameters {                                                  \
         gml_driver *driver = gml_wrapped_inner(self);                                              \
         gml_status status = strike(self, GML_CALL_##upper);                                        \
         return status == GML_OK ? gml_wrapped_relay(self, driver->ops->lower arguments) : status;  \
@@ -65,8 +58,7 @@ GML_DRIVER_TABLE(STRIKE, STRIKE)
 /* ---- what is taken --------------------------------------------------------------------------- */
 
 #define COUNTED(lower, parameters, arguments, count)                                               \
-    static gml_status count_##lower parameters                                                     \
-    {                                                                                              \
+    static gml_status count_##lower parameters {                                                   \
         strikes *by = striking_of(self)->by;                                                       \
         gml_status status = strike_##lower arguments;                                              \
         if (status == GML_OK) {                                                                    \
@@ -96,33 +88,25 @@ COUNTED(host_free, (gml_driver * self, void *memory, uint64_t size_bytes),
         (self, memory, size_bytes), host -= size_bytes)
 #undef COUNTED
 
-void
-strikes_check_memory(const strikes *of)
-{
+void strikes_check_memory(const strikes *of) {
     CHECK_EQ(of->memory, 0);
     CHECK_EQ(of->addresses, 0);
     CHECK_EQ(of->mapped, 0);
 }
 
-void
-strikes_check_rest(const strikes *of)
-{
+void strikes_check_rest(const strikes *of) {
     CHECK_EQ(of->host, 0);
     CHECK_EQ(of->events, 0);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void
-destroy(gml_driver *self)
-{
+static void destroy(gml_driver *self) {
     gml_driver_close(gml_wrapped_inner(self));
     free(striking_of(self));
 }
 
-static gml_status
-open_driver(strikes *by, gml_driver **driver)
-{
+static gml_status open_driver(strikes *by, gml_driver **driver) {
     striking_driver *opened = calloc(1, sizeof *opened);
     if (!opened) {
         return GML_NO_HOST_MEMORY;
@@ -156,9 +140,8 @@ typedef struct striking_hooks {
 } striking_hooks;
 
 /* In the order of gml_test_hooks(). */
-static gml_status
-wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml_checker **checker)
-{
+static gml_status wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver,
+                       gml_checker **checker) {
     const striking_hooks *self = (const striking_hooks *)hooks;
     gml_status status = GML_OK;
     if (self->check_order && layer != GML_HOOK_BELOW_SLEEP) {
@@ -168,9 +151,7 @@ wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_driver **driver, gml
     return status == GML_OK && is_below ? open_driver(self->of, driver) : status;
 }
 
-gml_status
-strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out)
-{
+gml_status strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out) {
     const striking_hooks hooks = {{wrap}, of, gml_test_options_of(config->hooks).check_order};
     gml_lake_config striking = *config;
     striking.hooks = &hooks.hooks;

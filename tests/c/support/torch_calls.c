@@ -2,15 +2,11 @@
 
 #include "torch/native/native.h"
 
-static gml_address
-address_of(const void *pointer)
-{
+static gml_address address_of(const void *pointer) {
     return (gml_address)(uintptr_t)pointer;
 }
 
-void *
-torch_allocate(uint64_t size_bytes, int device, const void *stream)
-{
+void *torch_allocate(uint64_t size_bytes, int device, const void *stream) {
     const gml_native_core *core = gml_torch_native_core();
     char reason[256];
     gml_address address = 0;
@@ -32,9 +28,7 @@ torch_allocate(uint64_t size_bytes, int device, const void *stream)
     return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr): a device address */
 }
 
-bool
-torch_free(void *address)
-{
+bool torch_free(void *address) {
     const gml_native_core *core = gml_torch_native_core();
     gml_status status = GML_UNKNOWN_ADDRESS;
     for (int number = core->next(-1); number >= 0 && status == GML_UNKNOWN_ADDRESS;
@@ -44,9 +38,7 @@ torch_free(void *address)
     return status == GML_OK;
 }
 
-void
-torch_record_stream(void *address, const void *stream)
-{
+void torch_record_stream(void *address, const void *stream) {
     const gml_native_core *core = gml_torch_native_core();
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         (void)core->record_stream(core->find(number), address_of(address), core->device_of(number),
@@ -54,9 +46,7 @@ torch_record_stream(void *address, const void *stream)
     }
 }
 
-void
-torch_trim(void)
-{
+void torch_trim(void) {
     const gml_native_core *core = gml_torch_native_core();
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         (void)core->trim(core->find(number), NULL);

@@ -3,8 +3,7 @@
 #include "gmlake_torch.h"
 #include "support/check.h"
 
-TEST(old_names_are_the_new_ones)
-{
+TEST(old_names_are_the_new_ones) {
     const gml_region_info span = {.kind = GML_REGION_HOME};
     CHECK(gml_region_kind_name(span.kind) == gml_span_kind_name(GML_SPAN_BASE));
     CHECK_EQ(GML_REGION_SEGMENT, GML_SPAN_SEGMENT);

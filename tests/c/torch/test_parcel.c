@@ -20,9 +20,7 @@ enum { NOBODY = 65534 };
 static gml_handed out = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static gml_handed in = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int
-count_open_files(void)
-{
+static int count_open_files(void) {
     int count = 0;
     DIR *folder = opendir("/proc/self/fd");
     CHECK(folder);
@@ -37,24 +35,19 @@ count_open_files(void)
 }
 
 /* A file that is recognised by its size. */
-static gml_shared_piece
-make_piece(uint64_t size_bytes)
-{
+static gml_shared_piece make_piece(uint64_t size_bytes) {
     int file = memfd_create("piece", MFD_CLOEXEC);
     CHECK(file >= 0 && ftruncate(file, (off_t)size_bytes) == 0);
     return (gml_shared_piece){file, size_bytes};
 }
 
-static void
-add_pieces(size_t count)
-{
+static void add_pieces(size_t count) {
     for (size_t i = 0; i < count; i++) {
         gml_handed_add(&out, make_piece(i + 1));
     }
 }
 
-TEST(pieces_arrive_with_their_files)
-{
+TEST(pieces_arrive_with_their_files) {
     uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
     int before = count_open_files();
     int to = gml_parcel_open(name), from = gml_parcel_open(other);
@@ -81,8 +74,7 @@ TEST(pieces_arrive_with_their_files)
     CHECK_EQ(count_open_files(), before);
 }
 
-TEST(what_cannot_be_sent_is_closed)
-{
+TEST(what_cannot_be_sent_is_closed) {
     uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
     int before = count_open_files();
     int to = gml_parcel_open(name), from = gml_parcel_open(other);
@@ -95,8 +87,7 @@ TEST(what_cannot_be_sent_is_closed)
 }
 
 /* Messages that nobody reads are not waited for. */
-TEST(a_full_socket_is_not_waited_for)
-{
+TEST(a_full_socket_is_not_waited_for) {
     uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
     int before = count_open_files();
     int to = gml_parcel_open(name), from = gml_parcel_open(other);
@@ -112,8 +103,7 @@ TEST(a_full_socket_is_not_waited_for)
 }
 
 /* As no parcel is: two files, and the size of one. */
-TEST(a_file_without_a_size_is_closed)
-{
+TEST(a_file_without_a_size_is_closed) {
     uint64_t name[GML_PARCEL_NAME_WORDS], size_bytes = 5;
     int before = count_open_files();
     int to = gml_parcel_open(name);
@@ -144,8 +134,7 @@ TEST(a_file_without_a_size_is_closed)
 }
 
 /* Only root can be another user. */
-TEST(files_of_other_users_are_closed)
-{
+TEST(files_of_other_users_are_closed) {
     uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
     if (geteuid() != 0) {
         return;

@@ -46,24 +46,18 @@ static int neighbour_count;
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static gml_torch_shared
-sharing(void)
-{
+static gml_torch_shared sharing(void) {
     gml_torch_shared shared;
     gml_torch_sharing(0, &shared);
     return shared;
 }
 
-static void
-configure_host(void)
-{
+static void configure_host(void) {
     gml_lake_config config = {.driver = "host", .policy = "stitch"};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
 }
 
-static void
-share(int32_t priority, uint32_t weight)
-{
+static void share(int32_t priority, uint32_t weight) {
     char reason[REASON_BYTES] = "";
     configure_host();
     if (!CHECK_OK(gml_torch_share(0, path, priority, weight, reason, sizeof reason))) {
@@ -72,22 +66,16 @@ share(int32_t priority, uint32_t weight)
 }
 
 /* Holds `idle_mib` that it does not use. */
-static void
-hold_idle(uint64_t idle_mib)
-{
+static void hold_idle(uint64_t idle_mib) {
     CHECK(torch_free(torch_allocate(idle_mib * MIB, 0, NULL)));
 }
 
-static void
-nothing(void *context)
-{
+static void nothing(void *context) {
     (void)context;
 }
 
 /* Holds idle memory that work uses which ends later. */
-static void
-hold_used(gml_streams *streams, uint64_t idle_mib)
-{
+static void hold_used(gml_streams *streams, uint64_t idle_mib) {
     CHECK_OK(gml_streams_set_manual(streams, true));
     void *address = torch_allocate(idle_mib * MIB, 0, NULL);
     CHECK_OK(gml_streams_enqueue(streams, 0, nothing, NULL));
@@ -96,16 +84,12 @@ hold_used(gml_streams *streams, uint64_t idle_mib)
 
 /* Holds idle memory of a device whose driver has no event for all streams, so that nobody knows
  * when it is done. */
-static void
-hold_unmarked(uint64_t idle_mib)
-{
+static void hold_unmarked(uint64_t idle_mib) {
     bench_make_old(gml_torch_lake(0)->driver);
     hold_idle(idle_mib);
 }
 
-static uint64_t
-count_waits(void)
-{
+static uint64_t count_waits(void) {
     gml_stats stats;
     CHECK_OK(gml_lake_stats(gml_torch_lake(0), &stats));
     return stats.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE] +
@@ -116,9 +100,7 @@ count_waits(void)
 /* g: how many MiB it has given, as one byte. n: how many neighbours it sees. s: how often it waited
  * for its device. w: all that it holds is in use for a moment longer. x: nobody knows until when.
  * q: ends. */
-static void
-obey(int from, int to)
-{
+static void obey(int from, int to) {
     gml_streams *streams = gml_driver_streams(gml_torch_lake(0)->driver);
     char command = 0;
     while (read(from, &command, 1) == 1 && command != 'q') {
@@ -140,9 +122,7 @@ obey(int from, int to)
     }
 }
 
-static void
-add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight)
-{
+static void add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight) {
     int down[2] = {-1, -1}, up[2] = {-1, -1};
     char is_ready = 0;
     CHECK(pipe(down) == 0 && pipe(up) == 0);
@@ -166,18 +146,14 @@ add_neighbour(uint64_t idle_mib, int32_t priority, uint32_t weight)
     neighbour_count++;
 }
 
-static unsigned
-ask_neighbour(int number, char command)
-{
+static unsigned ask_neighbour(int number, char command) {
     unsigned char answer = 0;
     CHECK(write(neighbours[number].to, &command, 1) == 1);
     CHECK(read(neighbours[number].from, &answer, 1) == 1);
     return answer;
 }
 
-static void
-end_neighbours(void)
-{
+static void end_neighbours(void) {
     for (int i = 0; i < neighbour_count; i++) {
         int status = 0;
         CHECK(write(neighbours[i].to, "q", 1) == 1);
@@ -190,33 +166,26 @@ end_neighbours(void)
 }
 
 /* So much that others are asked for `missing_mib`. */
-static bool
-ask_for(uint64_t missing_mib)
-{
+static bool ask_for(uint64_t missing_mib) {
     uint64_t free_bytes = 0, total_bytes = 0;
     CHECK_OK(gml_driver_memory_info(gml_torch_lake(0)->driver, &free_bytes, &total_bytes));
     return gml_torch_ask_neighbours(0, free_bytes - SPARE_MIB * MIB + missing_mib * MIB, true);
 }
 
 /* It needs some of its device itself, so that requests for the rest are no larger than that. */
-static void
-begin(void)
-{
+static void begin(void) {
     share(0, 1);
     CHECK(torch_allocate(USED_MIB * MIB, 0, NULL) != NULL);
 }
 
-static void
-end(void)
-{
+static void end(void) {
     end_neighbours();
     gml_torch_unshare();
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-TEST(idle_memory_goes_to_who_asks)
-{
+TEST(idle_memory_goes_to_who_asks) {
     add_neighbour(64, 0, 1);
     begin();
     CHECK_EQ(sharing().neighbours, 1);
@@ -232,8 +201,7 @@ TEST(idle_memory_goes_to_who_asks)
 }
 
 /* So that CUDA can begin in a process that has no lake yet. */
-TEST(room_is_made_before_there_is_a_lake)
-{
+TEST(room_is_made_before_there_is_a_lake) {
     add_neighbour(64, 0, 1);
     CHECK(!gml_torch_make_room(0, 8 * MIB));
     share(0, 1);
@@ -247,8 +215,7 @@ TEST(room_is_made_before_there_is_a_lake)
     end();
 }
 
-TEST(most_idle_for_its_weight_gives_first)
-{
+TEST(most_idle_for_its_weight_gives_first) {
     add_neighbour(40, 0, 1);
     add_neighbour(64, 0, 2);
     begin();
@@ -259,8 +226,7 @@ TEST(most_idle_for_its_weight_gives_first)
     end();
 }
 
-TEST(the_lowest_priority_gives_first_and_then_the_next)
-{
+TEST(the_lowest_priority_gives_first_and_then_the_next) {
     add_neighbour(64, 1, 1);
     add_neighbour(32, -1, 1);
     begin();
@@ -273,8 +239,7 @@ TEST(the_lowest_priority_gives_first_and_then_the_next)
     end();
 }
 
-TEST(memory_in_use_is_given_when_its_work_is_done)
-{
+TEST(memory_in_use_is_given_when_its_work_is_done) {
     add_neighbour(WORKED_MIB, 0, 1);
     begin();
     (void)ask_neighbour(0, 'w');
@@ -284,8 +249,7 @@ TEST(memory_in_use_is_given_when_its_work_is_done)
     end();
 }
 
-TEST(what_cannot_be_told_to_be_unused_is_waited_for)
-{
+TEST(what_cannot_be_told_to_be_unused_is_waited_for) {
     add_neighbour(2, 0, 1);
     begin();
     (void)ask_neighbour(0, 'x');
@@ -296,8 +260,7 @@ TEST(what_cannot_be_told_to_be_unused_is_waited_for)
 }
 
 /* A device of 1 GiB: no more than a 64th part is asked for beyond. */
-TEST(requests_that_follow_each_other_ask_for_twice_as_much)
-{
+TEST(requests_that_follow_each_other_ask_for_twice_as_much) {
     add_neighbour(200, 0, 1);
     begin();
     CHECK(ask_for(4));
@@ -314,8 +277,7 @@ TEST(requests_that_follow_each_other_ask_for_twice_as_much)
     end();
 }
 
-TEST(all_that_need_memory_ask)
-{
+TEST(all_that_need_memory_ask) {
     add_neighbour(40, 0, 1);
     begin();
     uint64_t free_bytes = 0, total_bytes = 0;
@@ -329,8 +291,7 @@ TEST(all_that_need_memory_ask)
 }
 
 /* What CUDA takes itself needs memory, too, as long as it can be had elsewhere. */
-TEST(some_memory_is_left_free_until_there_is_no_other)
-{
+TEST(some_memory_is_left_free_until_there_is_no_other) {
     begin();
     gml_lake *lake = gml_torch_lake(0);
     gml_address address = 0;
@@ -352,8 +313,7 @@ TEST(some_memory_is_left_free_until_there_is_no_other)
     end();
 }
 
-TEST(a_limit_of_its_own_refuses_without_asking)
-{
+TEST(a_limit_of_its_own_refuses_without_asking) {
     add_neighbour(64, 0, 1);
     begin();
     gml_registry_limit(0, 0.2);
@@ -364,8 +324,7 @@ TEST(a_limit_of_its_own_refuses_without_asking)
 }
 
 /* A signal that the program has blocked waits, whatever thread could take it. */
-TEST(signals_are_not_for_who_gives)
-{
+TEST(signals_are_not_for_who_gives) {
     sigset_t one;
     (void)sigemptyset(&one);
     (void)sigaddset(&one, SIGUSR1);
@@ -376,8 +335,7 @@ TEST(signals_are_not_for_who_gives)
     end();
 }
 
-TEST(who_lacks_nothing_asks_nobody)
-{
+TEST(who_lacks_nothing_asks_nobody) {
     add_neighbour(64, 0, 1);
     begin();
     CHECK(!gml_torch_ask_neighbours(0, MIB, true));
@@ -388,8 +346,7 @@ TEST(who_lacks_nothing_asks_nobody)
     end();
 }
 
-TEST(who_was_killed_is_asked_no_more)
-{
+TEST(who_was_killed_is_asked_no_more) {
     add_neighbour(64, 0, 1);
     add_neighbour(32, 0, 1);
     begin();
@@ -404,8 +361,7 @@ TEST(who_was_killed_is_asked_no_more)
 }
 
 /* Its slot stays, since it may go on; it is waited for a moment. */
-TEST(who_is_stopped_holds_nobody_up)
-{
+TEST(who_is_stopped_holds_nobody_up) {
     add_neighbour(64, 0, 1);
     add_neighbour(32, 0, 1);
     begin();
@@ -418,8 +374,7 @@ TEST(who_is_stopped_holds_nobody_up)
     end();
 }
 
-TEST(a_child_is_no_neighbour_until_it_has_a_lake)
-{
+TEST(a_child_is_no_neighbour_until_it_has_a_lake) {
     if (HAS_THREAD_SANITIZER) {
         return; /* it knows no threads in the child of a process that has some */
     }
@@ -445,8 +400,7 @@ TEST(a_child_is_no_neighbour_until_it_has_a_lake)
     end();
 }
 
-TEST(the_file_goes_with_the_last)
-{
+TEST(the_file_goes_with_the_last) {
     add_neighbour(2, 0, 1);
     begin();
     gml_torch_unshare();
@@ -460,8 +414,7 @@ TEST(the_file_goes_with_the_last)
     CHECK(access(path, F_OK) != 0);
 }
 
-TEST(what_cannot_be_shared_says_why)
-{
+TEST(what_cannot_be_shared_says_why) {
     char reason[REASON_BYTES] = "";
     const uint32_t other_version = 99;
     configure_host();
@@ -493,18 +446,14 @@ TEST(what_cannot_be_shared_says_why)
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static gml_share_page *
-open_page(void)
-{
+static gml_share_page *open_page(void) {
     gml_share_page *page = NULL;
     CHECK_OK(gml_share_page_open(path, (gml_share_terms){0, 1}, &page, NULL, 0));
     return page;
 }
 
 /* A child with a slot, which does as `live` says, or nothing until it is killed. */
-static pid_t
-start_owner(void (*live)(gml_share_page *page, int ready))
-{
+static pid_t start_owner(void (*live)(gml_share_page *page, int ready)) {
     int ready[2] = {-1, -1};
     char letter = 0;
     CHECK(pipe(ready) == 0);
@@ -527,23 +476,18 @@ start_owner(void (*live)(gml_share_page *page, int ready))
     return pid;
 }
 
-static void
-end_owner(pid_t pid)
-{
+static void end_owner(pid_t pid) {
     CHECK(kill(pid, SIGKILL) == 0);
     CHECK(waitpid(pid, NULL, 0) == pid);
 }
 
-static gml_share_other
-only_other(gml_share_page *page)
-{
+static gml_share_other only_other(gml_share_page *page) {
     gml_share_other others[GML_SHARE_SLOTS];
     CHECK_EQ(gml_share_page_others(page, others), 1);
     return others[0];
 }
 
-TEST(who_does_not_hear_is_not_waited_for)
-{
+TEST(who_does_not_hear_is_not_waited_for) {
     pid_t pid = start_owner(NULL);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page);
@@ -557,8 +501,7 @@ TEST(who_does_not_hear_is_not_waited_for)
 
 /* Its own questions are new ones, and what was asked of the other is answered: nothing was given.
  */
-TEST(who_comes_into_a_slot_owes_nothing)
-{
+TEST(who_comes_into_a_slot_owes_nothing) {
     pid_t pid = start_owner(NULL);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page);
@@ -584,9 +527,7 @@ TEST(who_comes_into_a_slot_owes_nothing)
     gml_share_page_close(page);
 }
 
-static void
-be_busy(gml_share_page *page, int ready)
-{
+static void be_busy(gml_share_page *page, int ready) {
     gml_share_question asked;
     (void)!write(ready, "", 1);
     (void)gml_share_page_next(page, &asked);
@@ -597,8 +538,7 @@ be_busy(gml_share_page *page, int ready)
     (void)pause();
 }
 
-TEST(who_is_at_work_on_another_question_is_waited_for)
-{
+TEST(who_is_at_work_on_another_question_is_waited_for) {
     pid_t pid = start_owner(be_busy);
     gml_share_page *page = open_page();
     gml_share_other other = only_other(page), same = other;
@@ -612,9 +552,7 @@ TEST(who_is_at_work_on_another_question_is_waited_for)
 }
 
 /* Answers with what the question said: whether files are taken, and where to. */
-static void
-repeat_questions(gml_share_page *page, int ready)
-{
+static void repeat_questions(gml_share_page *page, int ready) {
     gml_share_question asked;
     (void)!write(ready, "", 1);
     while (gml_share_page_next(page, &asked)) {
@@ -623,16 +561,14 @@ repeat_questions(gml_share_page *page, int ready)
     }
 }
 
-static gml_share_other
-told_of(gml_share_page *page, gml_share_other other, uint64_t wanted_bytes, bool takes_files)
-{
+static gml_share_other told_of(gml_share_page *page, gml_share_other other, uint64_t wanted_bytes,
+                               bool takes_files) {
     uint32_t question = gml_share_page_ask(page, other.slot, wanted_bytes, takes_files);
     CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
     return other;
 }
 
-TEST(a_question_says_where_files_may_be_sent_to)
-{
+TEST(a_question_says_where_files_may_be_sent_to) {
     static const uint64_t name[GML_PARCEL_NAME_WORDS] = {20, 3};
     pid_t pid = start_owner(repeat_questions);
     gml_share_page *page = open_page();
@@ -647,17 +583,14 @@ TEST(a_question_says_where_files_may_be_sent_to)
 }
 
 /* Asks for one byte of the owner of slot 0, which is not this process's; with files. */
-static void
-ask_too(gml_share_page *page, int ready)
-{
+static void ask_too(gml_share_page *page, int ready) {
     (void)gml_share_page_ask(page, 0, 1, true);
     (void)!write(ready, "", 1);
     (void)pause();
 }
 
 /* Whose the bytes are cannot be told. */
-TEST(questions_of_several_are_not_answered_with_files)
-{
+TEST(questions_of_several_are_not_answered_with_files) {
     gml_share_page *page = open_page();
     pid_t first = start_owner(ask_too);
     gml_share_question asked;
@@ -677,9 +610,7 @@ enum { LATE_MIB = 70 };
 
 /* Says that it has idle memory, and ends when it is asked for some; a child of it sends that later,
  * when who asked has given up. */
-static void
-give_and_end(gml_share_page *page, int ready)
-{
+static void give_and_end(gml_share_page *page, int ready) {
     static gml_handed given = {.lock = PTHREAD_MUTEX_INITIALIZER};
     uint64_t own[GML_PARCEL_NAME_WORDS];
     gml_share_question asked;
@@ -699,9 +630,7 @@ give_and_end(gml_share_page *page, int ready)
 
 /* What the process in that slot holds idle, by its own answer; asked from a process with a slot of
  * its own. */
-static unsigned
-idle_mib_of(int slot)
-{
+static unsigned idle_mib_of(int slot) {
     int answer[2] = {-1, -1};
     unsigned char mib = 0;
     CHECK(pipe(answer) == 0);
@@ -724,9 +653,7 @@ idle_mib_of(int slot)
 }
 
 /* Waits until what was sent has come, which a question finds out. */
-static void
-await_late(int own_slot)
-{
+static void await_late(int own_slot) {
     uint64_t deadline_ns = gml_clock_ns() + 20 * SECOND_NS;
     while (idle_mib_of(own_slot) != LATE_MIB && gml_clock_ns() < deadline_ns) {
         (void)usleep(WORK_US);
@@ -735,8 +662,7 @@ await_late(int own_slot)
 }
 
 /* It is idle memory of who got it, who asks for less until it is used. */
-TEST(what_comes_too_late_is_not_lost)
-{
+TEST(what_comes_too_late_is_not_lost) {
     add_neighbour(100, 1, 1);
     begin();
     pid_t pid = start_owner(give_and_end);
@@ -752,8 +678,7 @@ TEST(what_comes_too_late_is_not_lost)
     end();
 }
 
-TEST(what_waits_goes_to_the_device_when_no_more_is_shared)
-{
+TEST(what_waits_goes_to_the_device_when_no_more_is_shared) {
     begin();
     pid_t pid = start_owner(give_and_end);
     CHECK(!ask_for(8));
@@ -775,8 +700,7 @@ TEST(what_waits_goes_to_the_device_when_no_more_is_shared)
     CHECK(fcntl(file, F_GETFD) < 0);
 }
 
-TEST(there_is_room_for_as_many_as_it_has_slots)
-{
+TEST(there_is_room_for_as_many_as_it_has_slots) {
     pid_t children[GML_SHARE_SLOTS];
     int ready[2] = {-1, -1}, hold[2] = {-1, -1};
     char letter = 0;
@@ -814,9 +738,7 @@ TEST(there_is_room_for_as_many_as_it_has_slots)
     CHECK(access(path, F_OK) != 0);
 }
 
-int
-main(void)
-{
+int main(void) {
     CHECK(mkdtemp(folder) != NULL);
     (void)snprintf(path, sizeof path, "%s/device", folder);
     for (const check_test *test = check_tests(); test; test = test->next) {

@@ -27,9 +27,7 @@ static void *const SIDE = (void *)(uintptr_t)7; /* NOLINT(performance-no-int-to-
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static void
-configure(const char *driver, const char *policy, uint64_t capacity_bytes)
-{
+static void configure(const char *driver, const char *policy, uint64_t capacity_bytes) {
     gml_lake_config config = {.driver = driver, .policy = policy, .capacity_bytes = capacity_bytes};
     char reason[REASON_BYTES] = "";
     if (!CHECK_OK(gml_torch_configure(&config, reason, sizeof reason))) {
@@ -37,15 +35,11 @@ configure(const char *driver, const char *policy, uint64_t capacity_bytes)
     }
 }
 
-static void
-configure_host(void)
-{
+static void configure_host(void) {
     configure("host", "stitch", 64 * MIB);
 }
 
-static gml_stats
-stats_of(int device)
-{
+static gml_stats stats_of(int device) {
     gml_stats stats = {0};
     gml_lake *lake = gml_torch_lake(device);
     if (CHECK(lake != NULL)) {
@@ -56,31 +50,23 @@ stats_of(int device)
 }
 
 /* The lake of device 0, opened if need be. */
-static gml_lake *
-opened(void)
-{
+static gml_lake *opened(void) {
     gml_lake *lake = NULL;
     CHECK_OK(gml_registry_open(0, &lake, NULL, 0));
     return lake;
 }
 
-static void *
-allocate(uint64_t size_bytes, int device)
-{
+static void *allocate(uint64_t size_bytes, int device) {
     void *address = torch_allocate(size_bytes, device, NULL);
     CHECK(address != NULL);
     return address;
 }
 
-static void
-release(void *address)
-{
+static void release(void *address) {
     CHECK(torch_free(address));
 }
 
-static void
-check_refused(const gml_lake_config *config, const char *hint)
-{
+static void check_refused(const gml_lake_config *config, const char *hint) {
     char reason[REASON_BYTES] = "";
     CHECK_STATUS(gml_torch_configure(config, reason, sizeof reason), GML_INVALID_ARGUMENT);
     if (!CHECK(strstr(reason, hint) != NULL)) {
@@ -92,8 +78,7 @@ check_refused(const gml_lake_config *config, const char *hint)
 
 /* ---- configuring ----------------------------------------------------------------------------- */
 
-TEST(bad_configurations_are_refused_at_once)
-{
+TEST(bad_configurations_are_refused_at_once) {
     const gml_setting unknown = {"no_such_knob", 1};
     const gml_setting too_small = {"max_split_size", 1};
     char long_name[64];
@@ -113,8 +98,7 @@ TEST(bad_configurations_are_refused_at_once)
         "max_split_size");
 }
 
-TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open)
-{
+TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open) {
     char name[] = "chunk_size";
     gml_setting setting = {name, 4 * MIB};
     gml_lake_config config = {
@@ -136,8 +120,7 @@ TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open)
     check_refused(&(gml_lake_config){.driver = "sim", .policy = "stitch"}, "the driver host");
 }
 
-TEST(the_last_configuration_before_the_first_request_counts)
-{
+TEST(the_last_configuration_before_the_first_request_counts) {
     configure("sim", "caching", 0);
     configure("host", "expandable", 32 * MIB);
     void *address = allocate(1, 0);
@@ -148,8 +131,7 @@ TEST(the_last_configuration_before_the_first_request_counts)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-TEST(a_lake_is_opened_by_the_first_request_of_its_device)
-{
+TEST(a_lake_is_opened_by_the_first_request_of_its_device) {
     configure_host();
     CHECK(gml_torch_lake(0) == NULL);
     CHECK(torch_allocate(0, 0, NULL) == NULL);
@@ -169,8 +151,7 @@ TEST(a_lake_is_opened_by_the_first_request_of_its_device)
     CHECK_EQ(stats_of(1).live_blocks, 0);
 }
 
-TEST(bytes_keep_what_is_written)
-{
+TEST(bytes_keep_what_is_written) {
     configure_host();
     unsigned char *first = allocate(3 * MIB, 0);
     unsigned char *second = allocate(3 * MIB, 1);
@@ -182,8 +163,7 @@ TEST(bytes_keep_what_is_written)
     release(second);
 }
 
-TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
-{
+TEST(a_free_reaches_the_lake_that_served_whatever_the_device) {
     configure_host();
     void *first = allocate(MIB, 0);
     void *second = allocate(MIB, 2);
@@ -193,8 +173,7 @@ TEST(a_free_reaches_the_lake_that_served_whatever_the_device)
     CHECK_EQ(stats_of(2).live_blocks, 0);
 }
 
-TEST(frees_of_what_nobody_served_are_harmless)
-{
+TEST(frees_of_what_nobody_served_are_harmless) {
     int foreign = 0;
     CHECK(!torch_free(&foreign));
     gml_interop_free(NULL, &foreign, 0);
@@ -210,8 +189,7 @@ TEST(frees_of_what_nobody_served_are_harmless)
     CHECK_EQ(stats_of(0).frees, 1);
 }
 
-TEST(devices_out_of_range_have_no_memory)
-{
+TEST(devices_out_of_range_have_no_memory) {
     configure_host();
     const int devices[] = {-1, GML_TORCH_DEVICES, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
@@ -230,8 +208,7 @@ TEST(devices_out_of_range_have_no_memory)
     CHECK(torch_allocate(1, GML_TORCH_DEVICES - 1, NULL) != NULL);
 }
 
-TEST(empty_cache_gives_idle_memory_of_every_lake_back)
-{
+TEST(empty_cache_gives_idle_memory_of_every_lake_back) {
     configure_host();
     void *kept = allocate(4 * MIB, 1);
     release(allocate(8 * MIB, 0));
@@ -246,9 +223,7 @@ TEST(empty_cache_gives_idle_memory_of_every_lake_back)
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 /* The most that one request may ask for on device 0, in whole chunks of 2 MiB. */
-static uint64_t
-largest_request(void)
-{
+static uint64_t largest_request(void) {
     uint64_t best = 0;
     torch_trim();
     for (uint64_t size_bytes = 2 * MIB; size_bytes <= 66 * MIB; size_bytes += 2 * MIB) {
@@ -260,8 +235,7 @@ largest_request(void)
     return best;
 }
 
-TEST(a_fraction_limits_an_open_lake_and_one_that_comes)
-{
+TEST(a_fraction_limits_an_open_lake_and_one_that_comes) {
     configure_host();
     gml_registry_limit(0, 0.5);
     CHECK(gml_torch_lake(0) == NULL);
@@ -280,8 +254,7 @@ TEST(a_fraction_limits_an_open_lake_and_one_that_comes)
     CHECK_EQ(largest_request(), 64 * MIB);
 }
 
-TEST(what_is_held_beyond_a_limit_stays)
-{
+TEST(what_is_held_beyond_a_limit_stays) {
     configure_host();
     unsigned char *address = allocate(32 * MIB, 0);
     address[0] = 5;
@@ -294,20 +267,15 @@ TEST(what_is_held_beyond_a_limit_stays)
 
 /* ---- streams and pools ----------------------------------------------------------------------- */
 
-static gml_streams *
-streams_of(int device)
-{
+static gml_streams *streams_of(int device) {
     return gml_driver_streams(gml_torch_lake(device)->driver);
 }
 
-static void
-nothing(void *context)
-{
+static void nothing(void *context) {
     (void)context;
 }
 
-TEST(a_recorded_stream_keeps_memory_until_it_has_run)
-{
+TEST(a_recorded_stream_keeps_memory_until_it_has_run) {
     configure_host();
     release(allocate(1, 0));
     void *lent = allocate(4 * MIB, 1);
@@ -327,8 +295,7 @@ TEST(a_recorded_stream_keeps_memory_until_it_has_run)
     CHECK_OK(gml_streams_set_manual(streams_of(1), false));
 }
 
-TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
-{
+TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released) {
     configure_host();
     const gml_pool_id id = {3, 4};
     const gml_stream side = (gml_stream)(uintptr_t)SIDE;
@@ -356,8 +323,7 @@ TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released)
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
 
-TEST(a_history_is_kept_by_lakes_open_now_and_later)
-{
+TEST(a_history_is_kept_by_lakes_open_now_and_later) {
     configure_host();
     gml_request events[4];
     size_t count = 0;
@@ -381,8 +347,7 @@ TEST(a_history_is_kept_by_lakes_open_now_and_later)
 }
 
 #if !IS_SANITIZED /* sanitizers end the process */
-TEST(a_history_that_the_host_cannot_hold_changes_nothing)
-{
+TEST(a_history_that_the_host_cannot_hold_changes_nothing) {
     configure_host();
     release(allocate(MIB, 0));
     CHECK_STATUS(gml_torch_keep_history(SIZE_MAX), GML_NO_HOST_MEMORY);
@@ -393,8 +358,7 @@ TEST(a_history_that_the_host_cannot_hold_changes_nothing)
 
 /* ---- opening may fail ------------------------------------------------------------------------ */
 
-TEST(a_device_that_is_not_there_says_why)
-{
+TEST(a_device_that_is_not_there_says_why) {
     configure("nonsense", "stitch", 0);
     char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
@@ -407,9 +371,7 @@ TEST(a_device_that_is_not_there_says_why)
 
 /* Uses device 0 with one driver call that fails: the exit status of a child, 1 where a request was
  * refused, 2 where a check failed. */
-static int
-use_with_fault(uint64_t nth)
-{
+static int use_with_fault(uint64_t nth) {
     int before = check_failures();
     gml_lake_config config = {
         .driver = "host", .policy = "stitch", .hooks = GML_HOOKS(.fail_call = nth)};
@@ -428,8 +390,7 @@ use_with_fault(uint64_t nth)
     return check_failures() != before ? 2 : !(first && second);
 }
 
-TEST(every_failure_of_a_driver_call_is_one_requests)
-{
+TEST(every_failure_of_a_driver_call_is_one_requests) {
     uint64_t failed = 0;
     for (uint64_t nth = 1; nth < 20; nth++) {
         pid_t child = fork();
@@ -444,8 +405,7 @@ TEST(every_failure_of_a_driver_call_is_one_requests)
     CHECK(failed >= 3); /* reserve, create, map at least */
 }
 
-TEST(memory_that_cannot_be_shared_is_not_handed_out)
-{
+TEST(memory_that_cannot_be_shared_is_not_handed_out) {
     gml_lake_config config = {.driver = "host", .policy = "stitch", .handle_type = 1};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
     char reason[REASON_BYTES] = "";
@@ -455,8 +415,7 @@ TEST(memory_that_cannot_be_shared_is_not_handed_out)
     CHECK(reason[0] != '\0');
 }
 
-TEST(a_device_without_virtual_memory_is_served_as_caching)
-{
+TEST(a_device_without_virtual_memory_is_served_as_caching) {
     const char *library = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
     if (!library || strcmp(library, "fake") != 0) {
         return;
@@ -474,8 +433,7 @@ TEST(a_device_without_virtual_memory_is_served_as_caching)
     release(address);
 }
 
-TEST(nor_is_it_where_a_capacity_is_named)
-{
+TEST(nor_is_it_where_a_capacity_is_named) {
     const char *library = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
     if (!library || strcmp(library, "fake") != 0) {
         return;
@@ -499,9 +457,7 @@ TEST(nor_is_it_where_a_capacity_is_named)
 }
 
 /* A thread that a child of fork() has not is about to begin a capture. */
-static void *
-hold_device(void *context)
-{
+static void *hold_device(void *context) {
     gml_device *device = gml_registry_device(0);
     gml_device_freeze(device, 1);
     gml_device_halt(device);
@@ -512,8 +468,7 @@ hold_device(void *context)
     return NULL;
 }
 
-TEST(a_child_of_fork_has_lakes_of_its_own)
-{
+TEST(a_child_of_fork_has_lakes_of_its_own) {
     configure_host();
     void *inherited = allocate(3 * MIB, 0);
     gml_device *device = gml_registry_device(0);
@@ -546,25 +501,20 @@ TEST(a_child_of_fork_has_lakes_of_its_own)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static const char *
-refusal(uint64_t size_bytes, gml_status status, uint64_t beside_bytes)
-{
+static const char *refusal(uint64_t size_bytes, gml_status status, uint64_t beside_bytes) {
     static char text[GML_REFUSAL_BYTES];
     gml_refusal_write(gml_torch_lake(0), 0, size_bytes, status, beside_bytes, text, sizeof text);
     CHECK(strlen(text) < sizeof text - 1 && !strchr(text, '\n'));
     return text;
 }
 
-static void
-check_says(const char *text, const char *part)
-{
+static void check_says(const char *text, const char *part) {
     if (!CHECK(strstr(text, part) != NULL)) {
         fprintf(stderr, "  not \"%s\" in: %s\n", part, text);
     }
 }
 
-TEST(a_refusal_says_what_there_is_and_what_was_tried)
-{
+TEST(a_refusal_says_what_there_is_and_what_was_tried) {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     void *lent = allocate(3 * MIB, 0);
@@ -589,8 +539,7 @@ TEST(a_refusal_says_what_there_is_and_what_was_tried)
     release(kept);
 }
 
-TEST(a_refusal_counts_no_chunk_of_an_elastic_tensor_as_a_tensor)
-{
+TEST(a_refusal_counts_no_chunk_of_an_elastic_tensor_as_a_tensor) {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     gml_address address;
@@ -607,8 +556,7 @@ TEST(a_refusal_counts_no_chunk_of_an_elastic_tensor_as_a_tensor)
     check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0), "0 bytes are in use by 0 tensors, and");
 }
 
-TEST(a_refusal_says_what_idle_memory_could_serve)
-{
+TEST(a_refusal_says_what_idle_memory_could_serve) {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     void *small = allocate(1024, 0);
@@ -622,8 +570,7 @@ TEST(a_refusal_says_what_idle_memory_could_serve)
     release(kept);
 }
 
-TEST(a_refusal_says_who_else_has_memory)
-{
+TEST(a_refusal_says_who_else_has_memory) {
     configure_host();
     void *kept = allocate(20 * MIB, 0); /* of 64 MiB */
     const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
@@ -633,8 +580,7 @@ TEST(a_refusal_says_who_else_has_memory)
     release(kept);
 }
 
-TEST(what_pytorch_holds_is_not_told_as_others)
-{
+TEST(what_pytorch_holds_is_not_told_as_others) {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
     gml_driver *driver = gml_torch_lake(0)->driver;
@@ -649,8 +595,7 @@ TEST(what_pytorch_holds_is_not_told_as_others)
     release(kept);
 }
 
-TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
-{
+TEST(the_lakes_of_a_device_share_its_limit_and_its_captures) {
     configure_host();
     const int entry = 0;
     void *kept = allocate(20 * MIB, 0);
@@ -678,8 +623,7 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures)
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 0);
 }
 
-TEST(other_handles_and_a_checked_order_are_another_configuration)
-{
+TEST(other_handles_and_a_checked_order_are_another_configuration) {
     configure_host();
     release(allocate(MIB, 0));
     gml_lake_config config = {.driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB};
@@ -691,8 +635,7 @@ TEST(other_handles_and_a_checked_order_are_another_configuration)
     CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
 }
 
-TEST(a_request_that_is_tried_is_no_refusal)
-{
+TEST(a_request_that_is_tried_is_no_refusal) {
     configure_host();
     release(allocate(MIB, 0));
     gml_address address = 0;
@@ -705,8 +648,7 @@ TEST(a_request_that_is_tried_is_no_refusal)
     CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 2);
 }
 
-TEST(a_refusal_during_a_capture_says_so)
-{
+TEST(a_refusal_during_a_capture_says_so) {
     configure_host();
     CHECK_OK(gml_lake_begin_pool(opened(), (gml_pool_id){1, 0}));
     check_says(refusal(1000, GML_OUT_OF_MEMORY, 0), "Tried to allocate 1000 bytes.");
@@ -714,8 +656,7 @@ TEST(a_refusal_during_a_capture_says_so)
     CHECK_OK(gml_lake_end_pool(opened(), (gml_pool_id){1, 0}));
 }
 
-TEST(other_failures_give_the_drivers_reason)
-{
+TEST(other_failures_give_the_drivers_reason) {
     configure_host();
     gml_address address = 0;
     release(allocate(1, 0));
@@ -726,9 +667,7 @@ TEST(other_failures_give_the_drivers_reason)
     check_says(text, "1024 PiB asked for; the largest request is 256 TiB");
 }
 
-int
-main(void)
-{
+int main(void) {
     for (const check_test *test = check_tests(); test; test = test->next) {
         check_run_alone(test->name, test->run);
     }

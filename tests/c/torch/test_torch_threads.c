@@ -48,23 +48,17 @@ static block exchange[EXCHANGED]; /* guarded by the lock */
 static atomic_bool is_over;
 static atomic_bool was_refused, was_lent; /* of some worker, once at least */
 
-static void *
-handle_of(gml_stream stream)
-{
+static void *handle_of(gml_stream stream) {
     return (void *)(uintptr_t)stream; /* NOLINT(performance-no-int-to-ptr): no memory is there */
 }
 
-static gml_stream
-random_stream(worker *self)
-{
+static gml_stream random_stream(worker *self) {
     return check_below(&self->random, STREAMS);
 }
 
 /* ---- the life of a block --------------------------------------------------------------------- */
 
-static uint64_t
-random_size(worker *self)
-{
+static uint64_t random_size(worker *self) {
     switch (check_below(&self->random, 8)) {
     case 0:
         return 1 + check_below(&self->random, 6 * MIB);
@@ -78,9 +72,7 @@ random_size(worker *self)
     }
 }
 
-static block
-allocate(worker *self)
-{
+static block allocate(worker *self) {
     block made = {
         .size_bytes = random_size(self),
         .seed = check_next(&self->random),
@@ -99,9 +91,7 @@ allocate(worker *self)
     return made;
 }
 
-static void
-release(const block *old)
-{
+static void release(const block *old) {
     if (old->address) {
         CHECK(stamp_holds(old->address, old->size_bytes, old->seed, 64 * KIB));
         CHECK(torch_free(old->address));
@@ -109,9 +99,7 @@ release(const block *old)
 }
 
 /* Leaves the block for another thread and takes what lies there instead. */
-static block
-swap(worker *self, block given)
-{
+static block swap(worker *self, block given) {
     pthread_mutex_lock(&exchange_lock);
     block *slot = &exchange[check_below(&self->random, EXCHANGED)];
     block taken = *slot;
@@ -122,16 +110,12 @@ swap(worker *self, block given)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void
-nothing(void *context)
-{
+static void nothing(void *context) {
     (void)context;
 }
 
 /* Lets another stream use the block, with work queued there that is not done. */
-static void
-lend(worker *self, const block *lent)
-{
+static void lend(worker *self, const block *lent) {
     gml_stream other = random_stream(self);
     gml_streams *streams = gml_driver_streams(gml_torch_lake(lent->device)->driver);
     (void)gml_streams_enqueue(streams, other, nothing, NULL);
@@ -140,18 +124,14 @@ lend(worker *self, const block *lent)
     atomic_store_explicit(&was_lent, true, memory_order_relaxed);
 }
 
-static void
-ask_about(const block *known)
-{
+static void ask_about(const block *known) {
     gml_block_info seen;
     gml_lake *lake = gml_torch_lake(known->device);
     CHECK_OK(gml_lake_block(lake, (gml_address)(uintptr_t)known->address, &seen));
     CHECK(seen.block_bytes >= known->size_bytes);
 }
 
-static void
-act(worker *self)
-{
+static void act(worker *self) {
     block *one = &self->held[check_below(&self->random, HELD)];
     uint64_t kind = check_below(&self->random, 1024);
     if (kind == 0) {
@@ -168,9 +148,7 @@ act(worker *self)
     }
 }
 
-static void *
-work(void *context)
-{
+static void *work(void *context) {
     worker *self = context;
     while (!atomic_load_explicit(&is_over, memory_order_relaxed)) {
         act(self);
@@ -181,26 +159,20 @@ work(void *context)
     return NULL;
 }
 
-static double
-now_seconds(void)
-{
+static double now_seconds(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static bool
-is_missing_something(void)
-{
+static bool is_missing_something(void) {
     return !atomic_load_explicit(&was_refused, memory_order_relaxed) ||
            !atomic_load_explicit(&was_lent, memory_order_relaxed);
 }
 
 /* Lets every stream run a little behind, and now and then changes what holds for all lakes; longer
  * than it should where the machine is so busy that something has not happened yet. */
-static void
-direct(double seconds)
-{
+static void direct(double seconds) {
     double end = now_seconds() + seconds;
     for (uint64_t round = 0; now_seconds() < end || is_missing_something(); round++) {
         for (int device = 0; device < DEVICES; device++) {
@@ -225,17 +197,13 @@ direct(double seconds)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static double
-stress_seconds(void)
-{
+static double stress_seconds(void) {
     const char *text = getenv("GMLAKE_STRESS_SECONDS"); /* NOLINT(concurrency-mt-unsafe) */
     double seconds = text ? strtod(text, NULL) : 0;
     return seconds > 0 ? seconds : 2;
 }
 
-static void
-check_nothing_is_left(uint64_t served)
-{
+static void check_nothing_is_left(uint64_t served) {
     uint64_t allocations = 0;
     gml_registry_limit(0, 1.0);
     torch_trim();
@@ -256,8 +224,7 @@ check_nothing_is_left(uint64_t served)
     CHECK_EQ(allocations, served);
 }
 
-TEST(no_block_is_ever_shared)
-{
+TEST(no_block_is_ever_shared) {
     static worker workers[THREADS];
     const gml_lake_config config = {
         .driver = "host", .policy = "stitch", .capacity_bytes = 160 * MIB};

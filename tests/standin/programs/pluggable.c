@@ -20,9 +20,7 @@ double fraction;
 const void *recorded_stream;
 pool_id begun, ended, released;
 
-static int
-call_cuda(const char *name, void **place, void *address, size_t size)
-{
+static int call_cuda(const char *name, void **place, void *address, size_t size) {
     if (place) {
         int (*take)(void **, size_t);
         *(void **)&take = dlsym(RTLD_DEFAULT, name);
@@ -33,9 +31,7 @@ call_cuda(const char *name, void **place, void *address, size_t size)
     return give(address);
 }
 
-void *
-plug_alloc(size_t size, int device, void *stream)
-{
+void *plug_alloc(size_t size, int device, void *stream) {
     void *address = NULL;
     (void)device, (void)stream;
     asked[ALLOC]++;
@@ -47,9 +43,7 @@ plug_alloc(size_t size, int device, void *stream)
     return address;
 }
 
-void
-plug_free(void *address, size_t size, int device, void *stream)
-{
+void plug_free(void *address, size_t size, int device, void *stream) {
     (void)device, (void)stream;
     asked[FREE]++;
     if (address && call_cuda("cudaFree", NULL, address, 0) == 0) {
@@ -57,38 +51,28 @@ plug_free(void *address, size_t size, int device, void *stream)
     }
 }
 
-void
-plug_init(int devices)
-{
+void plug_init(int devices) {
     asked[INIT]++;
     device_count = devices;
 }
 
-void
-plug_reset(void)
-{
+void plug_reset(void) {
     asked[RESET]++;
 }
 
-void
-plug_fraction(double value, int device)
-{
+void plug_fraction(double value, int device) {
     (void)device;
     asked[FRACTION]++;
     fraction = value;
 }
 
-void *
-plug_base(void *address, size_t *size)
-{
+void *plug_base(void *address, size_t *size) {
     (void)size;
     asked[BASE]++;
     return address;
 }
 
-void
-plug_record(void *address, void *stream)
-{
+void plug_record(void *address, void *stream) {
     asked[RECORD]++;
     if (address) {
         recorded_stream = stream;
@@ -96,25 +80,19 @@ plug_record(void *address, void *stream)
 }
 
 /* `filter` is a std::function by hidden reference. */
-void
-plug_begin(int device, pool_id pool, const void *filter)
-{
+void plug_begin(int device, pool_id pool, const void *filter) {
     (void)device, (void)filter;
     asked[BEGIN]++;
     begun = pool;
 }
 
-void
-plug_end(int device, pool_id pool)
-{
+void plug_end(int device, pool_id pool) {
     (void)device;
     asked[END]++;
     ended = pool;
 }
 
-void
-plug_release(int device, pool_id pool)
-{
+void plug_release(int device, pool_id pool) {
     (void)device;
     asked[RELEASE]++;
     released = pool;

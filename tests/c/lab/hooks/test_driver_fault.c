@@ -9,9 +9,7 @@
 
 static const uint64_t CHUNK_BYTES = UINT64_C(2) << 20;
 
-static gml_driver *
-open_sim(void)
-{
+static gml_driver *open_sim(void) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     CHECK_OK(gml_sim_driver_open(0, 0, &driver, reason, sizeof reason));
@@ -19,9 +17,8 @@ open_sim(void)
 }
 
 /* `inner` may be NULL. */
-static gml_driver *
-open_fault(uint64_t nth, uint64_t per_million, uint64_t seed, gml_driver **inner)
-{
+static gml_driver *open_fault(uint64_t nth, uint64_t per_million, uint64_t seed,
+                              gml_driver **inner) {
     gml_driver *wrapped = open_sim();
     gml_driver *driver = NULL;
     CHECK_OK(gml_fault_driver_open(wrapped, nth, per_million, seed, &driver));
@@ -35,9 +32,7 @@ enum { STEPS = 19 };
 
 /* Makes each call that can fail once, in a fixed order, and notes the answers. A failed step leaves
  * later ones without their handle, which is why only the first failure counts. */
-static void
-make_every_call(gml_driver *driver, gml_status *statuses)
-{
+static void make_every_call(gml_driver *driver, gml_status *statuses) {
     gml_handle handle = 0;
     gml_address range = 0;
     gml_address block = 0;
@@ -65,8 +60,7 @@ make_every_call(gml_driver *driver, gml_status *statuses)
     statuses[i++] = gml_driver_create(driver, CHUNK_BYTES, &handle);
 }
 
-TEST(without_faults_everything_passes)
-{
+TEST(without_faults_everything_passes) {
     gml_status statuses[STEPS];
     gml_driver *driver = open_fault(0, 0, 0, NULL);
     make_every_call(driver, statuses);
@@ -78,8 +72,7 @@ TEST(without_faults_everything_passes)
     gml_driver_close(driver);
 }
 
-TEST(the_nth_call_fails_and_is_not_made)
-{
+TEST(the_nth_call_fails_and_is_not_made) {
     for (uint64_t nth = 1; nth <= STEPS; nth++) {
         gml_status statuses[STEPS];
         gml_driver *inner;
@@ -94,8 +87,7 @@ TEST(the_nth_call_fails_and_is_not_made)
     }
 }
 
-TEST(a_failed_call_changes_nothing_below)
-{
+TEST(a_failed_call_changes_nothing_below) {
     gml_driver *inner;
     gml_driver *driver = open_fault(2, 0, 0, &inner);
     gml_handle handle = 0;
@@ -114,9 +106,7 @@ TEST(a_failed_call_changes_nothing_below)
 }
 
 /* Which of 4,000 calls failed, as one number. */
-static uint64_t
-failures_of(uint64_t per_million, uint64_t seed, uint64_t *count)
-{
+static uint64_t failures_of(uint64_t per_million, uint64_t seed, uint64_t *count) {
     gml_driver *driver = open_fault(0, per_million, seed, NULL);
     uint64_t digest = 0;
     *count = 0;
@@ -129,8 +119,7 @@ failures_of(uint64_t per_million, uint64_t seed, uint64_t *count)
     return digest;
 }
 
-TEST(the_probability_holds_and_the_seed_repeats)
-{
+TEST(the_probability_holds_and_the_seed_repeats) {
     uint64_t count;
     uint64_t first = failures_of(250000, 1, &count);
     CHECK(count > 850 && count < 1150);
@@ -142,8 +131,7 @@ TEST(the_probability_holds_and_the_seed_repeats)
     CHECK_EQ(count, 0);
 }
 
-TEST(memory_info_and_options_never_fail)
-{
+TEST(memory_info_and_options_never_fail) {
     gml_driver *driver = open_fault(1, 1000000, 5, NULL);
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
@@ -157,8 +145,7 @@ TEST(memory_info_and_options_never_fail)
     gml_driver_close(driver);
 }
 
-TEST(reasons_come_through)
-{
+TEST(reasons_come_through) {
     gml_driver *driver = open_fault(0, 0, 0, NULL);
     CHECK_STATUS(gml_driver_release(driver, 99), GML_MISUSE);
     CHECK(strstr(driver->reason, "99") != NULL);

@@ -20,9 +20,7 @@ typedef struct bench {
     gml_address base, view, plain;
 } bench;
 
-static gml_driver *
-open_watched(const char *name, gml_checker **checker)
-{
+static gml_driver *open_watched(const char *name, gml_checker **checker) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *inner = NULL, *driver = NULL;
     CHECK_OK(gml_driver_open(name, 0, 0, &inner, reason, sizeof reason));
@@ -30,9 +28,7 @@ open_watched(const char *name, gml_checker **checker)
     return driver;
 }
 
-static gml_address
-map_chunk(gml_driver *driver, gml_handle chunk)
-{
+static gml_address map_chunk(gml_driver *driver, gml_handle chunk) {
     gml_address range = 0;
     CHECK_OK(gml_driver_reserve(driver, CHUNK, 0, &range));
     CHECK_OK(gml_driver_map(driver, range, CHUNK, chunk));
@@ -40,9 +36,7 @@ map_chunk(gml_driver *driver, gml_handle chunk)
     return range;
 }
 
-static bench
-open_bench(const char *name)
-{
+static bench open_bench(const char *name) {
     bench self = {0};
     self.driver = open_watched(name, &self.checker);
     CHECK_OK(gml_driver_create(self.driver, CHUNK, &self.chunk));
@@ -52,30 +46,22 @@ open_bench(const char *name)
     return self;
 }
 
-static bench
-by_hand(void)
-{
+static bench by_hand(void) {
     bench self = open_bench("sim");
     CHECK_OK(gml_streams_set_manual(gml_driver_streams(self.driver), true));
     return self;
 }
 
-static void
-close_bench(bench *self)
-{
+static void close_bench(bench *self) {
     gml_driver_close(self->driver);
 }
 
-static gml_status
-begin(const bench *self, gml_address address, gml_stream stream)
-{
+static gml_status begin(const bench *self, gml_address address, gml_stream stream) {
     return self->checker->begin_use(self->checker, address, CHUNK, stream);
 }
 
 /* A use from beginning to end. */
-static gml_status
-use(const bench *self, gml_address address, gml_stream stream)
-{
+static gml_status use(const bench *self, gml_address address, gml_stream stream) {
     gml_status status = begin(self, address, stream);
     if (status == GML_OK) {
         self->checker->end_use(self->checker, address);
@@ -83,55 +69,43 @@ use(const bench *self, gml_address address, gml_stream stream)
     return status;
 }
 
-static gml_event
-record_alone(const bench *self, gml_stream stream)
-{
+static gml_event record_alone(const bench *self, gml_stream stream) {
     gml_event event = 0;
     CHECK_OK(gml_driver_event_create(self->driver, &event));
     CHECK_OK(gml_driver_event_record(self->driver, event, stream));
     return event;
 }
 
-static void
-let_wait(const bench *self, gml_stream stream, gml_event event)
-{
+static void let_wait(const bench *self, gml_stream stream, gml_event event) {
     CHECK_OK(gml_driver_stream_wait(self->driver, stream, event));
 }
 
 /* Has a stream come after what streams that nobody sees were given, which tests of the others leave
  * aside. */
-static void
-pass_unseen(const bench *self, gml_stream stream)
-{
+static void pass_unseen(const bench *self, gml_stream stream) {
     let_wait(self, stream, record_alone(self, GML_ORDER_UNSEEN));
     CHECK_OK(gml_streams_advance(gml_driver_streams(self->driver), GML_ORDER_UNSEEN, 1, NULL));
 }
 
-static gml_event
-record(const bench *self, gml_stream stream)
-{
+static gml_event record(const bench *self, gml_stream stream) {
     pass_unseen(self, stream);
     return record_alone(self, stream);
 }
 
-static bool
-says(const bench *self, const char *text)
-{
+static bool says(const bench *self, const char *text) {
     return strstr(self->checker->reason, text) != NULL;
 }
 
 /* ---- what orders ----------------------------------------------------------------------------- */
 
-TEST(a_stream_comes_after_itself)
-{
+TEST(a_stream_comes_after_itself) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     CHECK_OK(use(&self, self.base, A));
     close_bench(&self);
 }
 
-TEST(nothing_orders_two_streams_by_itself)
-{
+TEST(nothing_orders_two_streams_by_itself) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, B));
     CHECK_STATUS(use(&self, self.base, C), GML_CORRUPT);
@@ -141,8 +115,7 @@ TEST(nothing_orders_two_streams_by_itself)
     close_bench(&self);
 }
 
-TEST(a_wait_orders)
-{
+TEST(a_wait_orders) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
@@ -151,8 +124,7 @@ TEST(a_wait_orders)
     close_bench(&self);
 }
 
-TEST(an_event_covers_what_ended_before_it)
-{
+TEST(an_event_covers_what_ended_before_it) {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
     gml_event early = record(&self, A);
@@ -167,8 +139,7 @@ TEST(an_event_covers_what_ended_before_it)
     close_bench(&self);
 }
 
-TEST(an_event_that_was_never_recorded_orders_nothing)
-{
+TEST(an_event_that_was_never_recorded_orders_nothing) {
     bench self = by_hand();
     gml_event event = 0;
     CHECK_OK(use(&self, self.base, A));
@@ -180,8 +151,7 @@ TEST(an_event_that_was_never_recorded_orders_nothing)
     close_bench(&self);
 }
 
-TEST(only_a_query_that_says_so_orders)
-{
+TEST(only_a_query_that_says_so_orders) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
@@ -196,31 +166,23 @@ TEST(only_a_query_that_says_so_orders)
 
 typedef gml_status (*wait_call)(const bench *self, gml_event event);
 
-static gml_status
-wait_for_event(const bench *self, gml_event event)
-{
+static gml_status wait_for_event(const bench *self, gml_event event) {
     return gml_driver_event_synchronize(self->driver, event);
 }
 
-static gml_status
-wait_for_stream(const bench *self, gml_event event)
-{
+static gml_status wait_for_stream(const bench *self, gml_event event) {
     (void)event;
     pass_unseen(self, A);
     return gml_driver_stream_synchronize(self->driver, A);
 }
 
-static gml_status
-wait_for_device(const bench *self, gml_event event)
-{
+static gml_status wait_for_device(const bench *self, gml_event event) {
     (void)event;
     return gml_driver_device_synchronize(self->driver);
 }
 
 /* Whatever the host waits for, all streams come after it. */
-static void
-host_waits(wait_call wait)
-{
+static void host_waits(wait_call wait) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
@@ -233,15 +195,13 @@ host_waits(wait_call wait)
     close_bench(&self);
 }
 
-TEST(the_host_waits)
-{
+TEST(the_host_waits) {
     host_waits(wait_for_event);
     host_waits(wait_for_stream);
     host_waits(wait_for_device);
 }
 
-TEST(an_ordering_is_passed_on)
-{
+TEST(an_ordering_is_passed_on) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
@@ -251,8 +211,7 @@ TEST(an_ordering_is_passed_on)
     close_bench(&self);
 }
 
-TEST(an_ordering_that_comes_too_late_is_not_passed_on)
-{
+TEST(an_ordering_that_comes_too_late_is_not_passed_on) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     gml_event of_b = record(&self, B);
@@ -263,8 +222,7 @@ TEST(an_ordering_that_comes_too_late_is_not_passed_on)
 }
 
 /* A stream that waits for an event that the host recorded after it had seen another complete. */
-TEST(an_ordering_is_passed_on_by_the_host)
-{
+TEST(an_ordering_is_passed_on_by_the_host) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     CHECK_OK(gml_driver_event_synchronize(self.driver, record(&self, A)));
@@ -275,8 +233,7 @@ TEST(an_ordering_is_passed_on_by_the_host)
 }
 
 /* Who comes after the last use comes after those before it. */
-TEST(three_streams_in_a_row)
-{
+TEST(three_streams_in_a_row) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     let_wait(&self, B, record(&self, A));
@@ -290,8 +247,7 @@ TEST(three_streams_in_a_row)
     close_bench(&self);
 }
 
-TEST(a_failed_call_orders_nothing)
-{
+TEST(a_failed_call_orders_nothing) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, B));
     CHECK_OK(gml_streams_set_capturing(gml_driver_streams(self.driver), B, true));
@@ -305,8 +261,7 @@ TEST(a_failed_call_orders_nothing)
     close_bench(&self);
 }
 
-TEST(a_destroyed_event_has_ordered)
-{
+TEST(a_destroyed_event_has_ordered) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     gml_event event = record(&self, A);
@@ -316,8 +271,7 @@ TEST(a_destroyed_event_has_ordered)
     close_bench(&self);
 }
 
-TEST(others_and_unmaps_come_after_all_that_the_device_was_given)
-{
+TEST(others_and_unmaps_come_after_all_that_the_device_was_given) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     CHECK_OK(use(&self, self.plain, B));
@@ -342,8 +296,7 @@ TEST(others_and_unmaps_come_after_all_that_the_device_was_given)
 
 /* ---- which streams use ----------------------------------------------------------------------- */
 
-TEST(every_stream_of_a_use_counts)
-{
+TEST(every_stream_of_a_use_counts) {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
     CHECK_OK(self.checker->join_use(self.checker, self.base, B));
@@ -359,8 +312,7 @@ TEST(every_stream_of_a_use_counts)
     close_bench(&self);
 }
 
-TEST(many_streams)
-{
+TEST(many_streams) {
     enum { STREAMS = 64 };
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, 1));
@@ -378,8 +330,7 @@ TEST(many_streams)
     close_bench(&self);
 }
 
-TEST(what_is_in_use_is_not_given_again)
-{
+TEST(what_is_in_use_is_not_given_again) {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
     CHECK_STATUS(begin(&self, self.view, A), GML_CORRUPT);
@@ -394,8 +345,7 @@ TEST(what_is_in_use_is_not_given_again)
 
 /* ---- which memory ---------------------------------------------------------------------------- */
 
-TEST(two_addresses_of_one_chunk)
-{
+TEST(two_addresses_of_one_chunk) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     CHECK_STATUS(use(&self, self.view, B), GML_CORRUPT);
@@ -403,8 +353,7 @@ TEST(two_addresses_of_one_chunk)
     close_bench(&self);
 }
 
-TEST(a_chunk_is_the_same_elsewhere)
-{
+TEST(a_chunk_is_the_same_elsewhere) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     CHECK_OK(use(&self, self.view, A));
@@ -420,8 +369,7 @@ TEST(a_chunk_is_the_same_elsewhere)
     close_bench(&self);
 }
 
-TEST(new_memory_is_nobodys)
-{
+TEST(new_memory_is_nobodys) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.plain, A));
     CHECK_OK(gml_driver_free(self.driver, self.plain));
@@ -431,17 +379,15 @@ TEST(new_memory_is_nobodys)
     close_bench(&self);
 }
 
-static gml_status
-use_part(const bench *self, uint64_t offset, uint64_t size_bytes, gml_stream stream)
-{
+static gml_status use_part(const bench *self, uint64_t offset, uint64_t size_bytes,
+                           gml_stream stream) {
     gml_status status =
         self->checker->begin_use(self->checker, self->base + offset, size_bytes, stream);
     self->checker->end_use(self->checker, self->base + offset);
     return status;
 }
 
-TEST(parts_of_a_chunk)
-{
+TEST(parts_of_a_chunk) {
     const uint64_t part = 512;
     bench self = by_hand();
     CHECK_OK(use_part(&self, 0, 4 * part, A));
@@ -461,8 +407,7 @@ TEST(parts_of_a_chunk)
 }
 
 /* A block over several chunks, mapped in another order than in the base range. */
-TEST(a_block_of_many_chunks)
-{
+TEST(a_block_of_many_chunks) {
     enum { CHUNKS = 5 };
     gml_checker *checker;
     gml_driver *driver = open_watched("sim", &checker);
@@ -492,8 +437,7 @@ TEST(a_block_of_many_chunks)
     gml_driver_close(driver);
 }
 
-TEST(memory_in_use_stays)
-{
+TEST(memory_in_use_stays) {
     bench self = by_hand();
     CHECK_OK(begin(&self, self.base, A));
     CHECK_OK(begin(&self, self.plain, A));
@@ -506,8 +450,7 @@ TEST(memory_in_use_stays)
     close_bench(&self);
 }
 
-TEST(an_unmap_waits_for_every_stream_that_used_the_addresses)
-{
+TEST(an_unmap_waits_for_every_stream_that_used_the_addresses) {
     bench self = by_hand();
     CHECK_OK(use(&self, self.base, A));
     gml_event of_a = record(&self, A);
@@ -525,8 +468,7 @@ TEST(an_unmap_waits_for_every_stream_that_used_the_addresses)
 /* ---- around the rest ------------------------------------------------------------------------- */
 
 /* Nobody has to know that a driver is watched, or that one is not. */
-TEST(everything_else_is_passed_on)
-{
+TEST(everything_else_is_passed_on) {
     bench self = open_bench("host");
     void *bytes = NULL;
     CHECK(strcmp(self.driver->ops->name, "host") == 0);
@@ -539,8 +481,7 @@ TEST(everything_else_is_passed_on)
 }
 
 /* What is skipped does not reach the driver inside, and so orders nothing. */
-TEST(what_was_skipped_orders_nothing)
-{
+TEST(what_was_skipped_orders_nothing) {
     gml_checker *checker;
     gml_driver *watched = open_watched("sim", &checker), *driver = NULL;
     CHECK_OK(gml_fault_driver_open(watched, 0, 0, 0, &driver));

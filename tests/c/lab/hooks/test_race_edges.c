@@ -35,122 +35,88 @@ typedef struct edge {
 
 /* ---- what programs do ------------------------------------------------------------------------ */
 
-static void
-note(bench *self, gml_status status)
-{
+static void note(bench *self, gml_status status) {
     self->status = self->status == GML_OK ? status : self->status;
 }
 
 /* 0 where it was refused. */
-static gml_address
-take(bench *self, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address take(bench *self, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     note(self, gml_lake_allocate(self->lake, size_bytes, stream, &address));
     return address;
 }
 
-static void
-give(bench *self, gml_address address)
-{
+static void give(bench *self, gml_address address) {
     note(self, gml_lake_free(self->lake, address));
 }
 
-static void
-use(bench *self, uint64_t size_bytes, gml_stream stream)
-{
+static void use(bench *self, uint64_t size_bytes, gml_stream stream) {
     give(self, take(self, size_bytes, stream));
 }
 
-static void
-do_nothing(void *context)
-{
+static void do_nothing(void *context) {
     (void)context;
 }
 
-static void
-queue_work(bench *self, gml_stream stream)
-{
+static void queue_work(bench *self, gml_stream stream) {
     CHECK_OK(gml_streams_enqueue(gml_driver_streams(self->lake->driver), stream, do_nothing, NULL));
 }
 
 /* A block with work behind it. */
-static void
-work_and_use(bench *self, uint64_t size_bytes, gml_stream stream)
-{
+static void work_and_use(bench *self, uint64_t size_bytes, gml_stream stream) {
     gml_address address = take(self, size_bytes, stream);
     queue_work(self, stream);
     give(self, address);
 }
 
-static void
-run_queues(bench *self)
-{
+static void run_queues(bench *self) {
     gml_streams *streams = gml_driver_streams(self->lake->driver);
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK_OK(gml_streams_set_manual(streams, true));
 }
 
-static void
-trim(bench *self)
-{
+static void trim(bench *self) {
     note(self, gml_lake_trim(self->lake, NULL));
 }
 
 /* ---- borrowing ------------------------------------------------------------------------------- */
 
-static void
-a_has_freed(bench *self)
-{
+static void a_has_freed(bench *self) {
     work_and_use(self, 64 * MIB, A);
 }
 
 /* Chunks of what A freed. */
-static void
-b_borrows(bench *self)
-{
+static void b_borrows(bench *self) {
     use(self, 40 * MIB, B);
 }
 
 /* All of it, at the address where A had it. */
-static void
-b_adopts(bench *self)
-{
+static void b_adopts(bench *self) {
     use(self, 64 * MIB, B);
 }
 
-static void
-b_has_borrowed(bench *self)
-{
+static void b_has_borrowed(bench *self) {
     a_has_freed(self);
     work_and_use(self, 40 * MIB, B);
 }
 
 /* Its old place, with what B has had of it since. */
-static void
-a_takes_back(bench *self)
-{
+static void a_takes_back(bench *self) {
     use(self, 64 * MIB, A);
 }
 
 /* C waits for B alone, which has waited for A. */
-static void
-c_borrows(bench *self)
-{
+static void c_borrows(bench *self) {
     use(self, 40 * MIB, C);
 }
 
 /* A small request needs a slab. */
-static void
-b_is_small(bench *self)
-{
+static void b_is_small(bench *self) {
     use(self, MIB / 2, B);
 }
 
 /* A view over two ranges of A with a block in between. */
-static void
-a_has_stitched(bench *self)
-{
+static void a_has_stitched(bench *self) {
     self->left[0] = take(self, 20 * MIB, A);
     self->left[1] = take(self, 20 * MIB, A);
     self->left[2] = take(self, 20 * MIB, A);
@@ -159,23 +125,17 @@ a_has_stitched(bench *self)
     work_and_use(self, 40 * MIB, A);
 }
 
-static void
-b_takes_the_view(bench *self)
-{
+static void b_takes_the_view(bench *self) {
     use(self, 40 * MIB, B);
     give(self, self->left[1]);
 }
 
 /* The device is full: all that others hold free is taken. */
-static void
-b_takes_everything(bench *self)
-{
+static void b_takes_everything(bench *self) {
     use(self, 250 * MIB, B);
 }
 
-static void
-all_have_freed(bench *self)
-{
+static void all_have_freed(bench *self) {
     work_and_use(self, 100 * MIB, A);
     work_and_use(self, 150 * MIB, C);
 }
@@ -183,9 +143,7 @@ all_have_freed(bench *self)
 /* ---- memory that is known to be complete ----------------------------------------------------- */
 
 /* Neighbours of two streams. */
-static void
-neighbours_are_free(bench *self)
-{
+static void neighbours_are_free(bench *self) {
     gml_address of_a = take(self, 20 * MIB, A);
     gml_address of_c = take(self, 20 * MIB, C);
     queue_work(self, A);
@@ -194,25 +152,19 @@ neighbours_are_free(bench *self)
     give(self, of_c);
 }
 
-static void
-b_takes_both(bench *self)
-{
+static void b_takes_both(bench *self) {
     use(self, 40 * MIB, B);
 }
 
 /* ---- other streams that use a block ---------------------------------------------------------- */
 
-static void
-b_reads_a_block(bench *self)
-{
+static void b_reads_a_block(bench *self) {
     self->left[0] = take(self, 8 * MIB, A);
     note(self, gml_lake_record_stream(self->lake, self->left[0], B));
     queue_work(self, B);
 }
 
-static void
-a_reuses_the_block(bench *self)
-{
+static void a_reuses_the_block(bench *self) {
     give(self, self->left[0]);
     use(self, 8 * MIB, A);
     run_queues(self);
@@ -221,34 +173,26 @@ a_reuses_the_block(bench *self)
 
 /* ---- mappings that go ------------------------------------------------------------------------ */
 
-static void
-two_have_freed(bench *self)
-{
+static void two_have_freed(bench *self) {
     work_and_use(self, 24 * MIB, A);
     self->left[0] = take(self, 24 * MIB, A);
     work_and_use(self, 24 * MIB, B);
 }
 
-static void
-trim_both(bench *self)
-{
+static void trim_both(bench *self) {
     give(self, self->left[0]);
     trim(self);
 }
 
 /* There is room for one view only. */
-static void
-a_stitches_again(bench *self)
-{
+static void a_stitches_again(bench *self) {
     use(self, 36 * MIB, A);
     give(self, self->left[1]);
 }
 
 /* ---- steps that repeat ----------------------------------------------------------------------- */
 
-static void
-step(bench *self, gml_stream stream)
-{
+static void step(bench *self, gml_stream stream) {
     enum { BLOCKS = 6 };
     gml_address blocks[BLOCKS];
     CHECK_OK(gml_lake_mark(self->lake));
@@ -262,9 +206,7 @@ step(bench *self, gml_stream stream)
 }
 
 /* Steps that repeat, for which most of the device is kept. */
-static void
-a_repeats_steps(bench *self)
-{
+static void a_repeats_steps(bench *self) {
     gml_stats stats = {0};
     for (int i = 0; i < 6; i++) {
         step(self, A);
@@ -275,17 +217,13 @@ a_repeats_steps(bench *self)
 }
 
 /* More than is left beside it. */
-static void
-b_needs_what_it_holds(bench *self)
-{
+static void b_needs_what_it_holds(bench *self) {
     use(self, 200 * MIB, B);
 }
 
 /* ---- running them ---------------------------------------------------------------------------- */
 
-static bench
-open_bench(const edge *tested, const char *driver)
-{
+static bench open_bench(const edge *tested, const char *driver) {
     const gml_setting settings[] = {
         {tested->knob ? tested->knob : "frag_limit", tested->knob ? tested->value : 0}};
     gml_lake_config config = {
@@ -308,9 +246,7 @@ open_bench(const edge *tested, const char *driver)
 
 /* What was skipped has left policies with wrong beliefs: the device is waited for in their stead.
  */
-static void
-close_bench(bench *self)
-{
+static void close_bench(bench *self) {
     CHECK_OK(gml_fault_driver_skip(self->lake->driver, 0));
     CHECK_OK(gml_driver_device_synchronize(self->lake->driver));
     CHECK_OK(gml_lake_close(self->lake));
@@ -318,9 +254,7 @@ close_bench(bench *self)
 
 /* The first part, and the second with or without the call. Returns how often the call was asked for
  * in the second. */
-static uint64_t
-run_edge(const edge *tested, bench *self, bool is_skipped)
-{
+static uint64_t run_edge(const edge *tested, bench *self, bool is_skipped) {
     gml_driver *driver = self->lake->driver;
     if (tested->prepare) {
         tested->prepare(self);
@@ -332,9 +266,7 @@ run_edge(const edge *tested, bench *self, bool is_skipped)
     return driver->calls[tested->skipped] - before;
 }
 
-static bool
-holds(const edge *tested, const char *driver)
-{
+static bool holds(const edge *tested, const char *driver) {
     int failures = check_failures();
     bench self = open_bench(tested, driver);
     CHECK(run_edge(tested, &self, false) > 0);
@@ -356,9 +288,7 @@ holds(const edge *tested, const char *driver)
     return check_failures() == failures;
 }
 
-static void
-run_edges(const edge *edges, size_t count)
-{
+static void run_edges(const edge *edges, size_t count) {
     for (size_t i = 0; i < count; i++) {
         (void)holds(&edges[i], "sim");
         (void)holds(&edges[i], "host");
@@ -367,8 +297,7 @@ run_edges(const edge *edges, size_t count)
 
 #define RUN_EDGES(edges) run_edges(edges, sizeof(edges) / sizeof *(edges))
 
-TEST(borrow)
-{
+TEST(borrow) {
     static const edge edges[] = {
         {"chunks", "stitch", a_has_freed, b_borrows, GML_CALL_STREAM_WAIT, NULL, 0},
         {"chunks", "stitch", a_has_freed, b_borrows, GML_CALL_EVENT_RECORD_ALL, NULL, 0},
@@ -386,8 +315,7 @@ TEST(borrow)
     }
 }
 
-TEST(neutral_merge)
-{
+TEST(neutral_merge) {
     static const edge edges[] = {
         {"one range", "stitch", a_has_freed, b_borrows, GML_CALL_EVENT_QUERY, NULL, 0},
         {"neighbours", "stitch", neighbours_are_free, b_takes_both, GML_CALL_EVENT_QUERY, NULL, 0},
@@ -396,8 +324,7 @@ TEST(neutral_merge)
     RUN_EDGES(edges);
 }
 
-TEST(record_stream)
-{
+TEST(record_stream) {
     for (size_t i = 0; gml_policy_name(i); i++) {
         const char *policy = gml_policy_name(i);
         const edge edges[] = {
@@ -409,8 +336,7 @@ TEST(record_stream)
     }
 }
 
-TEST(unmap)
-{
+TEST(unmap) {
     static const edge edges[] = {
         {"one stream", "stitch", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
         {"two streams", "stitch", two_have_freed, trim_both, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
@@ -422,8 +348,7 @@ TEST(unmap)
     RUN_EDGES(edges);
 }
 
-TEST(steps_that_repeat)
-{
+TEST(steps_that_repeat) {
     const edge edges[] = {
         {"for another", policy_with_steps(), a_repeats_steps, b_needs_what_it_holds,
          GML_CALL_STREAM_WAIT, NULL, 0},
@@ -436,8 +361,7 @@ TEST(steps_that_repeat)
 }
 
 /* One stream is ordered with itself: it makes no call that could be skipped. */
-TEST(one_stream_has_no_edge)
-{
+TEST(one_stream_has_no_edge) {
     const edge alone = {"alone", "stitch", NULL, NULL, GML_CALL_EVENT_RECORD, NULL, 0};
     bench self = open_bench(&alone, "sim");
     for (uint64_t i = 1; i <= 50; i++) {
@@ -451,8 +375,7 @@ TEST(one_stream_has_no_edge)
 }
 
 /* A race that the lake refuses leaves the lake whole: the block went back to its owner. */
-TEST(a_refused_request_leaves_no_block)
-{
+TEST(a_refused_request_leaves_no_block) {
     const edge refused = {"refused", "stitch", a_has_freed, b_borrows, GML_CALL_STREAM_WAIT,
                           NULL,      0};
     bench self = open_bench(&refused, "sim");
@@ -472,8 +395,7 @@ TEST(a_refused_request_leaves_no_block)
 }
 
 /* Only orderings can be left out. */
-TEST(what_cannot_be_skipped)
-{
+TEST(what_cannot_be_skipped) {
     gml_lake_config config = {.driver = "sim",
                               .policy = "stitch",
                               .hooks = GML_HOOKS(.skip_calls = UINT64_C(1) << GML_CALL_CREATE)};
@@ -484,8 +406,7 @@ TEST(what_cannot_be_skipped)
 }
 
 /* One configuration is compared with another by its hooks. */
-TEST(the_same_aids_have_the_same_hooks)
-{
+TEST(the_same_aids_have_the_same_hooks) {
     const gml_lake_hooks *hooks = GML_HOOKS(.fail_call = 3, .check_order = true);
     CHECK(hooks == GML_HOOKS(.check_order = true, .fail_call = 3));
     CHECK(hooks != GML_HOOKS(.fail_call = 3));

@@ -8,9 +8,8 @@
 
 static const gml_setting no_frag_limit[] = {{"frag_limit", 2 * MIB}};
 
-static test_harness
-open_harness(uint64_t capacity_bytes, const gml_setting *settings, size_t setting_count)
-{
+static test_harness open_harness(uint64_t capacity_bytes, const gml_setting *settings,
+                                 size_t setting_count) {
     test_harness harness;
     CHECK_OK(harness_open(&harness, &(harness_config){.driver = "sim",
                                                       .policy = &gml_paper_policy,
@@ -21,9 +20,8 @@ open_harness(uint64_t capacity_bytes, const gml_setting *settings, size_t settin
 }
 
 /* Allocates and checks everything that holds after any allocation. */
-static gml_block *
-take(test_harness *harness, uint64_t size_bytes, gml_stream stream, gml_state state)
-{
+static gml_block *take(test_harness *harness, uint64_t size_bytes, gml_stream stream,
+                       gml_state state) {
     gml_block *block = NULL;
     CHECK_OK(harness->policy->ops->allocate(harness->policy, size_bytes, stream, &block));
     CHECK_OK(harness->policy->ops->check(harness->policy));
@@ -36,33 +34,26 @@ take(test_harness *harness, uint64_t size_bytes, gml_stream stream, gml_state st
     return block;
 }
 
-static void
-give(test_harness *harness, gml_block *block)
-{
+static void give(test_harness *harness, gml_block *block) {
     CHECK(shadow_end(harness->shadow, block->address, block->block_bytes, block->stream));
     harness->policy->ops->free(harness->policy, block);
     CHECK_OK(harness->policy->ops->check(harness->policy));
 }
 
-static void
-finish(test_harness *harness)
-{
+static void finish(test_harness *harness) {
     CHECK_OK(harness_destroy_policy(harness));
     CHECK_EQ(harness_leftovers(harness), 0);
     CHECK(!shadow_breach(harness->shadow)[0]);
     harness_close(harness);
 }
 
-static gml_usage
-usage_of(const test_harness *harness)
-{
+static gml_usage usage_of(const test_harness *harness) {
     gml_usage usage;
     harness->policy->ops->usage(harness->policy, &usage);
     return usage;
 }
 
-TEST(s1_exact_primitive_makes_no_driver_call)
-{
+TEST(s1_exact_primitive_makes_no_driver_call) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *block = take(&harness, 7 * MIB, 0, GML_STATE_GROW);
     CHECK_EQ(block->block_bytes, 8 * MIB);
@@ -76,8 +67,7 @@ TEST(s1_exact_primitive_makes_no_driver_call)
     finish(&harness);
 }
 
-TEST(grow_maps_and_opens_each_chunk)
-{
+TEST(grow_maps_and_opens_each_chunk) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     (void)take(&harness, 64 * MIB, 0, GML_STATE_GROW);
     CHECK_EQ(harness.driver->calls[GML_CALL_CREATE], 32);
@@ -88,8 +78,7 @@ TEST(grow_maps_and_opens_each_chunk)
     finish(&harness);
 }
 
-TEST(s2_split_leaves_two_primitives_and_a_view)
-{
+TEST(s2_split_leaves_two_primitives_and_a_view) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *block = take(&harness, 20 * MIB, 0, GML_STATE_GROW);
     gml_address whole = block->address;
@@ -111,8 +100,7 @@ TEST(s2_split_leaves_two_primitives_and_a_view)
     finish(&harness);
 }
 
-TEST(s2_takes_the_smallest_that_is_large_enough)
-{
+TEST(s2_takes_the_smallest_that_is_large_enough) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *large = take(&harness, 40 * MIB, 0, GML_STATE_GROW);
     gml_block *small = take(&harness, 10 * MIB, 0, GML_STATE_GROW);
@@ -124,8 +112,7 @@ TEST(s2_takes_the_smallest_that_is_large_enough)
     finish(&harness);
 }
 
-TEST(s3_stitches_largest_first_and_splits_the_last)
-{
+TEST(s3_stitches_largest_first_and_splits_the_last) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *blocks[3];
     const uint64_t sizes[] = {4 * MIB, 10 * MIB, 6 * MIB};
@@ -151,8 +138,7 @@ TEST(s3_stitches_largest_first_and_splits_the_last)
     finish(&harness);
 }
 
-TEST(s3_new_view_costs_one_reserve_and_a_map_per_chunk)
-{
+TEST(s3_new_view_costs_one_reserve_and_a_map_per_chunk) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *a = take(&harness, 10 * MIB, 0, GML_STATE_GROW);
     gml_block *b = take(&harness, 6 * MIB, 0, GML_STATE_GROW);
@@ -168,8 +154,7 @@ TEST(s3_new_view_costs_one_reserve_and_a_map_per_chunk)
     finish(&harness);
 }
 
-TEST(s4_creates_only_what_is_missing)
-{
+TEST(s4_creates_only_what_is_missing) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *a = take(&harness, 10 * MIB, 0, GML_STATE_GROW);
     give(&harness, a);
@@ -179,8 +164,7 @@ TEST(s4_creates_only_what_is_missing)
     finish(&harness);
 }
 
-TEST(s5_reports_what_cannot_be_had_and_goes_on)
-{
+TEST(s5_reports_what_cannot_be_had_and_goes_on) {
     test_harness harness = open_harness(32 * MIB, no_frag_limit, 1);
     gml_block *held = take(&harness, 20 * MIB, 0, GML_STATE_GROW);
     gml_block *none = NULL;
@@ -196,8 +180,7 @@ TEST(s5_reports_what_cannot_be_had_and_goes_on)
     finish(&harness);
 }
 
-TEST(idle_memory_of_other_streams_is_given_back_before_refusing)
-{
+TEST(idle_memory_of_other_streams_is_given_back_before_refusing) {
     test_harness harness = open_harness(32 * MIB, no_frag_limit, 1);
     give(&harness, take(&harness, 20 * MIB, 1, GML_STATE_GROW));
     (void)take(&harness, 20 * MIB, 2, GML_STATE_GROW);
@@ -205,8 +188,7 @@ TEST(idle_memory_of_other_streams_is_given_back_before_refusing)
     finish(&harness);
 }
 
-TEST(streams_share_nothing)
-{
+TEST(streams_share_nothing) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     give(&harness, take(&harness, 20 * MIB, 1, GML_STATE_GROW));
     give(&harness, take(&harness, 4096, 1, GML_STATE_GROW));
@@ -216,8 +198,7 @@ TEST(streams_share_nothing)
     finish(&harness);
 }
 
-TEST(overlapping_views_block_each_other)
-{
+TEST(overlapping_views_block_each_other) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *a = take(&harness, 10 * MIB, 0, GML_STATE_GROW);
     gml_block *b = take(&harness, 8 * MIB, 0, GML_STATE_GROW);
@@ -236,8 +217,7 @@ TEST(overlapping_views_block_each_other)
     finish(&harness);
 }
 
-TEST(frag_limit_keeps_small_blocks_whole)
-{
+TEST(frag_limit_keeps_small_blocks_whole) {
     test_harness harness = open_harness(0, NULL, 0); /* the paper's 128 MiB */
     gml_block *large = take(&harness, 256 * MIB, 0, GML_STATE_GROW);
     gml_block *below = take(&harness, 100 * MIB, 0, GML_STATE_GROW);
@@ -255,8 +235,7 @@ TEST(frag_limit_keeps_small_blocks_whole)
     finish(&harness);
 }
 
-TEST(small_requests_split_and_merge)
-{
+TEST(small_requests_split_and_merge) {
     test_harness harness = open_harness(0, NULL, 0);
     gml_block *a = take(&harness, 1, 0, GML_STATE_GROW);
     CHECK(a->is_small);
@@ -278,8 +257,7 @@ TEST(small_requests_split_and_merge)
     finish(&harness);
 }
 
-TEST(stitch_free_bounds_idle_views_by_last_use)
-{
+TEST(stitch_free_bounds_idle_views_by_last_use) {
     const gml_setting settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 3}};
     test_harness harness = open_harness(0, settings, 2);
     gml_block *parts[12];
@@ -304,8 +282,7 @@ TEST(stitch_free_bounds_idle_views_by_last_use)
     finish(&harness);
 }
 
-TEST(stitch_free_bounds_idle_views_by_bytes)
-{
+TEST(stitch_free_bounds_idle_views_by_bytes) {
     const gml_setting settings[] = {{"frag_limit", 2 * MIB}, {"max_view_bytes", 16 * MIB}};
     test_harness harness = open_harness(0, settings, 2);
     gml_block *parts[8];
@@ -322,8 +299,7 @@ TEST(stitch_free_bounds_idle_views_by_bytes)
     finish(&harness);
 }
 
-TEST(views_in_use_are_never_removed)
-{
+TEST(views_in_use_are_never_removed) {
     const gml_setting settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 1}};
     test_harness harness = open_harness(0, settings, 2);
     gml_block *parts[6];
@@ -341,8 +317,7 @@ TEST(views_in_use_are_never_removed)
     finish(&harness);
 }
 
-TEST(trim_gives_back_idle_blocks_and_the_views_over_them)
-{
+TEST(trim_gives_back_idle_blocks_and_the_views_over_them) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     gml_block *a = take(&harness, 20 * MIB, 0, GML_STATE_GROW);
     gml_block *keep = take(&harness, 6 * MIB, 0, GML_STATE_GROW);
@@ -366,8 +341,7 @@ TEST(trim_gives_back_idle_blocks_and_the_views_over_them)
 
 /* The old address of a split block may still be in use by queued work: it must stay mapped until
  * the device has been waited for. */
-TEST(nothing_is_unmapped_under_pending_work)
-{
+TEST(nothing_is_unmapped_under_pending_work) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     give(&harness, take(&harness, 20 * MIB, 0, GML_STATE_GROW));
     gml_block *part = take(&harness, 6 * MIB, 0, GML_STATE_SPLIT);
@@ -379,8 +353,7 @@ TEST(nothing_is_unmapped_under_pending_work)
     finish(&harness);
 }
 
-TEST(a_repeated_step_stops_calling_the_driver)
-{
+TEST(a_repeated_step_stops_calling_the_driver) {
     static const uint64_t sizes[] = {30, 6, 2, 44, 18, 90, 12, 12, 64, 4};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     test_harness harness = open_harness(0, no_frag_limit, 1);
@@ -405,8 +378,7 @@ TEST(a_repeated_step_stops_calling_the_driver)
     finish(&harness);
 }
 
-TEST(a_chunk_size_off_the_granularity_is_refused)
-{
+TEST(a_chunk_size_off_the_granularity_is_refused) {
     test_harness harness;
     const gml_setting settings[] = {{"chunk_size", 3 * MIB}};
     CHECK_STATUS(harness_open(&harness, &(harness_config){.driver = "sim",
@@ -418,23 +390,18 @@ TEST(a_chunk_size_off_the_granularity_is_refused)
     harness_close(&harness);
 }
 
-static void
-count_span(void *context, const gml_span_info *span)
-{
+static void count_span(void *context, const gml_span_info *span) {
     uint64_t *bytes = context;
     bytes[0] += span->is_view ? 0 : span->size_bytes;
     bytes[1] += span->is_view ? 0 : span->used_bytes;
 }
 
-static void
-count_range(void *context, const gml_range_info *range)
-{
+static void count_range(void *context, const gml_range_info *range) {
     uint64_t *bytes = context;
     bytes[2] += range->requested_bytes;
 }
 
-TEST(visit_shows_memory_once_and_requests_once)
-{
+TEST(visit_shows_memory_once_and_requests_once) {
     test_harness harness = open_harness(0, no_frag_limit, 1);
     give(&harness, take(&harness, 20 * MIB, 0, GML_STATE_GROW));
     (void)take(&harness, 5 * MIB, 0, GML_STATE_SPLIT);

@@ -13,15 +13,11 @@ typedef struct program {
     uint64_t served;
 } program;
 
-static void
-check_may_lack(gml_status status)
-{
+static void check_may_lack(gml_status status) {
     CHECK(status == GML_OK || (is_armed && status == GML_NO_HOST_MEMORY));
 }
 
-static gml_address
-take(program *self, uint64_t size_bytes)
-{
+static gml_address take(program *self, uint64_t size_bytes) {
     gml_address address = 0;
     gml_status status = gml_lake_allocate(self->lake, size_bytes, 0, &address);
     check_may_lack(status);
@@ -29,9 +25,7 @@ take(program *self, uint64_t size_bytes)
 }
 
 /* A view over what two requests left, and more requests than notes have room for at first. */
-static void
-run_step(program *self, uint64_t kind, uint64_t drift_bytes)
-{
+static void run_step(program *self, uint64_t kind, uint64_t drift_bytes) {
     gml_address large[LARGE], others[OTHERS], view;
     gml_step_report report = {0};
     gml_status status = gml_lake_begin_step(self->lake, kind);
@@ -57,9 +51,7 @@ run_step(program *self, uint64_t kind, uint64_t drift_bytes)
 }
 
 /* What is watched, learned, served, left and dropped. */
-static void
-run_steps(program *self)
-{
+static void run_steps(program *self) {
     gml_profile *profile = NULL;
     for (uint64_t step = 0; step < 5; step++) {
         run_step(self, 0, 0);
@@ -76,9 +68,7 @@ run_steps(program *self)
     check_may_lack(gml_lake_trim(self->lake, NULL));
 }
 
-static gml_plan *
-make_plan(void)
-{
+static gml_plan *make_plan(void) {
     program self = {.lake = trainer_open_lake("sim", "plan", 0)};
     run_step(&self, 0, 0);
     self.plan = trainer_plan(self.lake, 0);
@@ -87,9 +77,7 @@ make_plan(void)
 }
 
 /* How often memory was asked for. */
-static uint64_t
-run_refused(gml_plan *plan, uint64_t which)
-{
+static uint64_t run_refused(gml_plan *plan, uint64_t which) {
     enum { SERVED = 3 * 80 + 2 * 104 + 2 * 3 }; /* by the second round, whatever the first lacked */
     int64_t before = pieces;
     program self = {.lake = trainer_open_lake("sim", "plan", 0), .plan = plan};
@@ -107,8 +95,7 @@ run_refused(gml_plan *plan, uint64_t which)
     return asked;
 }
 
-TEST(each_piece_is_refused)
-{
+TEST(each_piece_is_refused) {
     gml_plan *plan = make_plan();
     uint64_t count = run_refused(plan, 0);
     CHECK(count > 40);
@@ -122,9 +109,7 @@ TEST(each_piece_is_refused)
 
 /* Closes amid a step that is served, with no host memory from that time on; how often it was asked
  * for. */
-static uint64_t
-close_without(uint64_t from)
-{
+static uint64_t close_without(uint64_t from) {
     int64_t before = pieces;
     program self = {.lake = trainer_open_lake("sim", "plan", 0)};
     for (uint64_t step = 0; step < 5; step++) {
@@ -144,8 +129,7 @@ close_without(uint64_t from)
     return asked;
 }
 
-TEST(a_step_that_is_served_ends_without_host_memory)
-{
+TEST(a_step_that_is_served_ends_without_host_memory) {
     for (uint64_t from = 1; close_without(from) >= from; from++) {
     }
 }

@@ -4,9 +4,7 @@
 #include <string.h>
 
 /* A step of two requests; the second tells it from others. */
-static gml_step_report
-run_step(gml_lake *lake, uint64_t second_bytes)
-{
+static gml_step_report run_step(gml_lake *lake, uint64_t second_bytes) {
     gml_step_report report;
     CHECK_OK(gml_lake_begin_step(lake, 0));
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 3 * MIB, 0)));
@@ -16,8 +14,7 @@ run_step(gml_lake *lake, uint64_t second_bytes)
 }
 
 /* Four steps that leave it drop a plan. Each time it is tried again after twice as many steps. */
-TEST(backoff_doubles_until_a_plan_serves)
-{
+TEST(backoff_doubles_until_a_plan_serves) {
     enum { ROUNDS = 9, SERVED = 7, FAILURES = 4 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     uint64_t others = 0, backoff = 1;
@@ -48,8 +45,7 @@ TEST(backoff_doubles_until_a_plan_serves)
 
 /* Two places in turn for what lives into the next step: a file has a layout for each, and nothing
  * that happened before tells which is next. */
-TEST(the_layout_used_least_lately_is_next)
-{
+TEST(the_layout_used_least_lately_is_next) {
     gml_plan *plan = NULL;
     for (int process = 0; process < 2; process++) {
         gml_lake *lake = trainer_open_lake("sim", "plan", 0);
@@ -80,8 +76,7 @@ TEST(the_layout_used_least_lately_is_next)
 }
 
 /* After one step of another sort in a long row, the plan serves all that follow. */
-TEST(one_other_step_does_not_stop_a_plan)
-{
+TEST(one_other_step_does_not_stop_a_plan) {
     enum { ROW = 20 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
@@ -97,8 +92,7 @@ TEST(one_other_step_does_not_stop_a_plan)
 
 /* Of the only step like the last one, what came next was not planned: it is watched again, though a
  * plan would begin like it. */
-TEST(what_is_predicted_is_learned_first)
-{
+TEST(what_is_predicted_is_learned_first) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
     CHECK_EQ(run_step(lake, 4 * MIB).served, 0);
@@ -112,8 +106,7 @@ TEST(what_is_predicted_is_learned_first)
 }
 
 /* What the plan of a file leaves lies beside its pool, unless only the pool has room for it. */
-TEST(the_pool_gives_way_where_memory_ends)
-{
+TEST(the_pool_gives_way_where_memory_ends) {
     gml_plan *plan = NULL;
     for (int process = 0; process < 2; process++) {
         gml_step_report report;

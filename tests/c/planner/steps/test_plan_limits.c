@@ -8,9 +8,7 @@
 
 /* ---- byte patterns in every block ------------------------------------------------------------ */
 
-static void
-train_with_drift(const char *policy, uint64_t capacity_bytes, uint64_t seed)
-{
+static void train_with_drift(const char *policy, uint64_t capacity_bytes, uint64_t seed) {
     enum { STEPS = 100 };
     trainer self = {.lake = trainer_open_lake("host", policy, capacity_bytes),
                     .scale = 1,
@@ -33,14 +31,12 @@ train_with_drift(const char *policy, uint64_t capacity_bytes, uint64_t seed)
     trainer_close(self.lake);
 }
 
-TEST(contents_with_drift)
-{
+TEST(contents_with_drift) {
     train_with_drift("plan", 0, 1);
     train_with_drift("stitch", 0, 2);
 }
 
-TEST(contents_with_little_memory)
-{
+TEST(contents_with_little_memory) {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         train_with_drift("plan", 180 * MIB, seed);
     }
@@ -49,9 +45,8 @@ TEST(contents_with_little_memory)
 /* ---- every driver call fails once ------------------------------------------------------------ */
 
 /* Returns how many calls there were. */
-static uint64_t
-train_with_failure(const char *driver, uint64_t fail_call, uint64_t fail_per_million)
-{
+static uint64_t train_with_failure(const char *driver, uint64_t fail_call,
+                                   uint64_t fail_per_million) {
     gml_lake_config config = {.driver = driver,
                               .policy = "plan",
                               .hooks = GML_HOOKS(.fail_call = fail_call,
@@ -83,8 +78,7 @@ train_with_failure(const char *driver, uint64_t fail_call, uint64_t fail_per_mil
     return calls;
 }
 
-TEST(each_call_fails)
-{
+TEST(each_call_fails) {
     enum { SIM_RUNS = 200, HOST_RUNS = 8, RANDOM_RUNS = 100 };
     uint64_t calls = train_with_failure("sim", 0, 0);
     for (uint64_t i = 0; i < SIM_RUNS; i++) {
@@ -101,8 +95,7 @@ TEST(each_call_fails)
 /* ---- a step that does not end ---------------------------------------------------------------- */
 
 /* A step is too long to be planned, and the next one is not. */
-TEST(a_step_of_too_many_requests)
-{
+TEST(a_step_of_too_many_requests) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_step_report report;
     CHECK_OK(gml_lake_begin_step(lake, 0));
@@ -121,9 +114,7 @@ TEST(a_step_of_too_many_requests)
 
 enum { STEPS = 60, ROUNDS = 1500 };
 
-static void *
-train(void *context)
-{
+static void *train(void *context) {
     trainer *self = context;
     for (int i = 0; i < STEPS; i++) {
         (void)trainer_step(self);
@@ -132,9 +123,7 @@ train(void *context)
     return NULL;
 }
 
-static void *
-load_data(void *context)
-{
+static void *load_data(void *context) {
     trainer *self = context;
     check_random random = {3};
     for (int i = 0; i < ROUNDS; i++) {
@@ -145,9 +134,7 @@ load_data(void *context)
     return NULL;
 }
 
-static void *
-plan_beside(void *context)
-{
+static void *plan_beside(void *context) {
     trainer *self = context;
     for (int i = 0; i < STEPS; i++) {
         gml_profile *profile = NULL;
@@ -168,8 +155,7 @@ plan_beside(void *context)
     return NULL;
 }
 
-TEST(threads_share_a_lake_with_steps)
-{
+TEST(threads_share_a_lake_with_steps) {
     static void *(*const works[])(void *) = {train, load_data, plan_beside};
     trainer self = {.lake = trainer_open_lake("sim", "stitch", 0), .scale = 1};
     CHECK_OK(gml_lake_watch_steps(self.lake));

@@ -10,8 +10,7 @@
 
 enum { FEW = 40 };
 
-TEST(mixtures_of_experts)
-{
+TEST(mixtures_of_experts) {
     const char *wanted = getenv("GMLAKE_MIXTURES");
     uint64_t count = wanted ? strtoull(wanted, NULL, 10) : FEW, planned_steps = 0;
     for (uint64_t seed = 1; seed <= count; seed++) {
@@ -33,8 +32,7 @@ TEST(mixtures_of_experts)
 }
 
 /* Few views are allowed, so that those of plans are forgotten too. */
-TEST(with_few_views)
-{
+TEST(with_few_views) {
     uint64_t planned_steps = 0;
     for (uint64_t seed = 1; seed <= FEW; seed++) {
         mixture sizes = mixture_draw(seed);
@@ -48,8 +46,7 @@ TEST(with_few_views)
 }
 
 /* What ends in a step ends earlier or later than before, and what is asked for is the same. */
-TEST(what_ends_at_other_times)
-{
+TEST(what_ends_at_other_times) {
     uint64_t planned_steps = 0;
     for (uint64_t seed = 1; seed <= FEW; seed++) {
         mixture sizes = mixture_draw(seed);

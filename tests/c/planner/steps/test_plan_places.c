@@ -10,9 +10,7 @@ enum { BY_FILE = 1, LEARNED = 2, MOST_STEPS = 8 };
 
 /* A lake with so much idle memory in one piece, all of which the only request of a file's plan
  * takes in steps of the kind BY_FILE. */
-static gml_lake *
-open_with_plan(uint64_t size_bytes)
-{
+static gml_lake *open_with_plan(uint64_t size_bytes) {
     gml_plan *plan = NULL;
     gml_lake *lake = NULL;
     for (int process = 0; process < 2; process++) {
@@ -31,9 +29,7 @@ open_with_plan(uint64_t size_bytes)
 }
 
 /* A step by the file's plan, whose place is in use. */
-static void
-check_place_in_use(gml_lake *lake, uint64_t size_bytes)
-{
+static void check_place_in_use(gml_lake *lake, uint64_t size_bytes) {
     gml_step_report report;
     CHECK_OK(gml_lake_begin_step(lake, BY_FILE));
     gml_address whole = trainer_take(lake, size_bytes, 0);
@@ -46,8 +42,7 @@ check_place_in_use(gml_lake *lake, uint64_t size_bytes)
 }
 
 /* The parts of a place are bits: of a first word, of those between, of a last. */
-TEST(a_block_in_any_part)
-{
+TEST(a_block_in_any_part) {
     enum { PARTS = 200 };
     static const size_t lasting[] = {0, 63, 64, 130, 191, 192, PARTS - 1};
     for (size_t at = 0; at < sizeof lasting / sizeof *lasting; at++) {
@@ -75,8 +70,7 @@ TEST(a_block_in_any_part)
 }
 
 /* It is a view over the first and the last third of the place. */
-TEST(a_view)
-{
+TEST(a_view) {
     gml_address thirds[3], view = 0;
     gml_step_report report = {0};
     gml_lake *lake = open_with_plan(36 * MIB);
@@ -99,9 +93,7 @@ TEST(a_view)
     trainer_close(lake);
 }
 
-static uint64_t
-published_bytes(const char *path)
-{
+static uint64_t published_bytes(const char *path) {
     gml_published seen = {0};
     int file = open(path, O_RDONLY);
     CHECK(file >= 0 && read(file, &seen, sizeof seen) == (ssize_t)sizeof seen);
@@ -110,8 +102,7 @@ published_bytes(const char *path)
 }
 
 /* A step may take memory for its plan before the first request: who watches sees it at once. */
-TEST(what_a_step_takes_is_published)
-{
+TEST(what_a_step_takes_is_published) {
     char folder[] = "/tmp/gmlake-plan-XXXXXX", path[64];
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/lake", folder);

@@ -6,9 +6,7 @@
 
 /* ---- steps that repeat ----------------------------------------------------------------------- */
 
-static void
-repeat_steps(const char *policy, gml_stream stream)
-{
+static void repeat_steps(const char *policy, gml_stream stream) {
     trainer self = {.lake = trainer_open_lake("sim", policy, 0), .scale = 1, .stream = stream};
     CHECK_OK(gml_lake_watch_steps(self.lake));
     CHECK_OK(gml_lake_watch_steps(self.lake));
@@ -40,15 +38,13 @@ repeat_steps(const char *policy, gml_stream stream)
     trainer_close(self.lake);
 }
 
-TEST(repeated_steps)
-{
+TEST(repeated_steps) {
     repeat_steps("plan", 7);
     repeat_steps("stitch", 0);
 }
 
 /* Small ones, too: where none of an earlier step lies among them. */
-TEST(requests_of_every_size)
-{
+TEST(requests_of_every_size) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_address lasting = trainer_take(lake, 700, 0);
     gml_step_report report = {0};
@@ -72,8 +68,7 @@ TEST(requests_of_every_size)
 }
 
 /* A block of each step lives until the next has made its own: two places, in turn. */
-TEST(what_lives_into_the_next_step)
-{
+TEST(what_lives_into_the_next_step) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_address kept = 0;
     for (int step = 0; step < 14; step++) {
@@ -95,8 +90,7 @@ TEST(what_lives_into_the_next_step)
 
 /* ---- steps that differ ----------------------------------------------------------------------- */
 
-TEST(an_evaluation_between)
-{
+TEST(an_evaluation_between) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer training = {.lake = lake, .scale = 1, .kind = 0};
     trainer evaluation = {.lake = lake, .scale = 2, .kind = 1};
@@ -124,8 +118,7 @@ TEST(an_evaluation_between)
 }
 
 /* The first request tells which of the plans it is. */
-TEST(the_plan_that_fits_serves)
-{
+TEST(the_plan_that_fits_serves) {
     enum { LENGTHS = 5 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake};
@@ -148,8 +141,7 @@ TEST(the_plan_that_fits_serves)
 }
 
 /* The plan is left where the step differs, and comes back with the step that it was made of. */
-TEST(a_step_leaves_its_plan)
-{
+TEST(a_step_leaves_its_plan) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake, .scale = 1, .random = {1}};
     gml_step_report report = trainer_learn(&self);
@@ -171,8 +163,7 @@ TEST(a_step_leaves_its_plan)
     trainer_close(lake);
 }
 
-TEST(a_step_ends_before_its_plan)
-{
+TEST(a_step_ends_before_its_plan) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_step_report report = {0};
     for (int step = 0; step < 7; step++) {
@@ -189,8 +180,7 @@ TEST(a_step_ends_before_its_plan)
 }
 
 /* Steps that begin alike and go on in two ways. */
-TEST(the_plan_changes_on_the_way)
-{
+TEST(the_plan_changes_on_the_way) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_step_report report = {0};
     uint64_t whole = 0;
@@ -212,8 +202,7 @@ TEST(the_plan_changes_on_the_way)
 }
 
 /* A plan that never lasts is made less and less often. */
-TEST(planning_in_vain_becomes_rare)
-{
+TEST(planning_in_vain_becomes_rare) {
     enum { STEPS = 1000 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_plan_stats stats;
@@ -236,8 +225,7 @@ TEST(planning_in_vain_becomes_rare)
 /* ---- what is held ---------------------------------------------------------------------------- */
 
 /* Requests outside of steps, which the plan knows nothing of, get all that is idle. */
-TEST(what_is_held_gives_way)
-{
+TEST(what_is_held_gives_way) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake, .scale = 1};
     (void)trainer_learn(&self);
@@ -252,8 +240,7 @@ TEST(what_is_held_gives_way)
     trainer_close(lake);
 }
 
-TEST(trimming_takes_what_is_idle)
-{
+TEST(trimming_takes_what_is_idle) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake, .scale = 1};
     (void)trainer_learn(&self);
@@ -267,8 +254,7 @@ TEST(trimming_takes_what_is_idle)
     trainer_close(lake);
 }
 
-TEST(a_walk_sees_planned_blocks)
-{
+TEST(a_walk_sees_planned_blocks) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake, .scale = 1};
     gml_step_report report = trainer_learn(&self);
@@ -282,8 +268,7 @@ TEST(a_walk_sees_planned_blocks)
 }
 
 /* No more views are kept than allowed, but for those that a plan names. */
-TEST(views_of_plans_are_kept)
-{
+TEST(views_of_plans_are_kept) {
     static const gml_setting settings[] = {{"chunk_size", 2 * MIB}, {"max_views", 2}};
     gml_lake_config config = {
         .driver = "sim", .policy = "plan", .settings = settings, .setting_count = 2};
@@ -303,8 +288,7 @@ TEST(views_of_plans_are_kept)
 /* ---- plans of a file ------------------------------------------------------------------------- */
 
 /* Every block begins where the plan says, from the first step on, with no call after the first. */
-TEST(a_loaded_plan_serves_at_once)
-{
+TEST(a_loaded_plan_serves_at_once) {
     enum { BLOCKS = 6 };
     gml_plan *plan = NULL;
     for (int process = 0; process < 2; process++) {
@@ -341,8 +325,7 @@ TEST(a_loaded_plan_serves_at_once)
 }
 
 /* What the plan leaves lasts, and lies beside the pool; what it does not know ends it. */
-TEST(a_loaded_plan_leaves_what_lasts)
-{
+TEST(a_loaded_plan_leaves_what_lasts) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_address lasting = 0, work = 0;
     gml_plan *plan = NULL;
@@ -382,8 +365,7 @@ TEST(a_loaded_plan_leaves_what_lasts)
 
 /* Steps begin as the plan of a file says and go on in another way, which is learned: nobody knows
  * where the plan would have put what it left. */
-TEST(what_a_loaded_plan_left_has_no_place)
-{
+TEST(what_a_loaded_plan_left_has_no_place) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     CHECK_OK(gml_lake_begin_step(lake, 0));
     gml_address work = trainer_take(lake, 30 * MIB, 0);
@@ -410,8 +392,7 @@ TEST(what_a_loaded_plan_left_has_no_place)
     trainer_close(lake);
 }
 
-TEST(plans_may_go_while_they_serve)
-{
+TEST(plans_may_go_while_they_serve) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     trainer self = {.lake = lake, .scale = 1};
     (void)trainer_step(&self);
@@ -440,8 +421,7 @@ TEST(plans_may_go_while_they_serve)
 
 /* ---- for the lake ---------------------------------------------------------------------------- */
 
-TEST(marks_are_enough)
-{
+TEST(marks_are_enough) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_plan_stats stats;
     for (int i = 0; i < 8; i++) {
@@ -461,8 +441,7 @@ TEST(marks_are_enough)
 }
 
 /* Small requests cut the place of a large one into more parts than a word has bits. */
-TEST(a_place_of_many_parts)
-{
+TEST(a_place_of_many_parts) {
     enum { PARTS = 300 };
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_address parts[PARTS];
@@ -485,8 +464,7 @@ TEST(a_place_of_many_parts)
     trainer_close(lake);
 }
 
-TEST(what_is_refused)
-{
+TEST(what_is_refused) {
     gml_lake *lake = trainer_open_lake("sim", "caching", 0);
     CHECK_STATUS(gml_lake_watch_steps(lake), GML_UNSUPPORTED);
     CHECK_STATUS(gml_lake_begin_step(lake, 0), GML_MISUSE);
@@ -506,8 +484,7 @@ TEST(what_is_refused)
 
 /* ---- what is watched ------------------------------------------------------------------------- */
 
-TEST(a_profile_tells_what_was_watched)
-{
+TEST(a_profile_tells_what_was_watched) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_address kept = 0, blocks[3];
     for (uint64_t step = 1; step <= 2; step++) {
@@ -555,8 +532,7 @@ TEST(a_profile_tells_what_was_watched)
 }
 
 /* A lake that is at work already: its blocks, and those in use by other streams. */
-TEST(watching_begins_late)
-{
+TEST(watching_begins_late) {
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     gml_address blocks[6];
     for (size_t i = 0; i < 3; i++) {
@@ -582,8 +558,7 @@ TEST(watching_begins_late)
 
 /* What another stream still uses ends as a block of the policy that watches, which sees the slab
  * go. */
-TEST(watching_begins_while_a_stream_uses_what_was_freed)
-{
+TEST(watching_begins_while_a_stream_uses_what_was_freed) {
     gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
     gml_address small = trainer_take(lake, 4096, 0);
     CHECK_OK(gml_lake_record_stream(lake, small, 4));

@@ -24,16 +24,12 @@ typedef struct stress {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static uint64_t
-draw_size(check_random *random)
-{
+static uint64_t draw_size(check_random *random) {
     static const uint64_t most[] = {4096, MIB, 8 * MIB, 30 * MIB};
     return 1 + check_below(random, most[check_below(random, 4)]);
 }
 
-static void
-begin_block(stress *self)
-{
+static void begin_block(stress *self) {
     gml_policy *policy = self->harness.policy;
     uint64_t size_bytes = draw_size(&self->step);
     gml_stream stream = check_below(&self->step, STREAMS);
@@ -47,9 +43,7 @@ begin_block(stress *self)
     }
 }
 
-static void
-end_block(stress *self)
-{
+static void end_block(stress *self) {
     size_t at = (size_t)check_below(&self->step, self->count);
     gml_block *block = self->blocks[at];
     self->blocks[at] = self->blocks[--self->count];
@@ -60,9 +54,7 @@ end_block(stress *self)
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* What no check would let pass: places and spans anywhere, up to far beyond the device. */
-static void
-spoil(gml_plan *plan, check_random *random)
-{
+static void spoil(gml_plan *plan, check_random *random) {
     for (size_t i = 0; i < plan->entry_count; i++) {
         if (check_below(random, 3) == 0) {
             uint64_t offset = check_next(random) >> (2 + check_below(random, 60));
@@ -75,9 +67,7 @@ spoil(gml_plan *plan, check_random *random)
     }
 }
 
-static void
-make_plan(stress *self)
-{
+static void make_plan(stress *self) {
     gml_profile *profile = NULL;
     gml_plan *plan = NULL;
     gml_policy *policy = self->harness.policy;
@@ -101,9 +91,7 @@ make_plan(stress *self)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void
-change_step(stress *self)
-{
+static void change_step(stress *self) {
     gml_policy *policy = self->harness.policy;
     gml_step_report report = {0};
     gml_status status = gml_steps_end(policy, &report);
@@ -129,9 +117,7 @@ change_step(stress *self)
 }
 
 /* What happens to a program from outside. */
-static void
-disturb(stress *self)
-{
+static void disturb(stress *self) {
     gml_policy *policy = self->harness.policy;
     uint64_t released_bytes;
     switch (check_below(&self->random, 8)) {
@@ -160,9 +146,7 @@ disturb(stress *self)
     }
 }
 
-static void
-operate(stress *self, uint64_t at)
-{
+static void operate(stress *self, uint64_t at) {
     if (at % STEP_OPERATIONS == 0) {
         change_step(self);
     }
@@ -180,9 +164,7 @@ operate(stress *self, uint64_t at)
                               NULL);
 }
 
-static void
-look(stress *self, uint64_t at)
-{
+static void look(stress *self, uint64_t at) {
     gml_policy *policy = self->harness.policy;
     if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
@@ -193,9 +175,7 @@ look(stress *self, uint64_t at)
     }
 }
 
-static uint64_t
-run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
-{
+static uint64_t run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes) {
     stress self = {.random = {seed}, .may_fail = fail_per_million != 0};
     if (harness_open(&self.harness, &(harness_config){.driver = "sim",
                                                       .policy = &gml_plan_policy,
@@ -227,8 +207,7 @@ run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes)
     return self.served;
 }
 
-TEST(nothing_overlaps_and_nothing_is_lost)
-{
+TEST(nothing_overlaps_and_nothing_is_lost) {
     uint64_t served = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         served += run_stress(seed, 0, 0);
@@ -236,8 +215,7 @@ TEST(nothing_overlaps_and_nothing_is_lost)
     CHECK(served > 2000);
 }
 
-TEST(nor_in_an_arena)
-{
+TEST(nor_in_an_arena) {
     uint64_t served = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         served += run_stress(200 + seed, seed % 2 * 2000, CAPACITY);
@@ -245,8 +223,7 @@ TEST(nor_in_an_arena)
     CHECK(served > 200);
 }
 
-TEST(nor_when_driver_calls_fail)
-{
+TEST(nor_when_driver_calls_fail) {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         (void)run_stress(100 + seed, seed * 4000, 0);
     }

@@ -14,9 +14,7 @@ typedef struct twins {
     uint64_t least_bytes, apart, served; /* requests at other places; by plans */
 } twins;
 
-static void
-take(twins *self, uint64_t size_bytes, gml_stream stream)
-{
+static void take(twins *self, uint64_t size_bytes, gml_stream stream) {
     gml_address *block = self->blocks[self->count++];
     for (size_t i = 0; i < 2; i++) {
         block[i] = trainer_take(self->lakes[i], size_bytes, stream);
@@ -24,9 +22,7 @@ take(twins *self, uint64_t size_bytes, gml_stream stream)
     self->apart += block[0] != block[1];
 }
 
-static void
-give(twins *self, size_t at)
-{
+static void give(twins *self, size_t at) {
     for (size_t i = 0; i < 2; i++) {
         CHECK_OK(gml_lake_free(self->lakes[i], self->blocks[at][i]));
     }
@@ -35,9 +31,7 @@ give(twins *self, size_t at)
 
 /* A step of that kind; one in `changes` requests is another than usual, and lives on for a while.
  */
-static void
-run_step(twins *self, uint64_t kind, check_random *noise, uint64_t changes)
-{
+static void run_step(twins *self, uint64_t kind, check_random *noise, uint64_t changes) {
     check_random usual = {kind};
     size_t before = self->count;
     for (int i = 0; i < 90; i++) {
@@ -58,9 +52,7 @@ run_step(twins *self, uint64_t kind, check_random *noise, uint64_t changes)
 }
 
 /* `carries`: blocks live from step to step. */
-static void
-run_program(twins *self, uint64_t seed, uint64_t changes, bool carries)
-{
+static void run_program(twins *self, uint64_t seed, uint64_t changes, bool carries) {
     check_random random = {seed};
     for (int step = 0; step < STEPS; step++) {
         uint64_t kind = check_below(&random, KINDS);
@@ -79,9 +71,7 @@ run_program(twins *self, uint64_t seed, uint64_t changes, bool carries)
     }
 }
 
-static twins
-open_twins(uint64_t least_bytes)
-{
+static twins open_twins(uint64_t least_bytes) {
     twins self = {.least_bytes = least_bytes};
     for (size_t i = 0; i < 2; i++) {
         self.lakes[i] = trainer_open_lake("sim", "stitch", 0);
@@ -90,9 +80,7 @@ open_twins(uint64_t least_bytes)
     return self;
 }
 
-static void
-close_twins(twins *self)
-{
+static void close_twins(twins *self) {
     while (self->count) {
         give(self, 0);
     }
@@ -100,9 +88,7 @@ close_twins(twins *self)
     trainer_close(self->lakes[1]);
 }
 
-static void
-compare(uint64_t least_bytes, bool carries)
-{
+static void compare(uint64_t least_bytes, bool carries) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         twins self = open_twins(least_bytes);
         run_program(&self, seed, seed % 2 ? 0 : 50, carries);
@@ -115,38 +101,30 @@ compare(uint64_t least_bytes, bool carries)
     }
 }
 
-TEST(every_request_lies_where_it_would)
-{
+TEST(every_request_lies_where_it_would) {
     compare(MIB + 512, false);
     compare(MIB + 512, true);
 }
 
-TEST(so_do_small_ones)
-{
+TEST(so_do_small_ones) {
     compare(1, false);
     compare(1, true);
 }
 
 /* ---- what a plan leaves behind --------------------------------------------------------------- */
 
-static void
-begin_step(twins *self)
-{
+static void begin_step(twins *self) {
     CHECK_OK(gml_lake_begin_step(self->lakes[1], 0));
 }
 
-static void
-end_step(twins *self)
-{
+static void end_step(twins *self) {
     gml_step_report report;
     CHECK_OK(gml_lake_end_step(self->lakes[1], &report));
     self->served += report.served;
 }
 
 /* A hole of eight MiB and two of three, and the blocks that make them. */
-static void
-make_holes(twins *self)
-{
+static void make_holes(twins *self) {
     for (int i = 0; i < 6; i++) {
         take(self, (i ? 3 : 8) * MIB, 0);
     }
@@ -156,8 +134,7 @@ make_holes(twins *self)
 }
 
 /* The view that a step gave last serves the same size again, though a range would fit. */
-TEST(the_view_that_was_given_last)
-{
+TEST(the_view_that_was_given_last) {
     twins self = open_twins(0);
     make_holes(&self);
     size_t before = self.count;
@@ -177,8 +154,7 @@ TEST(the_view_that_was_given_last)
 }
 
 /* A slab that had room for what a step needs has it no more. */
-TEST(a_slab_is_full)
-{
+TEST(a_slab_is_full) {
     twins self = open_twins(0);
     make_holes(&self);
     take(&self, 512, 0);

@@ -41,26 +41,20 @@ typedef struct run {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static void
-give_now(run *self, size_t slot)
-{
+static void give_now(run *self, size_t slot) {
     for (size_t i = 0; i < 2; i++) {
         CHECK_OK(gml_lake_free(self->lakes[i], self->blocks[slot][i]));
         self->blocks[slot][i] = 0;
     }
 }
 
-static void
-give_late(run *self)
-{
+static void give_late(run *self) {
     while (self->late_count) {
         give_now(self, self->late[--self->late_count]);
     }
 }
 
-static size_t
-take(run *self, uint64_t size_bytes)
-{
+static size_t take(run *self, uint64_t size_bytes) {
     size_t slot = 0;
     if (self->late_count && check_below(&self->random, 4) == 0) {
         give_late(self);
@@ -75,9 +69,7 @@ take(run *self, uint64_t size_bytes)
     return slot;
 }
 
-static void
-give(run *self, size_t slot)
-{
+static void give(run *self, size_t slot) {
     uint64_t one_in = self->step >= FIRST_LATE ? self->sizes->ends_late : 0;
     if (one_in && self->late_count < MOST_LATE && check_below(&self->random, one_in) == 0) {
         self->late[self->late_count++] = slot;
@@ -86,29 +78,21 @@ give(run *self, size_t slot)
     }
 }
 
-static void
-use(run *self, uint64_t size_bytes)
-{
+static void use(run *self, uint64_t size_bytes) {
     give(self, take(self, size_bytes));
 }
 
-static void
-keep(run *self, layer *of, uint64_t size_bytes)
-{
+static void keep(run *self, layer *of, uint64_t size_bytes) {
     of->kept[of->kept_count++] = take(self, size_bytes);
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-static uint64_t
-hidden_bytes(const mixture *sizes)
-{
+static uint64_t hidden_bytes(const mixture *sizes) {
     return 2 * sizes->tokens * sizes->width;
 }
 
-static void
-share_out(check_random *random, const mixture *sizes, uint64_t *shares)
-{
+static void share_out(check_random *random, const mixture *sizes, uint64_t *shares) {
     uint64_t weights[MOST_EXPERTS], sum = 0, left = sizes->chosen * sizes->tokens;
     for (uint64_t i = 0; i < sizes->experts; i++) {
         weights[i] = 1 + check_below(random, 100) + check_below(random, 100);
@@ -122,9 +106,7 @@ share_out(check_random *random, const mixture *sizes, uint64_t *shares)
 }
 
 /* `to`: what the backward pass needs. */
-static size_t
-forward_layer(run *self, layer *to, size_t x)
-{
+static size_t forward_layer(run *self, layer *to, size_t x) {
     const mixture *sizes = self->sizes;
     uint64_t hidden = hidden_bytes(sizes), rows = sizes->chosen * sizes->tokens;
     keep(self, to, 4 * sizes->tokens);                /* rstd */
@@ -170,9 +152,7 @@ forward_layer(run *self, layer *to, size_t x)
 
 /* Frees all that a layer kept, last first, but for its input, which is the last where it has
  * checkpoints. */
-static size_t
-backward_layer(run *self, layer *of, size_t gradient)
-{
+static size_t backward_layer(run *self, layer *of, size_t gradient) {
     const mixture *sizes = self->sizes;
     uint64_t hidden = hidden_bytes(sizes);
     use(self, hidden);
@@ -239,9 +219,7 @@ backward_layer(run *self, layer *of, size_t gradient)
     return next;
 }
 
-static void
-run_step(run *self, bool is_first)
-{
+static void run_step(run *self, bool is_first) {
     const mixture *sizes = self->sizes;
     uint64_t hidden = hidden_bytes(sizes), logits = 2 * sizes->tokens * sizes->vocab;
     size_t tokens = take(self, 8 * sizes->tokens);
@@ -305,16 +283,12 @@ run_step(run *self, bool is_first)
     give(self, loss);
 }
 
-static void
-parameter(run *self, uint64_t size_bytes)
-{
+static void parameter(run *self, uint64_t size_bytes) {
     self->sizes_of[self->parameter_count] = size_bytes;
     self->parameters[self->parameter_count++] = take(self, size_bytes);
 }
 
-static void
-build(run *self)
-{
+static void build(run *self) {
     const mixture *sizes = self->sizes;
     parameter(self, 2 * sizes->vocab * sizes->width);
     for (uint64_t i = 0; i < sizes->layers; i++) {
@@ -330,9 +304,7 @@ build(run *self)
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-static void
-route(run *self)
-{
+static void route(run *self) {
     const mixture *sizes = self->sizes;
     uint64_t same = sizes->seed * 1000 + check_below(&self->random, POOL);
     bool repeats = sizes->routing == MIXTURE_LATE ||
@@ -345,15 +317,11 @@ route(run *self)
     }
 }
 
-static uint64_t
-one_of(check_random *random, uint64_t low, uint64_t high, uint64_t step)
-{
+static uint64_t one_of(check_random *random, uint64_t low, uint64_t high, uint64_t step) {
     return low + step * check_below(random, (high - low) / step + 1);
 }
 
-mixture
-mixture_draw(uint64_t seed)
-{
+mixture mixture_draw(uint64_t seed) {
     check_random random = {seed};
     mixture drawn = {.seed = seed};
     drawn.layers = one_of(&random, 3, 6, 1);
@@ -371,9 +339,7 @@ mixture_draw(uint64_t seed)
     return drawn;
 }
 
-static gml_lake *
-open_lake(const mixture *sizes, uint64_t capacity_bytes)
-{
+static gml_lake *open_lake(const mixture *sizes, uint64_t capacity_bytes) {
     const gml_setting setting = {"max_views", sizes->max_views};
     gml_lake_config config = {.driver = "sim",
                               .policy = "stitch",
@@ -387,9 +353,7 @@ open_lake(const mixture *sizes, uint64_t capacity_bytes)
     return lake;
 }
 
-mixture_result
-mixture_run(const mixture *sizes, uint64_t capacity_bytes)
-{
+mixture_result mixture_run(const mixture *sizes, uint64_t capacity_bytes) {
     run *self = calloc(1, sizeof *self);
     self->sizes = sizes;
     self->random = (check_random){sizes->seed + 7};

@@ -1,8 +1,6 @@
 #include "planner/support/placement.h"
 
-void
-stage_open(stage *scene, uint64_t alignment, uint64_t period)
-{
+void stage_open(stage *scene, uint64_t alignment, uint64_t period) {
     *scene = (stage){0};
     scene->problem = (gml_problem){.lifetimes = scene->lifetimes,
                                    .period = period,
@@ -10,41 +8,31 @@ stage_open(stage *scene, uint64_t alignment, uint64_t period)
                                    .orderings = scene->orderings};
 }
 
-void
-stage_place(stage *scene, uint64_t size, uint64_t start, uint64_t end, gml_stream stream,
-            uint64_t offset)
-{
+void stage_place(stage *scene, uint64_t size, uint64_t start, uint64_t end, gml_stream stream,
+                 uint64_t offset) {
     size_t i = scene->problem.count++;
     scene->lifetimes[i] =
         (gml_lifetime){.size_bytes = size, .start = start, .end = end, .stream = stream};
     scene->offsets[i] = offset;
 }
 
-void
-stage_order(stage *scene, uint64_t time, gml_stream before, gml_stream after)
-{
+void stage_order(stage *scene, uint64_t time, gml_stream before, gml_stream after) {
     scene->orderings[scene->problem.ordering_count++] = (gml_ordering){time, before, after};
 }
 
-bool
-stage_lives_at(const stage *scene, size_t i, uint64_t time)
-{
+bool stage_lives_at(const stage *scene, size_t i, uint64_t time) {
     const gml_lifetime *lifetime = &scene->lifetimes[i];
     uint64_t period = scene->problem.period;
     return (lifetime->start <= time && time < lifetime->end) ||
            (period && lifetime->start <= time + period && time + period < lifetime->end);
 }
 
-bool
-stage_covers(const stage *scene, size_t i, uint64_t byte)
-{
+bool stage_covers(const stage *scene, size_t i, uint64_t byte) {
     return scene->offsets[i] != GML_NO_OFFSET && scene->offsets[i] <= byte &&
            byte < scene->offsets[i] + scene->lifetimes[i].size_bytes;
 }
 
-static bool
-is_ordered(const stage *scene, size_t a, size_t b)
-{
+static bool is_ordered(const stage *scene, size_t a, size_t b) {
     for (size_t i = 0; i < scene->problem.ordering_count; i++) {
         const gml_ordering *ordering = &scene->orderings[i];
         if (ordering->before == scene->lifetimes[a].stream &&
@@ -58,9 +46,7 @@ is_ordered(const stage *scene, size_t a, size_t b)
 }
 
 /* One byte over all times: who has it, one after the other. */
-static bool
-byte_is_valid(const stage *scene, uint64_t byte)
-{
+static bool byte_is_valid(const stage *scene, uint64_t byte) {
     size_t last = STAGE_MOST;
     for (uint64_t time = 0; time < (scene->problem.period ? scene->problem.period : STAGE_TIMES);
          time++) {
@@ -87,9 +73,7 @@ byte_is_valid(const stage *scene, uint64_t byte)
     return true;
 }
 
-bool
-stage_is_valid(const stage *scene)
-{
+bool stage_is_valid(const stage *scene) {
     uint64_t top = 0;
     for (size_t i = 0; i < scene->problem.count; i++) {
         uint64_t end = scene->offsets[i] + scene->lifetimes[i].size_bytes;
@@ -102,9 +86,7 @@ stage_is_valid(const stage *scene)
     return valid;
 }
 
-static void
-random_lifetime(stage *scene, check_random *random, unsigned streams)
-{
+static void random_lifetime(stage *scene, check_random *random, unsigned streams) {
     uint64_t period = scene->problem.period;
     uint64_t start = check_below(random, period ? period : STAGE_TIMES - 1);
     uint64_t longest = period ? period : STAGE_TIMES - start;
@@ -113,9 +95,7 @@ random_lifetime(stage *scene, check_random *random, unsigned streams)
                 check_below(random, streams), 0);
 }
 
-void
-stage_settle_peak(stage *scene)
-{
+void stage_settle_peak(stage *scene) {
     scene->peak = 0;
     for (size_t i = 0; i < scene->problem.count; i++) {
         uint64_t end = scene->offsets[i] + scene->lifetimes[i].size_bytes;
@@ -124,9 +104,7 @@ stage_settle_peak(stage *scene)
 }
 
 /* Each goes to the lowest byte where the whole is still valid, or is dropped. */
-void
-stage_fill(stage *scene, check_random *random)
-{
+void stage_fill(stage *scene, check_random *random) {
     stage_open(scene, 1, check_below(random, 3) ? 0 : 12);
     unsigned streams = 1 + (unsigned)check_below(random, 3);
     while (streams > 1 && !scene->problem.period && scene->problem.ordering_count < 8) {

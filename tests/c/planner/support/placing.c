@@ -4,9 +4,7 @@
 
 enum { PLENTY_MS = 100000 };
 
-void
-placing_shuffle(check_random *random, uint32_t *order, size_t count)
-{
+void placing_shuffle(check_random *random, uint32_t *order, size_t count) {
     for (size_t i = 0; i < count; i++) {
         size_t other = (size_t)check_below(random, i + 1);
         order[i] = order[other];
@@ -14,9 +12,7 @@ placing_shuffle(check_random *random, uint32_t *order, size_t count)
     }
 }
 
-void
-placing_open(placing *f, size_t count, uint64_t period)
-{
+void placing_open(placing *f, size_t count, uint64_t period) {
     uint32_t members[PLACING_MOST] = {0};
     for (size_t i = 0; i < count; i++) {
         members[i] = (uint32_t)i;
@@ -27,9 +23,7 @@ placing_open(placing *f, size_t count, uint64_t period)
     f->budget = gml_budget_of(PLENTY_MS, count);
 }
 
-void
-placing_random(placing *f, check_random *random, placing_kind kind)
-{
+void placing_random(placing *f, check_random *random, placing_kind kind) {
     memset(f, 0, sizeof *f);
     for (size_t i = 0; i < kind.count; i++) {
         uint64_t start = check_below(random, kind.times);
@@ -42,15 +36,11 @@ placing_random(placing *f, check_random *random, placing_kind kind)
     placing_shuffle(random, f->order, kind.count);
 }
 
-void
-placing_close(placing *f)
-{
+void placing_close(placing *f) {
     gml_instance_close(&f->instance);
 }
 
-void
-placing_check(const gml_instance *instance, const uint64_t *offsets, uint64_t peak_bytes)
-{
+void placing_check(const gml_instance *instance, const uint64_t *offsets, uint64_t peak_bytes) {
     uint64_t peak = 0;
     size_t overlaps = 0;
     for (size_t i = 0; i < instance->count; i++) {
@@ -66,9 +56,7 @@ placing_check(const gml_instance *instance, const uint64_t *offsets, uint64_t pe
     CHECK(peak >= instance->lower_bound);
 }
 
-gml_status
-placing_run_lowest(placing *f, uint64_t limit_bytes)
-{
+gml_status placing_run_lowest(placing *f, uint64_t limit_bytes) {
     gml_lowest *lowest = NULL;
     CHECK_OK(gml_lowest_open(&f->instance, &lowest));
     gml_status status =

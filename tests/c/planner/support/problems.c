@@ -1,8 +1,7 @@
 #include "planner/support/problems.h"
 
-static void
-make_lifetime(gml_lifetime *lifetime, check_random *random, const problem_shape *shape)
-{
+static void make_lifetime(gml_lifetime *lifetime, check_random *random,
+                          const problem_shape *shape) {
     uint64_t most_life = shape->period ? shape->period : 1 + shape->horizon / 3;
     *lifetime = (gml_lifetime){
         .size_bytes = 1 + check_below(random, 4000),
@@ -12,9 +11,7 @@ make_lifetime(gml_lifetime *lifetime, check_random *random, const problem_shape 
     lifetime->end = lifetime->start + 1 + check_below(random, most_life);
 }
 
-void
-make_example(example_problem *example, check_random *random, const problem_shape *shape)
-{
+void make_example(example_problem *example, check_random *random, const problem_shape *shape) {
     for (size_t i = 0; i < shape->count; i++) {
         make_lifetime(&example->lifetimes[i], random, shape);
     }
@@ -33,9 +30,7 @@ make_example(example_problem *example, check_random *random, const problem_shape
     };
 }
 
-problem_shape
-random_shape(check_random *random)
-{
+problem_shape random_shape(check_random *random) {
     problem_shape shape = {
         .count = 1 + check_below(random, MOST - 1),
         .alignment = (uint64_t[]){0, 1, 16, 4096}[check_below(random, 4)],
@@ -52,32 +47,24 @@ random_shape(check_random *random)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static bool
-is_live(const gml_lifetime *lifetime, uint64_t period, uint64_t time)
-{
+static bool is_live(const gml_lifetime *lifetime, uint64_t period, uint64_t time) {
     return (lifetime->start <= time && time < lifetime->end) ||
            (period && time + period < lifetime->end);
 }
 
 /* At some start, for what meets meets first where one of the two begins. */
-bool
-meet(const gml_problem *problem, uint32_t a, uint32_t b)
-{
+bool meet(const gml_problem *problem, uint32_t a, uint32_t b) {
     const gml_lifetime *one = &problem->lifetimes[a], *other = &problem->lifetimes[b];
     return is_live(one, problem->period, other->start) ||
            is_live(other, problem->period, one->start);
 }
 
-uint64_t
-rounded(const gml_problem *problem, uint32_t i)
-{
+uint64_t rounded(const gml_problem *problem, uint32_t i) {
     uint64_t unit = gml_problem_alignment(problem);
     return (problem->lifetimes[i].size_bytes + unit - 1) / unit * unit;
 }
 
-uint64_t
-model_contention(const gml_problem *problem, const gml_lifetime *like)
-{
+uint64_t model_contention(const gml_problem *problem, const gml_lifetime *like) {
     uint64_t most = 0;
     for (size_t k = 0; k < problem->count; k++) {
         /* sums rise only at starts; a life also begins in the middle of others' */

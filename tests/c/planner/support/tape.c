@@ -7,9 +7,7 @@
 #include <string.h>
 
 /* Tests have memory, or end. */
-static void *
-grown(void *array, size_t count, size_t item_bytes)
-{
+static void *grown(void *array, size_t count, size_t item_bytes) {
     bool is_full = count == 0 || (count >= 8 && (count & (count - 1)) == 0);
     void *larger = array;
     if (is_full) {
@@ -21,15 +19,11 @@ grown(void *array, size_t count, size_t item_bytes)
     return larger;
 }
 
-static gml_step *
-last_step(step_tape *tape)
-{
+static gml_step *last_step(step_tape *tape) {
     return &tape->steps[tape->step_count - 1];
 }
 
-void
-tape_close(step_tape *tape)
-{
+void tape_close(step_tape *tape) {
     for (size_t i = 0; i < tape->step_count; i++) {
         free(tape->steps[i].requests);
     }
@@ -39,16 +33,12 @@ tape_close(step_tape *tape)
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-static bool
-blocks_meet(const tape_block *a, const tape_block *b)
-{
+static bool blocks_meet(const tape_block *a, const tape_block *b) {
     return a->stream == b->stream && a->offset < b->offset + b->size_bytes &&
            b->offset < a->offset + a->size_bytes;
 }
 
-static void
-serve(step_tape *tape, tape_block *block)
-{
+static void serve(step_tape *tape, tape_block *block) {
     const gml_plan *plan = tape->plan;
     const gml_plan_entry *entry = &plan->entries[tape->next_entry++];
     tape->mismatches +=
@@ -65,16 +55,12 @@ serve(step_tape *tape, tape_block *block)
     }
 }
 
-void
-tape_serve(step_tape *tape, const gml_plan *plan)
-{
+void tape_serve(step_tape *tape, const gml_plan *plan) {
     tape->plan = plan;
     tape->plan_begin = tape->step_count;
 }
 
-static void
-begin_serving(step_tape *tape)
-{
+static void begin_serving(step_tape *tape) {
     const gml_plan *plan = tape->plan;
     size_t step = (tape->step_count - 1 - tape->plan_begin) % plan->steps;
     tape->mismatches += step == 0 && tape->step_count - 1 > tape->plan_begin &&
@@ -84,9 +70,7 @@ begin_serving(step_tape *tape)
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-void
-tape_begin(step_tape *tape)
-{
+void tape_begin(step_tape *tape) {
     if (tape->step_count == TAPE_MOST_STEPS) {
         abort();
     }
@@ -98,15 +82,11 @@ tape_begin(step_tape *tape)
     }
 }
 
-void
-tape_end(step_tape *tape)
-{
+void tape_end(step_tape *tape) {
     tape->is_open = false;
 }
 
-static void
-watch(step_tape *tape, tape_block *block)
-{
+static void watch(step_tape *tape, tape_block *block) {
     gml_step *step = last_step(tape);
     step->requests = grown(step->requests, step->request_count, sizeof *step->requests);
     block->step = tape->step_count - 1;
@@ -119,9 +99,7 @@ watch(step_tape *tape, tape_block *block)
     };
 }
 
-size_t
-tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream)
-{
+size_t tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream) {
     tape->blocks = grown(tape->blocks, tape->block_count, sizeof *tape->blocks);
     tape_block *block = &tape->blocks[tape->block_count++];
     *block = (tape_block){.size_bytes = (size_bytes + 511) / 512 * 512,
@@ -137,9 +115,7 @@ tape_request(step_tape *tape, uint64_t size_bytes, gml_stream stream)
     return tape->block_count - 1;
 }
 
-void
-tape_release(step_tape *tape, size_t index)
-{
+void tape_release(step_tape *tape, size_t index) {
     tape_block *block = &tape->blocks[index];
     block->is_live = false;
     uint64_t time = 0;
@@ -155,9 +131,7 @@ tape_release(step_tape *tape, size_t index)
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
-static void *
-copied(const void *array, size_t bytes)
-{
+static void *copied(const void *array, size_t bytes) {
     void *copy = malloc(bytes ? bytes : 1);
     if (!copy) {
         abort();
@@ -168,17 +142,13 @@ copied(const void *array, size_t bytes)
     return copy;
 }
 
-static gml_step
-copy_step(const gml_step *step)
-{
+static gml_step copy_step(const gml_step *step) {
     gml_step copy = *step;
     copy.requests = copied(step->requests, step->request_count * sizeof *step->requests);
     return copy;
 }
 
-gml_profile *
-tape_profile(const step_tape *tape)
-{
+gml_profile *tape_profile(const step_tape *tape) {
     gml_profile *profile = calloc(1, sizeof *profile);
     if (!profile) {
         abort();
@@ -191,9 +161,7 @@ tape_profile(const step_tape *tape)
     return profile;
 }
 
-gml_plan *
-tape_build(const gml_profile *profile)
-{
+gml_plan *tape_build(const gml_profile *profile) {
     const gml_planner_options quick = {.budget_ms = 20};
     gml_plan *plan = NULL;
     char reason[256] = "";
@@ -203,9 +171,7 @@ tape_build(const gml_profile *profile)
     return plan;
 }
 
-gml_plan *
-tape_plan(const step_tape *tape)
-{
+gml_plan *tape_plan(const step_tape *tape) {
     gml_profile *profile = tape_profile(tape);
     gml_plan *plan = tape_build(profile);
     gml_profile_free(profile);

@@ -5,18 +5,14 @@
 enum { KIB = 1024, SIDE_STREAM = 7 };
 
 /* Returns the activation. */
-static size_t
-forward(step_tape *tape, size_t index)
-{
+static size_t forward(step_tape *tape, size_t index) {
     size_t workspace = tape_request(tape, 700 * KIB + 4 * KIB * (index % 3), 0);
     size_t activation = tape_request(tape, 1000 * KIB + 100 * KIB * (index % 5), 0);
     tape_release(tape, workspace);
     return activation;
 }
 
-static void
-backward(training *program, step_tape *tape, size_t index, size_t activation)
-{
+static void backward(training *program, step_tape *tape, size_t index, size_t activation) {
     gml_stream stream = program->has_side_stream ? SIDE_STREAM : 0;
     size_t upstream = tape_request(tape, 1000 * KIB + 100 * KIB * (index % 5), 0);
     program->gradients[index] = tape_request(tape, 300 * KIB + 8 * KIB * (index % 2), 0);
@@ -26,9 +22,7 @@ backward(training *program, step_tape *tape, size_t index, size_t activation)
     tape_release(tape, upstream);
 }
 
-static void
-begin_with_batch(training *program, step_tape *tape)
-{
+static void begin_with_batch(training *program, step_tape *tape) {
     if (program->batch_bytes) {
         size_t batch = tape_request(tape, program->batch_bytes, 0);
         if (program->step > 0) {
@@ -41,9 +35,7 @@ begin_with_batch(training *program, step_tape *tape)
     }
 }
 
-static void
-optimize(training *program, step_tape *tape)
-{
+static void optimize(training *program, step_tape *tape) {
     for (size_t i = 0; i < program->layers; i++) {
         size_t update = tape_request(tape, 300 * KIB, 0);
         if (program->state_bytes && program->step == 0) {
@@ -56,9 +48,7 @@ optimize(training *program, step_tape *tape)
     }
 }
 
-void
-training_step(training *program, step_tape *tape)
-{
+void training_step(training *program, step_tape *tape) {
     size_t activations[TRAINING_MOST_LAYERS];
     tape_begin(tape);
     begin_with_batch(program, tape);
@@ -73,9 +63,7 @@ training_step(training *program, step_tape *tape)
     program->step++;
 }
 
-gml_plan *
-training_plan(training *program, step_tape *tape, size_t watched)
-{
+gml_plan *training_plan(training *program, step_tape *tape, size_t watched) {
     for (size_t i = 0; i < watched; i++) {
         training_step(program, tape);
     }

@@ -14,9 +14,7 @@
 
 enum { TIME, BALANCED, MEMORY };
 
-static gml_lake *
-open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
-{
+static gml_lake *open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count) {
     const gml_lake_config config = {.driver = "sim",
                                     .policy = "stitch",
                                     .capacity_bytes = capacity_bytes,
@@ -25,29 +23,21 @@ open_with(uint64_t capacity_bytes, const gml_setting *settings, size_t count)
     return lake_open_by(&config);
 }
 
-static gml_lake *
-open_for(uint64_t capacity_bytes, uint64_t costs)
-{
+static gml_lake *open_for(uint64_t capacity_bytes, uint64_t costs) {
     return open_with(capacity_bytes, &(gml_setting){"optimize_for", costs}, 1);
 }
 
-static void
-close_lake(gml_lake *lake)
-{
+static void close_lake(gml_lake *lake) {
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }
 
-static uint64_t
-count_chunks(gml_lake *lake)
-{
+static uint64_t count_chunks(gml_lake *lake) {
     return lake_stats_of(lake).driver_calls[GML_CALL_CREATE];
 }
 
 /* How many chunks so many bytes more consist of, taken a bit at a time. */
-static uint64_t
-chunks_of(gml_lake *lake, uint64_t more_bytes)
-{
+static uint64_t chunks_of(gml_lake *lake, uint64_t more_bytes) {
     uint64_t before = count_chunks(lake);
     for (uint64_t taken = 0; taken < more_bytes; taken += 64 * MIB) {
         (void)lake_take(lake, 64 * MIB, 0);
@@ -55,9 +45,8 @@ chunks_of(gml_lake *lake, uint64_t more_bytes)
     return count_chunks(lake) - before;
 }
 
-static uint64_t
-chunks_for(uint64_t held_bytes, uint64_t capacity_bytes, const gml_setting *setting)
-{
+static uint64_t chunks_for(uint64_t held_bytes, uint64_t capacity_bytes,
+                           const gml_setting *setting) {
     gml_lake *lake = open_with(capacity_bytes, setting, setting != NULL);
     uint64_t count = chunks_of(lake, held_bytes);
     CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
@@ -65,8 +54,7 @@ chunks_for(uint64_t held_bytes, uint64_t capacity_bytes, const gml_setting *sett
     return count;
 }
 
-TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left)
-{
+TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, time = {"optimize_for", TIME},
                       memory = {"optimize_for", MEMORY};
     CHECK_EQ(chunks_for(GIB, 1024 * GIB, NULL), 512);
@@ -80,8 +68,7 @@ TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left)
 }
 
 /* Whatever other processes hold of it: they may give it. */
-TEST(chunks_are_large_on_a_device_that_is_shared)
-{
+TEST(chunks_are_large_on_a_device_that_is_shared) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
     const struct {
         const gml_setting *setting;
@@ -104,8 +91,7 @@ TEST(chunks_are_large_on_a_device_that_is_shared)
 }
 
 /* There, growth takes what other processes handed over as it is, unless the user chose a size. */
-TEST(chunks_are_as_large_as_what_was_handed_over)
-{
+TEST(chunks_are_as_large_as_what_was_handed_over) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
     const struct {
         const gml_setting *setting;
@@ -139,8 +125,7 @@ TEST(chunks_are_as_large_as_what_was_handed_over)
 
 /* With less than a third left they are made for what is left, and then some; but they need not be
  * smaller than a 4096th of what is held. */
-TEST(chunks_are_small_under_pressure)
-{
+TEST(chunks_are_small_under_pressure) {
     const struct {
         uint64_t capacity_bytes, optimize_for, chunks; /* of half a GiB, behind two thirds */
     } cases[] = {{12 * GIB, BALANCED, 256},
@@ -156,8 +141,7 @@ TEST(chunks_are_small_under_pressure)
 }
 
 /* The two free halves are stitched; with room, a little more would be taken. */
-TEST(under_pressure_nothing_is_spent)
-{
+TEST(under_pressure_nothing_is_spent) {
     for (int has_room = 0; has_room < 2; has_room++) {
         gml_lake *lake = open_for((has_room ? 64 : 12) * GIB, BALANCED);
         gml_address freed[2];
@@ -175,16 +159,14 @@ TEST(under_pressure_nothing_is_spent)
     }
 }
 
-TEST(no_chunk_is_more_than_a_512th_of_the_device)
-{
+TEST(no_chunk_is_more_than_a_512th_of_the_device) {
     gml_lake *lake = open_for(4 * GIB, TIME);
     (void)chunks_of(lake, GIB);
     CHECK_EQ(chunks_of(lake, GIB / 2), 64);
     close_lake(lake);
 }
 
-TEST(a_growth_step_for_which_no_room_is_left_is_not_tried)
-{
+TEST(a_growth_step_for_which_no_room_is_left_is_not_tried) {
     const gml_setting growth = {"growth", 32 * MIB};
     gml_lake *lake = open_with(GIB, &growth, 1);
     CHECK_OK(gml_lake_set_margin(lake, GIB - 66 * MIB));
@@ -197,8 +179,7 @@ TEST(a_growth_step_for_which_no_room_is_left_is_not_tried)
     close_lake(lake);
 }
 
-TEST(with_time_to_save_sizes_that_never_repeat_do_not_stitch_for_ever)
-{
+TEST(with_time_to_save_sizes_that_never_repeat_do_not_stitch_for_ever) {
     gml_lake *lake = open_for(1024 * GIB, TIME);
     static gml_address live[2000];
     check_random random = {7};
@@ -229,9 +210,7 @@ typedef struct random_program {
     uint64_t kind, level_bytes, wanted_bytes, few[16];
 } random_program;
 
-static bool
-does_allocate(random_program *program, int turn, uint64_t live_bytes)
-{
+static bool does_allocate(random_program *program, int turn, uint64_t live_bytes) {
     if (program->kind == 2 && turn % 400 == 0) {
         program->wanted_bytes =
             program->level_bytes / 4 + check_below(&program->random, program->level_bytes / 4 * 3);
@@ -243,17 +222,13 @@ does_allocate(random_program *program, int turn, uint64_t live_bytes)
     return check_below(&program->random, 100) < (is_below ? 80u : 20u);
 }
 
-static size_t
-next_to_free(random_program *program, size_t count)
-{
+static size_t next_to_free(random_program *program, size_t count) {
     bool is_last = program->kind == 2 && check_below(&program->random, 2);
     size_t among = program->kind == 3 && count > 8 ? 8 : count;
     return is_last ? count - 1 : count - 1 - check_below(&program->random, among);
 }
 
-static random_program
-open_program(uint64_t seed)
-{
+static random_program open_program(uint64_t seed) {
     random_program program = {.random = {seed}, .kind = seed % 4};
     program.level_bytes = (2 + check_below(&program.random, 60)) * GIB;
     program.level_bytes /= 1 + check_below(&program.random, 3);
@@ -266,9 +241,7 @@ open_program(uint64_t seed)
 
 /* The most bytes by which reserved memory ever exceeded a part more than the peak of live bytes so
  * far. */
-static uint64_t
-most_above(uint64_t costs, uint64_t per_mille, uint64_t *driver_ns)
-{
+static uint64_t most_above(uint64_t costs, uint64_t per_mille, uint64_t *driver_ns) {
     static gml_address live[MOST_LIVE];
     static uint64_t sizes[MOST_LIVE];
     uint64_t most = 0;
@@ -304,8 +277,7 @@ most_above(uint64_t costs, uint64_t per_mille, uint64_t *driver_ns)
     return most;
 }
 
-TEST(random_sizes_reserve_no_more_than_the_costs_says)
-{
+TEST(random_sizes_reserve_no_more_than_the_costs_says) {
     uint64_t time_ns, balanced_ns, memory_ns;
     CHECK(most_above(TIME, 100, &time_ns) < 192 * MIB);
     CHECK(most_above(BALANCED, 10, &balanced_ns) < 128 * MIB);

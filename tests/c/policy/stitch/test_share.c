@@ -8,8 +8,7 @@
 
 /* ---- one stream ------------------------------------------------------------------------------ */
 
-TEST(one_stream_makes_no_event_call)
-{
+TEST(one_stream_makes_no_event_call) {
     for (size_t i = 0; lending_policy(i); i++) {
         gml_lake *lake = sharing_open(
             &(sharing_config){.policy = lending_policy(i), .capacity_bytes = 512 * MIB});
@@ -40,8 +39,7 @@ TEST(one_stream_makes_no_event_call)
     }
 }
 
-TEST(its_own_memory_serves_a_stream_at_once)
-{
+TEST(its_own_memory_serves_a_stream_at_once) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, MIB, 2);
     gml_address first = sharing_take(lake, BLOCK, 1);
@@ -55,8 +53,7 @@ TEST(its_own_memory_serves_a_stream_at_once)
 
 /* ---- two streams ----------------------------------------------------------------------------- */
 
-TEST(complete_memory_serves_another_stream_without_a_wait)
-{
+TEST(complete_memory_serves_another_stream_without_a_wait) {
     gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = true});
     sharing_leave(lake, BLOCK, 1);
     gml_address second = sharing_take(lake, BLOCK, 2);
@@ -70,8 +67,7 @@ TEST(complete_memory_serves_another_stream_without_a_wait)
     sharing_finish(lake);
 }
 
-TEST(incomplete_memory_is_lent_with_one_record_and_one_wait)
-{
+TEST(incomplete_memory_is_lent_with_one_record_and_one_wait) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, 1);
     CHECK_EQ(call_watch_event_calls(lake), 0); /* a free costs nothing */
@@ -90,8 +86,7 @@ TEST(incomplete_memory_is_lent_with_one_record_and_one_wait)
     sharing_finish(lake);
 }
 
-TEST(what_an_event_covers_costs_nothing_more)
-{
+TEST(what_an_event_covers_costs_nothing_more) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address between = sharing_leave_two(lake, BLOCK, 1);
     uint64_t reserved = sharing_reserved(lake);
@@ -116,8 +111,7 @@ TEST(what_an_event_covers_costs_nothing_more)
     sharing_finish(lake);
 }
 
-TEST(what_was_borrowed_comes_back_by_the_same_rules)
-{
+TEST(what_was_borrowed_comes_back_by_the_same_rules) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, 1);
     for (uint64_t round = 1; round <= 5; round++) {
@@ -132,8 +126,7 @@ TEST(what_was_borrowed_comes_back_by_the_same_rules)
     sharing_finish(lake);
 }
 
-TEST(memory_goes_round_many_streams)
-{
+TEST(memory_goes_round_many_streams) {
     enum { STREAMS = 16 };
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     check_random random = {5};
@@ -151,8 +144,7 @@ TEST(memory_goes_round_many_streams)
     sharing_finish(lake);
 }
 
-TEST(small_requests_borrow_as_well)
-{
+TEST(small_requests_borrow_as_well) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, 1);
     gml_address small = sharing_take(lake, 4096, 2);
@@ -164,10 +156,8 @@ TEST(small_requests_borrow_as_well)
 /* ---- what is taken --------------------------------------------------------------------------- */
 
 /* Stream 1 holds blocks of these sizes with others in between, and frees them in this order. */
-static void
-leave_in_order(gml_lake *lake, const uint64_t sizes[3], const size_t order[3],
-               gml_address blocks[3], gml_address between[3])
-{
+static void leave_in_order(gml_lake *lake, const uint64_t sizes[3], const size_t order[3],
+                           gml_address blocks[3], gml_address between[3]) {
     for (size_t i = 0; i < 3; i++) {
         blocks[i] = sharing_take(lake, sizes[i], 1);
         between[i] = sharing_take(lake, 2 * MIB, 1);
@@ -177,17 +167,14 @@ leave_in_order(gml_lake *lake, const uint64_t sizes[3], const size_t order[3],
     }
 }
 
-static void
-give_three(gml_lake *lake, const gml_address blocks[3])
-{
+static void give_three(gml_lake *lake, const gml_address blocks[3]) {
     for (size_t i = 0; i < 3; i++) {
         sharing_give(lake, blocks[i]);
     }
 }
 
 /* Of what was gathered the smallest range that fits serves. */
-TEST(what_fits_best_is_taken)
-{
+TEST(what_fits_best_is_taken) {
     static const uint64_t sizes[] = {48 * MIB, 32 * MIB, 40 * MIB};
     static const size_t order[] = {0, 2, 1};
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
@@ -201,8 +188,7 @@ TEST(what_fits_best_is_taken)
     sharing_finish(lake);
 }
 
-TEST(memory_is_borrowed_before_the_driver_is_asked)
-{
+TEST(memory_is_borrowed_before_the_driver_is_asked) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, 48 * MIB, 1);
     gml_address block = sharing_take(lake, BLOCK, 2); /* 48 MiB of it are there */
@@ -217,9 +203,7 @@ enum { PIECES = 4 };
 
 /* Stream 1 leaves a view of PIECES ranges of 8 MiB, which nothing else keeps apart but blocks in
  * `between`. Returns its address. */
-static gml_address
-leave_view(gml_lake *lake, gml_address between[PIECES])
-{
+static gml_address leave_view(gml_lake *lake, gml_address between[PIECES]) {
     gml_address pieces[PIECES];
     for (size_t i = 0; i < PIECES; i++) {
         pieces[i] = sharing_take(lake, 8 * MIB, 1);
@@ -234,16 +218,13 @@ leave_view(gml_lake *lake, gml_address between[PIECES])
     return view;
 }
 
-static void
-give_between(gml_lake *lake, const gml_address between[PIECES])
-{
+static void give_between(gml_lake *lake, const gml_address between[PIECES]) {
     for (size_t i = 0; i < PIECES; i++) {
         sharing_give(lake, between[i]);
     }
 }
 
-TEST(a_view_is_taken_over_as_it_is)
-{
+TEST(a_view_is_taken_over_as_it_is) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address between[PIECES];
     gml_address view = leave_view(lake, between);
@@ -258,8 +239,7 @@ TEST(a_view_is_taken_over_as_it_is)
 }
 
 /* That another stream has looked at it, in vain, changes nothing. */
-TEST(a_view_that_others_cannot_reach_serves_its_owner)
-{
+TEST(a_view_that_others_cannot_reach_serves_its_owner) {
     gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
     gml_address between[PIECES];
     gml_address view = leave_view(lake, between);
@@ -275,8 +255,7 @@ TEST(a_view_that_others_cannot_reach_serves_its_owner)
     sharing_finish(lake);
 }
 
-TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
-{
+TEST(a_view_serves_its_owner_again_once_its_chunks_are_back) {
     for (int runs_at_once = 0; runs_at_once < 2; runs_at_once++) {
         gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = runs_at_once});
         gml_address between[PIECES];
@@ -297,8 +276,7 @@ TEST(a_view_serves_its_owner_again_once_its_chunks_are_back)
 
 /* ---- trim ------------------------------------------------------------------------------------ */
 
-TEST(trim_gives_back_what_is_lent_and_borrowed)
-{
+TEST(trim_gives_back_what_is_lent_and_borrowed) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address between = sharing_leave_two(lake, BLOCK, 1);
     gml_address borrowed = sharing_take(lake, BLOCK, 2);
@@ -319,9 +297,7 @@ TEST(trim_gives_back_what_is_lent_and_borrowed)
 /* ---- programs that repeat themselves --------------------------------------------------------- */
 
 /* One step of two streams in turn: each needs what the other has just freed. */
-static void
-run_step(gml_lake *lake, uint64_t lag)
-{
+static void run_step(gml_lake *lake, uint64_t lag) {
     static const uint64_t sizes[] = {24 * MIB, 6 * MIB, 40 * MIB, 3 * MIB, 17 * MIB + 4096};
     enum { SIZES = sizeof sizes / sizeof *sizes };
     gml_address blocks[SIZES];
@@ -339,8 +315,7 @@ run_step(gml_lake *lake, uint64_t lag)
     }
 }
 
-TEST(a_periodic_program_comes_to_make_no_memory_call)
-{
+TEST(a_periodic_program_comes_to_make_no_memory_call) {
     enum { WARM_STEPS = 8, STEPS = 40 };
     for (uint64_t lag = 0; lag < 4; lag++) {
         gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = lag == 0});

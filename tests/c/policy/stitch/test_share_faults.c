@@ -27,9 +27,7 @@ static const char *driver_name;
 /* Few views, so that some go under load. */
 static const gml_setting settings[] = {{"max_views", 6}};
 
-static stream_program_config
-program_over(const gml_lake_config *lake, uint64_t seed)
-{
+static stream_program_config program_over(const gml_lake_config *lake, uint64_t seed) {
     gml_test_options options = gml_test_options_of(lake->hooks);
     return (stream_program_config){
         .lake = lake,
@@ -43,9 +41,7 @@ program_over(const gml_lake_config *lake, uint64_t seed)
     };
 }
 
-static gml_lake_config
-lake_over(uint64_t capacity_bytes)
-{
+static gml_lake_config lake_over(uint64_t capacity_bytes) {
     return (gml_lake_config){.driver = driver_name,
                              .policy = policy_name,
                              .capacity_bytes = capacity_bytes,
@@ -55,9 +51,7 @@ lake_over(uint64_t capacity_bytes)
 }
 
 /* Whether all was well; the sums are those of a program that could begin. */
-static bool
-run_once(const gml_lake_config *lake, uint64_t seed, stream_program_sums *sums)
-{
+static bool run_once(const gml_lake_config *lake, uint64_t seed, stream_program_sums *sums) {
     stream_program *program = NULL;
     stream_program_config config = program_over(lake, seed);
     gml_status status = stream_program_open(&config, &program);
@@ -79,9 +73,7 @@ run_once(const gml_lake_config *lake, uint64_t seed, stream_program_sums *sums)
     return is_good;
 }
 
-static void
-fail_each_call(uint64_t capacity_bytes, uint64_t seed)
-{
+static void fail_each_call(uint64_t capacity_bytes, uint64_t seed) {
     gml_lake_config lake = lake_over(capacity_bytes);
     stream_program_sums without;
     bool is_good = run_once(&lake, seed, &without);
@@ -97,18 +89,15 @@ fail_each_call(uint64_t capacity_bytes, uint64_t seed)
     }
 }
 
-TEST(each_call_with_room)
-{
+TEST(each_call_with_room) {
     fail_each_call(256 * MIB, 2);
 }
 
-TEST(each_call_with_little_room)
-{
+TEST(each_call_with_little_room) {
     fail_each_call(48 * MIB, 3);
 }
 
-TEST(calls_at_random)
-{
+TEST(calls_at_random) {
     bool is_good = true;
     for (uint64_t seed = 1; seed <= RANDOM_SEEDS && is_good; seed++) {
         gml_lake_config lake = lake_over((seed % 2 ? 256 : 48) * MIB);
@@ -119,9 +108,7 @@ TEST(calls_at_random)
     }
 }
 
-int
-main(void)
-{
+int main(void) {
     static const char *const drivers[] = {"sim", "host"};
     for (size_t p = 0; lending_policy(p); p++) {
         for (size_t d = 0; d < 2; d++) {

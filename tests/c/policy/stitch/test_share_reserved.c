@@ -21,18 +21,14 @@ typedef struct outcome {
         live_bytes; /* reserved, reserved, and the peak of what lived */
 } outcome;
 
-static uint64_t
-draw_size(const random_program *program, check_random *random, gml_stream stream)
-{
+static uint64_t draw_size(const random_program *program, check_random *random, gml_stream stream) {
     uint64_t most = stream == 1 ? program->largest_bytes : program->largest_bytes / program->aside;
     uint64_t size_bytes = 1 + check_below(random, most);
     uint64_t granule = program->granule_bytes;
     return (size_bytes + granule - 1) / granule * granule;
 }
 
-static void
-run_steps(gml_lake *lake, const random_program *program, outcome *out)
-{
+static void run_steps(gml_lake *lake, const random_program *program, outcome *out) {
     check_random random = {program->seed};
     gml_address live[MOST_LIVE];
     size_t count = 0;
@@ -61,9 +57,7 @@ run_steps(gml_lake *lake, const random_program *program, outcome *out)
     out->live_bytes = stats.peak_live_bytes;
 }
 
-static outcome
-run_program(const random_program *program, bool is_lending)
-{
+static outcome run_program(const random_program *program, bool is_lending) {
     static const gml_setting off[] = {{"reuse_allow_opportunistic", 0},
                                       {"reuse_allow_internal_dependencies", 0},
                                       {"reuse_follow_event_dependencies", 0}};
@@ -80,9 +74,7 @@ typedef struct comparison {
     uint64_t with_bytes, without_bytes; /* sums of the peaks */
 } comparison;
 
-static void
-compare(const random_program *program, comparison *sums)
-{
+static void compare(const random_program *program, comparison *sums) {
     outcome with = run_program(program, true), without = run_program(program, false);
     if (!CHECK(with.peak_bytes <= without.peak_bytes + sums->most_excess_bytes)) {
         fprintf(stderr,
@@ -96,9 +88,7 @@ compare(const random_program *program, comparison *sums)
     sums->without_bytes += without.peak_bytes;
 }
 
-static void
-compare_many(uint64_t aside, uint64_t granule_bytes, uint64_t most_excess_bytes)
-{
+static void compare_many(uint64_t aside, uint64_t granule_bytes, uint64_t most_excess_bytes) {
     static const uint64_t paces[] = {16, 8, 1, 0};
     comparison sums = {.most_excess_bytes = most_excess_bytes};
     for (uint64_t seed = 0; seed < PROGRAMS; seed++) {
@@ -113,22 +103,18 @@ compare_many(uint64_t aside, uint64_t granule_bytes, uint64_t most_excess_bytes)
     CHECK(sums.with_bytes < sums.without_bytes);
 }
 
-TEST(streams_of_like_size_with_whole_chunks)
-{
+TEST(streams_of_like_size_with_whole_chunks) {
     compare_many(1, 2 * MIB, 0);
 }
 
-TEST(streams_of_like_size_with_any_size)
-{
+TEST(streams_of_like_size_with_any_size) {
     compare_many(1, 1, 4 * MIB);
 }
 
-TEST(side_streams_with_any_size)
-{
+TEST(side_streams_with_any_size) {
     compare_many(32, 1, 8 * MIB);
 }
 
-TEST(side_streams_with_whole_chunks)
-{
+TEST(side_streams_with_whole_chunks) {
     compare_many(10, 2 * MIB, 0);
 }

@@ -15,8 +15,7 @@ enum { MAIN = 1, SIDE = 2, THIRD = 3, UNSEEN = 9, GONE = 40 };
 /* ---- what one request may gather ------------------------------------------------------------- */
 
 /* What was refused leaves nothing behind: what others freed is lent as before. */
-TEST(a_refused_request_changes_nothing_for_others)
-{
+TEST(a_refused_request_changes_nothing_for_others) {
     gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 256 * MIB});
     sharing_leave(lake, 100 * MIB, SIDE);
     gml_address address;
@@ -26,8 +25,7 @@ TEST(a_refused_request_changes_nothing_for_others)
     sharing_finish(lake);
 }
 
-TEST(a_large_stream_borrows_from_a_small_one)
-{
+TEST(a_large_stream_borrows_from_a_small_one) {
     gml_lake *lake = sharing_open_with("optimize_for", 2, NULL, 0);
     sharing_leave(lake, 24 * MIB, SIDE);
     gml_address block = sharing_take(lake, GIB, MAIN);
@@ -38,8 +36,7 @@ TEST(a_large_stream_borrows_from_a_small_one)
 }
 
 /* One wait is enough for all that was freed before it. */
-TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next)
-{
+TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address blocks[3], between[3];
     for (size_t k = 0; k < 3; k++) {
@@ -66,8 +63,7 @@ TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next)
 
 /* ---- the limit of waits ---------------------------------------------------------------------- */
 
-TEST(beyond_the_limit_of_waits_memory_is_grown)
-{
+TEST(beyond_the_limit_of_waits_memory_is_grown) {
     gml_lake *lake = sharing_open_with("borrow_waits", 1, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
     sharing_leave(lake, BLOCK, SIDE);
@@ -92,8 +88,7 @@ TEST(beyond_the_limit_of_waits_memory_is_grown)
     sharing_finish(lake);
 }
 
-TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way)
-{
+TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way) {
     static const gml_setting none[] = {{"borrow_waits", 0}};
     gml_lake *lake = sharing_open(
         &(sharing_config){.capacity_bytes = BLOCK, .settings = none, .setting_count = 1});
@@ -105,8 +100,7 @@ TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way)
     sharing_finish(lake);
 }
 
-TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory)
-{
+TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory) {
     gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
     for (int i = 0; i < 20; i++) {
         sharing_leave(lake, BLOCK, 1 + (gml_stream)i % 4);
@@ -116,8 +110,7 @@ TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory)
     sharing_finish(lake);
 }
 
-TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
-{
+TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries) {
     enum { RANGES = 8 };
     gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
     gml_address freed[RANGES], between[RANGES];
@@ -140,8 +133,7 @@ TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries)
 
 /* ---- kinds of reuse switched off ------------------------------------------------------------- */
 
-TEST(without_internal_dependencies_no_stream_waits)
-{
+TEST(without_internal_dependencies_no_stream_waits) {
     gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
     gml_address first = sharing_take(lake, BLOCK, SIDE);
@@ -156,8 +148,7 @@ TEST(without_internal_dependencies_no_stream_waits)
     sharing_finish(lake);
 }
 
-TEST(without_opportunism_complete_memory_is_left)
-{
+TEST(without_opportunism_complete_memory_is_left) {
     static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
                                            {"reuse_allow_internal_dependencies", 0}};
     gml_lake *lake = sharing_open(
@@ -169,8 +160,7 @@ TEST(without_opportunism_complete_memory_is_left)
     sharing_finish(lake);
 }
 
-TEST(without_following_each_borrow_waits_anew)
-{
+TEST(without_following_each_borrow_waits_anew) {
     gml_lake *lake = sharing_open_with("reuse_follow_event_dependencies", 0, NULL, 0);
     gml_address blocks[2], between = sharing_leave_two(lake, BLOCK, MAIN);
     for (uint64_t i = 0; i < 2; i++) {
@@ -184,8 +174,7 @@ TEST(without_following_each_borrow_waits_anew)
     sharing_finish(lake);
 }
 
-TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other)
-{
+TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other) {
     static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
                                            {"reuse_allow_internal_dependencies", 0},
                                            {"reuse_follow_event_dependencies", 0}};
@@ -208,26 +197,21 @@ TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other)
 /* ---- what nobody told the lake --------------------------------------------------------------- */
 
 /* How much of what is queued on the stream can run by now. */
-static uint64_t
-advance(gml_lake *lake, gml_stream stream)
-{
+static uint64_t advance(gml_lake *lake, gml_stream stream) {
     uint64_t ran = 0;
     CHECK_OK(gml_streams_advance(gml_driver_streams(lake->driver), stream, UINT64_MAX, &ran));
     return ran;
 }
 
 /* A block of MAIN that UNSEEN still uses, while MAIN has come to its end. */
-static void
-leave_in_use(gml_lake *lake, uint64_t size_bytes)
-{
+static void leave_in_use(gml_lake *lake, uint64_t size_bytes) {
     gml_address block = sharing_take(lake, size_bytes, MAIN);
     sharing_work(lake, UNSEEN);
     sharing_give(lake, block);
     sharing_run(lake, MAIN);
 }
 
-TEST(what_an_unseen_stream_uses_serves_others_behind_it)
-{
+TEST(what_an_unseen_stream_uses_serves_others_behind_it) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     leave_in_use(lake, BLOCK);
     gml_address block = sharing_take(lake, BLOCK, SIDE);
@@ -243,8 +227,7 @@ TEST(what_an_unseen_stream_uses_serves_others_behind_it)
     sharing_finish(lake);
 }
 
-TEST(nothing_that_an_unseen_stream_uses_is_given_away)
-{
+TEST(nothing_that_an_unseen_stream_uses_is_given_away) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     uint64_t released = 0;
     bool is_pending = false;
@@ -262,8 +245,7 @@ TEST(nothing_that_an_unseen_stream_uses_is_given_away)
     sharing_finish(lake);
 }
 
-TEST(an_old_driver_lends_after_a_wait_for_the_device_and_serves_all)
-{
+TEST(an_old_driver_lends_after_a_wait_for_the_device_and_serves_all) {
     gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 2 * BLOCK});
     bench_make_old(lake->driver);
     leave_in_use(lake, BLOCK);
@@ -284,8 +266,7 @@ TEST(an_old_driver_lends_after_a_wait_for_the_device_and_serves_all)
     sharing_finish(lake);
 }
 
-TEST(streams_that_hold_nothing_free_hide_nobody)
-{
+TEST(streams_that_hold_nothing_free_hide_nobody) {
     enum { HOLDERS = 100 };
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address held[HOLDERS];
@@ -302,8 +283,7 @@ TEST(streams_that_hold_nothing_free_hide_nobody)
     sharing_finish(lake);
 }
 
-TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind)
-{
+TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     gml_address lived_on = sharing_take(lake, BLOCK, GONE);
     call_watch_end_stream(GONE);
@@ -328,14 +308,11 @@ TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind)
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
-static void
-set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing)
-{
+static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
     CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
 }
 
-TEST(while_a_graph_is_captured_no_event_call_is_made)
-{
+TEST(while_a_graph_is_captured_no_event_call_is_made) {
     static const gml_pool_id graph = {1, 1};
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
@@ -362,8 +339,7 @@ TEST(while_a_graph_is_captured_no_event_call_is_made)
     sharing_finish(lake);
 }
 
-TEST(a_stream_that_captures_lends_after_its_capture)
-{
+TEST(a_stream_that_captures_lends_after_its_capture) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
     set_capturing(lake, MAIN, true);
@@ -378,8 +354,7 @@ TEST(a_stream_that_captures_lends_after_its_capture)
     sharing_finish(lake);
 }
 
-TEST(a_stream_that_captures_borrows_nothing_by_a_wait)
-{
+TEST(a_stream_that_captures_borrows_nothing_by_a_wait) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
     sharing_leave(lake, BLOCK, MAIN);
     set_capturing(lake, SIDE, true);

@@ -54,9 +54,7 @@ typedef struct stress {
 } stress;
 
 /* Only pointers into *out are kept. */
-static void
-draw_stress(uint64_t seed, const char *driver, const char *policy, stress *out)
-{
+static void draw_stress(uint64_t seed, const char *driver, const char *policy, stress *out) {
     check_random random = {seed};
     bool is_host = strcmp(driver, "host") == 0, has_steps = policy_has_steps(policy);
     size_t count = sizeof choices / sizeof *choices;
@@ -87,10 +85,8 @@ draw_stress(uint64_t seed, const char *driver, const char *policy, stress *out)
 
 /* Runs one program and adds its sums; returns whether all was well, else `why` says what was not.
  */
-static bool
-run_program(const stress *what, uint64_t count, stream_program_sums *sums, char *why,
-            size_t why_bytes)
-{
+static bool run_program(const stress *what, uint64_t count, stream_program_sums *sums, char *why,
+                        size_t why_bytes) {
     stream_program *program = NULL;
     gml_status status = stream_program_open(&what->program, &program);
     if (status != GML_OK) {
@@ -112,9 +108,8 @@ run_program(const stress *what, uint64_t count, stream_program_sums *sums, char 
     return !why[0];
 }
 
-static stream_program_sums
-run_seeds(const char *driver, const char *policy, uint64_t share, uint64_t offset)
-{
+static stream_program_sums run_seeds(const char *driver, const char *policy, uint64_t share,
+                                     uint64_t offset) {
     stream_program_sums sums = {0};
     char why[400];
     bool is_good = true;
@@ -133,29 +128,24 @@ run_seeds(const char *driver, const char *policy, uint64_t share, uint64_t offse
 /* ---- the stress ------------------------------------------------------------------------------ */
 
 /* That the programs do what they are for. */
-static void
-check_worth(const stream_program_sums *sums)
-{
+static void check_worth(const stream_program_sums *sums) {
     CHECK(sums->refused * 3 <= sums->allocations);
     CHECK(sums->waits * 200 > sums->allocations);
     CHECK(sums->borrowed_bytes / MIB * 4 > sums->allocations);
 }
 
-TEST(stitch_without_bytes)
-{
+TEST(stitch_without_bytes) {
     stream_program_sums sums = run_seeds("sim", "stitch", operations / 10 * 6, 0);
     check_worth(&sums);
 }
 
-TEST(stitch_with_bytes)
-{
+TEST(stitch_with_bytes) {
     stream_program_sums sums = run_seeds("host", "stitch", operations / 10, 10000);
     CHECK(sums.checks * 10 > sums.operations);
     check_worth(&sums);
 }
 
-TEST(steps_without_bytes)
-{
+TEST(steps_without_bytes) {
     if (policy_with_steps()) {
         stream_program_sums sums =
             run_seeds("sim", policy_with_steps(), operations / 10 * 2, 20000);
@@ -163,8 +153,7 @@ TEST(steps_without_bytes)
     }
 }
 
-TEST(steps_with_bytes)
-{
+TEST(steps_with_bytes) {
     if (policy_with_steps()) {
         stream_program_sums sums = run_seeds("host", policy_with_steps(), operations / 10, 30000);
         CHECK(sums.checks * 10 > sums.operations);
@@ -175,9 +164,8 @@ TEST(steps_with_bytes)
 /* ---- the stress finds what it is for --------------------------------------------------------- */
 
 /* How many of some programs go wrong where the lake's calls of one kind are not made. */
-static uint64_t
-count_faults(const char *driver, gml_driver_call skipped, bool checks_order, const char *expected)
-{
+static uint64_t count_faults(const char *driver, gml_driver_call skipped, bool checks_order,
+                             const char *expected) {
     uint64_t found = 0;
     for (uint64_t seed = 1; seed <= PLANTED_PROGRAMS; seed++) {
         stress what;
@@ -198,23 +186,19 @@ count_faults(const char *driver, gml_driver_call skipped, bool checks_order, con
     return found;
 }
 
-TEST(a_wait_that_is_not_made_is_found)
-{
+TEST(a_wait_that_is_not_made_is_found) {
     CHECK(count_faults("sim", GML_CALL_STREAM_WAIT, true, "stream") > PLANTED_PROGRAMS / 2);
     CHECK(count_faults("host", GML_CALL_STREAM_WAIT, false, "the bytes of another") >
           PLANTED_PROGRAMS / 2);
 }
 
-TEST(a_mark_that_is_not_made_is_found)
-{
+TEST(a_mark_that_is_not_made_is_found) {
     /* Not over `host` with its bytes: memory is unmapped as well then, under work that reads it. */
     CHECK(count_faults("sim", GML_CALL_EVENT_QUERY, true, "stream") > PLANTED_PROGRAMS / 2);
     CHECK(count_faults("sim", GML_CALL_EVENT_RECORD_ALL, true, "stream") > PLANTED_PROGRAMS / 2);
 }
 
-int
-main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *text = getenv("GMLAKE_STRESS_OPERATIONS");
     if (argc > 1 || text) {
         operations = strtoull(argc > 1 ? argv[1] : text, NULL, 10);

@@ -8,10 +8,8 @@
 #define MIB (KIB * KIB)
 #define CHUNK (2 * MIB)
 
-static gml_lake *
-open_with(const char *driver, const char *policy, uint64_t capacity_bytes,
-          const gml_setting *settings, size_t count)
-{
+static gml_lake *open_with(const char *driver, const char *policy, uint64_t capacity_bytes,
+                           const gml_setting *settings, size_t count) {
     const gml_lake_config config = {
         .driver = driver,
         .policy = policy,
@@ -22,51 +20,37 @@ open_with(const char *driver, const char *policy, uint64_t capacity_bytes,
     return lake_open_by(&config);
 }
 
-static gml_lake *
-open_sim(void)
-{
+static gml_lake *open_sim(void) {
     return open_with("sim", "stitch", 0, NULL, 0);
 }
 
-static void
-close_lake(gml_lake *lake)
-{
+static void close_lake(gml_lake *lake) {
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }
 
-static gml_address
-allocate_on(gml_lake *lake, uint64_t size_bytes, gml_stream stream)
-{
+static gml_address allocate_on(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address));
     return address;
 }
 
-static gml_address
-allocate(gml_lake *lake, uint64_t size_bytes)
-{
+static gml_address allocate(gml_lake *lake, uint64_t size_bytes) {
     return allocate_on(lake, size_bytes, 0);
 }
 
-static void
-release(gml_lake *lake, gml_address address)
-{
+static void release(gml_lake *lake, gml_address address) {
     CHECK_OK(gml_lake_free(lake, address));
 }
 
-static gml_state
-state_of(gml_lake *lake, gml_address address)
-{
+static gml_state state_of(gml_lake *lake, gml_address address) {
     gml_block_info info = {0};
     CHECK_OK(gml_lake_block(lake, address, &info));
     return info.state;
 }
 
 /* 2 * count chunks, of which every other stays in use; kept[i] receives those. */
-static void
-fragment(gml_lake *lake, size_t count, gml_address *kept)
-{
+static void fragment(gml_lake *lake, size_t count, gml_address *kept) {
     gml_address freed[64];
     for (size_t i = 0; i < count; i++) {
         freed[i] = allocate(lake, CHUNK);
@@ -77,8 +61,7 @@ fragment(gml_lake *lake, size_t count, gml_address *kept)
     }
 }
 
-TEST(the_same_size_again_is_exact_and_calls_nothing)
-{
+TEST(the_same_size_again_is_exact_and_calls_nothing) {
     gml_lake *lake = open_sim();
     gml_address first = allocate(lake, 20 * MIB);
     CHECK_EQ(state_of(lake, first), GML_STATE_GROW);
@@ -91,8 +74,7 @@ TEST(the_same_size_again_is_exact_and_calls_nothing)
     close_lake(lake);
 }
 
-TEST(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access)
-{
+TEST(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access) {
     gml_lake *lake = open_sim();
     gml_address kept[16];
     fragment(lake, 16, kept);
@@ -110,8 +92,7 @@ TEST(a_new_view_is_one_reserve_one_map_per_chunk_one_set_access)
     close_lake(lake);
 }
 
-TEST(a_cached_view_serves_again_after_others_used_its_chunks)
-{
+TEST(a_cached_view_serves_again_after_others_used_its_chunks) {
     gml_lake *lake = open_sim();
     gml_address kept[16];
     fragment(lake, 16, kept);
@@ -129,8 +110,7 @@ TEST(a_cached_view_serves_again_after_others_used_its_chunks)
     close_lake(lake);
 }
 
-TEST(a_view_reads_back_and_leaves_its_neighbours_alone)
-{
+TEST(a_view_reads_back_and_leaves_its_neighbours_alone) {
     gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
     gml_address kept[8];
     void *bytes;
@@ -151,8 +131,7 @@ TEST(a_view_reads_back_and_leaves_its_neighbours_alone)
     close_lake(lake);
 }
 
-TEST(odd_sizes_share_chunks)
-{
+TEST(odd_sizes_share_chunks) {
     gml_lake *lake = open_sim();
     for (int i = 0; i < 100; i++) {
         (void)allocate(lake, 3 * CHUNK / 2);
@@ -161,8 +140,7 @@ TEST(odd_sizes_share_chunks)
     close_lake(lake);
 }
 
-TEST(blocks_that_share_a_chunk_keep_their_bytes)
-{
+TEST(blocks_that_share_a_chunk_keep_their_bytes) {
     gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
     gml_address blocks[20];
     void *bytes;
@@ -189,8 +167,7 @@ TEST(blocks_that_share_a_chunk_keep_their_bytes)
     close_lake(lake);
 }
 
-TEST(small_requests_give_their_slab_back)
-{
+TEST(small_requests_give_their_slab_back) {
     gml_lake *lake = open_sim();
     gml_address blocks[64];
     for (int i = 0; i < 64; i++) {
@@ -207,8 +184,7 @@ TEST(small_requests_give_their_slab_back)
     close_lake(lake);
 }
 
-TEST(below_frag_limit_nothing_is_stitched)
-{
+TEST(below_frag_limit_nothing_is_stitched) {
     const gml_setting setting = {"frag_limit", 64 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 0, &setting, 1);
     gml_address kept[32];
@@ -219,8 +195,7 @@ TEST(below_frag_limit_nothing_is_stitched)
     close_lake(lake);
 }
 
-TEST(before_refusing_frag_limit_is_ignored)
-{
+TEST(before_refusing_frag_limit_is_ignored) {
     const gml_setting setting = {"frag_limit", 64 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 32 * CHUNK, &setting, 1);
     gml_address kept[16];
@@ -229,8 +204,7 @@ TEST(before_refusing_frag_limit_is_ignored)
     close_lake(lake);
 }
 
-TEST(growth_takes_steps_and_less_where_a_step_does_not_fit)
-{
+TEST(growth_takes_steps_and_less_where_a_step_does_not_fit) {
     const gml_setting setting = {"growth", 8 * CHUNK};
     gml_lake *lake = open_with("sim", "stitch", 10 * CHUNK, &setting, 1);
     (void)allocate(lake, CHUNK);
@@ -243,9 +217,7 @@ TEST(growth_takes_steps_and_less_where_a_step_does_not_fit)
 }
 
 /* Before the limit is reached, the device is asked how far it has come; else it is waited for. */
-static void
-bound_views(bool may_ask)
-{
+static void bound_views(bool may_ask) {
     const gml_setting settings[] = {{"max_views", 4}, {"reuse_allow_opportunistic", may_ask}};
     gml_lake *lake = open_with("sim", "stitch", 0, settings, 2);
     gml_address kept[32];
@@ -262,14 +234,12 @@ bound_views(bool may_ask)
     close_lake(lake);
 }
 
-TEST(idle_views_are_bounded_and_used_by_no_work)
-{
+TEST(idle_views_are_bounded_and_used_by_no_work) {
     bound_views(true);
     bound_views(false);
 }
 
-TEST(trim_gives_back_what_is_idle_and_keeps_what_lives)
-{
+TEST(trim_gives_back_what_is_idle_and_keeps_what_lives) {
     gml_lake *lake = open_with("host", "stitch", 256 * MIB, NULL, 0);
     gml_address kept[16];
     uint64_t released;
@@ -296,8 +266,7 @@ TEST(trim_gives_back_what_is_idle_and_keeps_what_lives)
     close_lake(lake);
 }
 
-TEST(streams_that_may_not_share_keep_their_memory_until_there_is_no_other)
-{
+TEST(streams_that_may_not_share_keep_their_memory_until_there_is_no_other) {
     static const gml_setting settings[] = {{"reuse_follow_event_dependencies", 0},
                                            {"reuse_allow_opportunistic", 0},
                                            {"reuse_allow_internal_dependencies", 0}};
@@ -318,8 +287,7 @@ TEST(streams_that_may_not_share_keep_their_memory_until_there_is_no_other)
     close_lake(lake);
 }
 
-TEST(a_bad_chunk_size_or_capacity_is_named)
-{
+TEST(a_bad_chunk_size_or_capacity_is_named) {
     const gml_setting setting = {"chunk_size", 3 * MIB};
     gml_lake_config config = {
         .driver = "sim", .policy = "stitch", .settings = &setting, .setting_count = 1};
@@ -333,8 +301,7 @@ TEST(a_bad_chunk_size_or_capacity_is_named)
     CHECK(strstr(reason, "capacity") != NULL);
 }
 
-TEST(a_request_that_can_never_fit_takes_nothing)
-{
+TEST(a_request_that_can_never_fit_takes_nothing) {
     gml_lake *lake = open_with("sim", "stitch", 40960 * CHUNK, NULL, 0);
     (void)allocate(lake, 10 * MIB);
     uint64_t before = lake_calls(lake);
@@ -345,8 +312,7 @@ TEST(a_request_that_can_never_fit_takes_nothing)
     close_lake(lake);
 }
 
-TEST(a_full_device_is_asked_before_chunks_are_made_in_vain)
-{
+TEST(a_full_device_is_asked_before_chunks_are_made_in_vain) {
     const gml_setting setting = {"chunk_size", 4 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 63 * MIB, &setting, 1);
     (void)allocate(lake, 10 * MIB);
@@ -361,9 +327,7 @@ TEST(a_full_device_is_asked_before_chunks_are_made_in_vain)
 #define GIB (UINT64_C(1) << 30)
 
 /* A block is told by a number in every page of it. */
-static void
-mark_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t number)
-{
+static void mark_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t number) {
     void *bytes;
     CHECK_OK(gml_lake_bytes(lake, address, &bytes));
     for (uint64_t at = 0; at + sizeof number <= size_bytes; at += 64 * KIB) {
@@ -372,9 +336,8 @@ mark_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t nu
     memcpy((char *)bytes + size_bytes - sizeof number, &number, sizeof number);
 }
 
-static uint64_t
-wrong_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t number)
-{
+static uint64_t wrong_pages(gml_lake *lake, gml_address address, uint64_t size_bytes,
+                            uint64_t number) {
     void *bytes;
     uint64_t wrong = 0, seen;
     CHECK_OK(gml_lake_bytes(lake, address, &bytes));
@@ -388,8 +351,7 @@ wrong_pages(gml_lake *lake, gml_address address, uint64_t size_bytes, uint64_t n
 
 /* Random blocks over chunks of 2 to 16 MiB: views of several sizes of chunk, heads, cuts and tails
  * among them, each keeps its bytes. */
-TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes)
-{
+TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes) {
     enum { LIVE = 48, ROUNDS = 1500 };
     const gml_setting settings[] = {{"optimize_for", 0}, {"max_views", 200}};
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -421,8 +383,7 @@ TEST(blocks_over_chunks_of_several_sizes_keep_their_bytes)
 
 /* Of eight heads one goes with the tail and leaves nothing, the smallest; the others stay as they
  * are, and serve what is as large. */
-TEST(leftovers_that_fit_together_are_found_among_many)
-{
+TEST(leftovers_that_fit_together_are_found_among_many) {
     enum { HEADS = 8 };
     const gml_setting memory = {"optimize_for", 2};
     gml_lake *lake = open_with("sim", "stitch", GIB, &memory, 1);
@@ -448,8 +409,7 @@ TEST(leftovers_that_fit_together_are_found_among_many)
     close_lake(lake);
 }
 
-TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
-{
+TEST(streams_that_take_turns_at_the_limit_reuse_their_views) {
     gml_lake *lake = open_with("sim", "stitch", 64 * CHUNK, NULL, 0);
     gml_address kept[32];
     fragment(lake, 32, kept);
@@ -461,8 +421,7 @@ TEST(streams_that_take_turns_at_the_limit_reuse_their_views)
     close_lake(lake);
 }
 
-TEST(frag_limit_holds_where_the_range_space_has_holes)
-{
+TEST(frag_limit_holds_where_the_range_space_has_holes) {
     const gml_setting setting = {"frag_limit", 64 * MIB};
     gml_lake *lake = open_with("sim", "stitch", 256 * CHUNK, &setting, 1);
     gml_address kept[10];
@@ -474,8 +433,7 @@ TEST(frag_limit_holds_where_the_range_space_has_holes)
 }
 
 /* Many small placements lie under one large one that comes and goes; none is looked at twice. */
-TEST(what_lies_under_a_large_block_serves_again_when_it_ends)
-{
+TEST(what_lies_under_a_large_block_serves_again_when_it_ends) {
     enum { COUNT = 200 };
     gml_lake *lake = open_sim();
     gml_address small[COUNT];
@@ -499,16 +457,13 @@ TEST(what_lies_under_a_large_block_serves_again_when_it_ends)
 }
 
 /* Uses up the credit for new views with sizes that never repeat. */
-static void
-spend_credit(gml_lake *lake, int views)
-{
+static void spend_credit(gml_lake *lake, int views) {
     for (int i = 0; i < views; i++) {
         release(lake, allocate(lake, 3 * CHUNK + 512 * (uint64_t)i));
     }
 }
 
-TEST(without_credit_a_refused_growth_leaves_all_in_order)
-{
+TEST(without_credit_a_refused_growth_leaves_all_in_order) {
     gml_lake *lake = open_with("sim", "stitch", 1000 * MIB, NULL, 0);
     gml_address blocks[240];
     for (int i = 0; i < 240; i++) {
@@ -525,8 +480,7 @@ TEST(without_credit_a_refused_growth_leaves_all_in_order)
 }
 
 /* Each block is replaced by one a little larger, as a key-value cache grows by concatenation. */
-TEST(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching)
-{
+TEST(sizes_that_grow_bit_by_bit_cost_no_more_than_under_caching) {
     gml_lake *lakes[2] = {open_sim(), open_with("sim", "caching", 0, NULL, 0)};
     for (int which = 0; which < 2; which++) {
         gml_address cache[40];
@@ -558,9 +512,7 @@ typedef struct step {
 enum { STEPS = 3000, SLOTS = 200 };
 
 /* A program that begins and ends with nothing live. */
-static size_t
-make_program(check_random *random, step *steps)
-{
+static size_t make_program(check_random *random, step *steps) {
     uint64_t sizes[24];
     bool live[SLOTS] = {false};
     size_t count = 0;
@@ -583,9 +535,7 @@ make_program(check_random *random, step *steps)
 }
 
 /* Runs the program; how many addresses were not those in `addresses`, which receives them. */
-static size_t
-run_program(gml_lake *lake, const step *steps, size_t count, gml_address *addresses)
-{
+static size_t run_program(gml_lake *lake, const step *steps, size_t count, gml_address *addresses) {
     gml_address slots[SLOTS];
     size_t others = 0;
     for (size_t i = 0; i < count; i++) {
@@ -603,9 +553,7 @@ run_program(gml_lake *lake, const step *steps, size_t count, gml_address *addres
 
 /* Twelve free chunks, 0, 2, ... 22, with one in use between each two; and a view over six of them
  * that served a block, the last ones: its address. */
-static gml_address
-view_over_six(gml_lake *lake, gml_address *kept)
-{
+static gml_address view_over_six(gml_lake *lake, gml_address *kept) {
     fragment(lake, 12, kept);
     gml_address view = allocate(lake, 6 * CHUNK);
     CHECK_EQ(state_of(lake, view), GML_STATE_STITCH);
@@ -616,9 +564,7 @@ view_over_six(gml_lake *lake, gml_address *kept)
 
 /* Six single free chunks are asked for, the lowest: the sixth is one of the view's, and stays in
  * use. */
-static gml_address
-take_one_of_view(gml_lake *lake)
-{
+static gml_address take_one_of_view(gml_lake *lake) {
     gml_address taken[6];
     for (size_t i = 0; i < 6; i++) {
         taken[i] = allocate(lake, CHUNK);
@@ -629,8 +575,7 @@ take_one_of_view(gml_lake *lake)
     return taken[5];
 }
 
-TEST(a_view_over_free_chunks_serves_where_others_would_be_chosen)
-{
+TEST(a_view_over_free_chunks_serves_where_others_would_be_chosen) {
     gml_address kept[12];
     gml_lake *lake = open_sim();
     gml_address view = view_over_six(lake, kept);
@@ -642,8 +587,7 @@ TEST(a_view_over_free_chunks_serves_where_others_would_be_chosen)
     close_lake(lake);
 }
 
-TEST(a_view_over_a_chunk_in_use_does_not_serve)
-{
+TEST(a_view_over_a_chunk_in_use_does_not_serve) {
     gml_address kept[12];
     gml_lake *lake = open_sim();
     gml_address view = view_over_six(lake, kept);
@@ -657,8 +601,7 @@ TEST(a_view_over_a_chunk_in_use_does_not_serve)
     close_lake(lake);
 }
 
-TEST(a_view_of_which_a_run_ends_in_use_does_not_serve)
-{
+TEST(a_view_of_which_a_run_ends_in_use_does_not_serve) {
     gml_address kept[12];
     gml_lake *lake = open_sim();
     (void)view_over_six(lake, kept);
@@ -675,8 +618,7 @@ TEST(a_view_of_which_a_run_ends_in_use_does_not_serve)
     close_lake(lake);
 }
 
-TEST(a_view_over_free_chunks_of_another_stream_does_not_serve)
-{
+TEST(a_view_over_free_chunks_of_another_stream_does_not_serve) {
     gml_address kept[12], freed[6];
     gml_lake *lake = open_sim();
     gml_address view = view_over_six(lake, kept);
@@ -695,9 +637,8 @@ TEST(a_view_over_free_chunks_of_another_stream_does_not_serve)
 
 /* Two views of six chunks whose chunks are all free. Without a look at the first, those of the
  * second would be chosen. */
-static void
-make_two_views(gml_lake *lake, gml_address *kept, gml_address *first, gml_address *second)
-{
+static void make_two_views(gml_lake *lake, gml_address *kept, gml_address *first,
+                           gml_address *second) {
     *first = view_over_six(lake, kept);
     release(lake, kept[0]);
     gml_address used = take_one_of_view(lake);
@@ -708,8 +649,7 @@ make_two_views(gml_lake *lake, gml_address *kept, gml_address *first, gml_addres
     release(lake, allocate(lake, CHUNK));
 }
 
-TEST(of_views_over_free_chunks_the_first_that_was_made_serves)
-{
+TEST(of_views_over_free_chunks_the_first_that_was_made_serves) {
     for (int is_third_choice = 0; is_third_choice < 2; is_third_choice++) {
         gml_address kept[12], first, second;
         gml_lake *lake = open_sim();
@@ -724,8 +664,7 @@ TEST(of_views_over_free_chunks_the_first_that_was_made_serves)
     }
 }
 
-TEST(once_nothing_is_in_use_no_view_waits_for_its_size)
-{
+TEST(once_nothing_is_in_use_no_view_waits_for_its_size) {
     for (int is_view_last = 0; is_view_last < 2; is_view_last++) {
         gml_address freed[13];
         gml_lake *lake = open_sim();
@@ -744,8 +683,7 @@ TEST(once_nothing_is_in_use_no_view_waits_for_its_size)
 
 /* Once the base range has grown for the last time, the next run makes the views that are
  * missing, and from then on nothing changes. */
-TEST(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing)
-{
+TEST(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing) {
     enum { MOST_RUNS = 8 };
     static step steps[STEPS + SLOTS];
     static gml_address addresses[STEPS + SLOTS];
@@ -768,8 +706,7 @@ TEST(a_repeated_program_comes_to_the_same_addresses_and_calls_nothing)
     }
 }
 
-TEST(reserved_is_never_above_caching_by_more_than_a_growth_step)
-{
+TEST(reserved_is_never_above_caching_by_more_than_a_growth_step) {
     static step steps[STEPS + SLOTS];
     static gml_address addresses[STEPS + SLOTS];
     for (uint64_t seed = 1; seed <= 25; seed++) {

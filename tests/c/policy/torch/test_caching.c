@@ -9,8 +9,7 @@
 
 /* ---- where a request goes -------------------------------------------------------------------- */
 
-TEST(pool_is_chosen_by_rounded_size)
-{
+TEST(pool_is_chosen_by_rounded_size) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *small = get(&f, MIB, 0);
@@ -28,8 +27,7 @@ TEST(pool_is_chosen_by_rounded_size)
     fixture_stop(&f);
 }
 
-TEST(best_fit_takes_the_smallest_then_the_lowest)
-{
+TEST(best_fit_takes_the_smallest_then_the_lowest) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *blocks[4];
@@ -50,8 +48,7 @@ TEST(best_fit_takes_the_smallest_then_the_lowest)
     fixture_stop(&f);
 }
 
-TEST(best_fit_takes_the_oldest_segment_where_told)
-{
+TEST(best_fit_takes_the_oldest_segment_where_told) {
     fixture f = fixture_of(&gml_caching_policy);
     f.knobs.oldest_segment_first = 1;
     fixture_start(&f);
@@ -67,8 +64,7 @@ TEST(best_fit_takes_the_oldest_segment_where_told)
     fixture_stop(&f);
 }
 
-TEST(small_blocks_split_down_to_512)
-{
+TEST(small_blocks_split_down_to_512) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *first = get(&f, 1024, 0);
@@ -86,8 +82,7 @@ TEST(small_blocks_split_down_to_512)
     fixture_stop(&f);
 }
 
-TEST(large_blocks_keep_up_to_one_mib)
-{
+TEST(large_blocks_keep_up_to_one_mib) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *block = get(&f, 12 * MIB, 0);
@@ -107,8 +102,7 @@ TEST(large_blocks_keep_up_to_one_mib)
     fixture_stop(&f);
 }
 
-TEST(freed_neighbours_merge_in_any_order)
-{
+TEST(freed_neighbours_merge_in_any_order) {
     const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (int order = 0; order < 6; order++) {
         fixture f = fixture_of(&gml_caching_policy);
@@ -131,8 +125,7 @@ TEST(freed_neighbours_merge_in_any_order)
     }
 }
 
-TEST(streams_share_nothing)
-{
+TEST(streams_share_nothing) {
     enum { STREAMS = 3000 };
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
@@ -152,8 +145,7 @@ TEST(streams_share_nothing)
     fixture_stop(&f);
 }
 
-TEST(oversize_blocks_are_not_split)
-{
+TEST(oversize_blocks_are_not_split) {
     fixture f = fixture_of(&gml_caching_policy);
     f.knobs.max_split_size = 40 * MIB;
     fixture_start(&f);
@@ -175,8 +167,7 @@ TEST(oversize_blocks_are_not_split)
     fixture_stop(&f);
 }
 
-TEST(no_limit_shows_as_minus_one)
-{
+TEST(no_limit_shows_as_minus_one) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     CHECK(stats_of(&f).max_split_size == -1);
@@ -185,8 +176,7 @@ TEST(no_limit_shows_as_minus_one)
 
 /* ---- giving memory back ---------------------------------------------------------------------- */
 
-TEST(trim_frees_whole_segments_only)
-{
+TEST(trim_frees_whole_segments_only) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *kept = get(&f, 5 * MIB, 0);
@@ -210,8 +200,7 @@ TEST(trim_frees_whole_segments_only)
     fixture_stop(&f);
 }
 
-TEST(full_memory_is_flushed_and_asked_again)
-{
+TEST(full_memory_is_flushed_and_asked_again) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 100 * MIB;
     fixture_start(&f);
@@ -242,9 +231,7 @@ typedef struct late_free {
     gml_block *block;
 } late_free;
 
-static void
-free_late(void *context)
-{
+static void free_late(void *context) {
     late_free *late = context;
     if (late->block) {
         late->policy->ops->free(late->policy, late->block);
@@ -252,8 +239,7 @@ free_late(void *context)
     }
 }
 
-TEST(frees_that_wait_are_finished_after_the_search)
-{
+TEST(frees_that_wait_are_finished_after_the_search) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 100 * MIB;
     fixture_start(&f);
@@ -276,8 +262,7 @@ TEST(frees_that_wait_are_finished_after_the_search)
     fixture_stop(&f);
 }
 
-TEST(memory_limit_is_another_capacity)
-{
+TEST(memory_limit_is_another_capacity) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 100 * MIB;
     f.knobs.memory_limit = 50 * MIB + 1;
@@ -291,8 +276,7 @@ TEST(memory_limit_is_another_capacity)
     fixture_stop(&f);
 }
 
-TEST(a_full_device_counts_like_the_capacity)
-{
+TEST(a_full_device_counts_like_the_capacity) {
     fixture f = fixture_of(&gml_caching_policy);
     f.device_bytes = 64 * MIB;
     fixture_start(&f);
@@ -305,8 +289,7 @@ TEST(a_full_device_counts_like_the_capacity)
 }
 
 /* The oversize block that fits is enough: what else is cached stays, and no retry is counted. */
-TEST(one_fitting_oversize_block_is_released_first)
-{
+TEST(one_fitting_oversize_block_is_released_first) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 300 * MIB;
     f.knobs.max_split_size = 40 * MIB;
@@ -327,8 +310,7 @@ TEST(one_fitting_oversize_block_is_released_first)
     fixture_stop(&f);
 }
 
-TEST(several_oversize_blocks_are_released_from_the_largest)
-{
+TEST(several_oversize_blocks_are_released_from_the_largest) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 300 * MIB;
     f.knobs.max_split_size = 40 * MIB;
@@ -347,8 +329,7 @@ TEST(several_oversize_blocks_are_released_from_the_largest)
     fixture_stop(&f);
 }
 
-TEST(garbage_collection_frees_old_blocks)
-{
+TEST(garbage_collection_frees_old_blocks) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 200 * MIB;
     f.knobs.garbage_collection_percent = 50;
@@ -372,8 +353,7 @@ TEST(garbage_collection_frees_old_blocks)
     fixture_stop(&f);
 }
 
-TEST(garbage_collection_waits_for_the_threshold)
-{
+TEST(garbage_collection_waits_for_the_threshold) {
     fixture f = fixture_of(&gml_caching_policy);
     f.capacity_bytes = 200 * MIB;
     f.knobs.garbage_collection_percent = 50;
@@ -388,8 +368,7 @@ TEST(garbage_collection_waits_for_the_threshold)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-TEST(statistics_of_a_small_segment)
-{
+TEST(statistics_of_a_small_segment) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *a = get(&f, 1000, 0); /* a new segment: 1024 live, the rest a split block */
@@ -434,8 +413,7 @@ TEST(statistics_of_a_small_segment)
     fixture_stop(&f);
 }
 
-TEST(statistics_of_taking_and_merging_split_blocks)
-{
+TEST(statistics_of_taking_and_merging_split_blocks) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *a = get(&f, 5 * MIB, 0);
@@ -456,8 +434,7 @@ TEST(statistics_of_taking_and_merging_split_blocks)
     fixture_stop(&f);
 }
 
-TEST(check_notices_damage)
-{
+TEST(check_notices_damage) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_torch_block *block = (gml_torch_block *)get(&f, 5 * MIB, 0);
@@ -489,8 +466,7 @@ TEST(check_notices_damage)
 
 /* ---- what others see ------------------------------------------------------------------------- */
 
-TEST(visit_and_usage_tell_the_truth)
-{
+TEST(visit_and_usage_tell_the_truth) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     gml_block *a = get(&f, 5 * MIB, 0);
@@ -514,8 +490,7 @@ TEST(visit_and_usage_tell_the_truth)
     fixture_stop(&f);
 }
 
-TEST(create_refuses_an_odd_segment_size)
-{
+TEST(create_refuses_an_odd_segment_size) {
     fixture f = fixture_of(&gml_caching_policy);
     char reason[GML_REASON_BYTES];
     CHECK_OK(gml_sim_driver_open(0, 0, &f.driver, reason, sizeof reason));
@@ -527,8 +502,7 @@ TEST(create_refuses_an_odd_segment_size)
 
 /* ---- random work ----------------------------------------------------------------------------- */
 
-TEST(random_work_keeps_every_invariant)
-{
+TEST(random_work_keeps_every_invariant) {
     for (uint64_t seed = 1; seed <= 4; seed++) {
         fixture f = fixture_of(&gml_caching_policy);
         f.capacity_bytes = seed % 2 ? 0 : GIB;
@@ -543,8 +517,7 @@ TEST(random_work_keeps_every_invariant)
     }
 }
 
-TEST(a_repeated_step_makes_no_driver_call)
-{
+TEST(a_repeated_step_makes_no_driver_call) {
     fixture f = fixture_of(&gml_caching_policy);
     f.never_trims = true;
     fixture_start(&f);

@@ -3,8 +3,7 @@
 
 static const gml_address far = UINT64_C(0x7f0000000000);
 
-TEST(restore_places_segments_and_blocks)
-{
+TEST(restore_places_segments_and_blocks) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     const gml_recorded_segment segments[] = {
@@ -47,8 +46,7 @@ TEST(restore_places_segments_and_blocks)
 }
 
 /* Where one segment ends the next may begin. */
-TEST(restore_parts_segments_side_by_side)
-{
+TEST(restore_parts_segments_side_by_side) {
     fixture f = fixture_of(&gml_caching_policy);
     fixture_start(&f);
     const gml_recorded_segment segments[] = {
@@ -72,8 +70,7 @@ TEST(restore_parts_segments_side_by_side)
     fixture_stop(&f);
 }
 
-TEST(restore_refuses_contradictions)
-{
+TEST(restore_refuses_contradictions) {
     const gml_recorded_segment good = {far, 20 * MIB, 0, false};
     const gml_recorded_segment bad_segments[][2] = {
         {{far, 20 * MIB, 0, false}, {far + 10 * MIB, 20 * MIB, 0, false}},
@@ -111,8 +108,7 @@ TEST(restore_refuses_contradictions)
     fixture_stop(&f);
 }
 
-TEST(restore_that_fails_halfway_gives_all_back)
-{
+TEST(restore_that_fails_halfway_gives_all_back) {
     fixture f = fixture_of(&gml_caching_policy);
     f.device_bytes = 30 * MIB;
     fixture_start(&f);

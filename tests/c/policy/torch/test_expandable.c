@@ -5,9 +5,7 @@
 
 #include <string.h>
 
-static fixture
-started(uint64_t device_bytes, uint64_t capacity_bytes)
-{
+static fixture started(uint64_t device_bytes, uint64_t capacity_bytes) {
     fixture f = fixture_of(&gml_expandable_policy);
     f.device_bytes = device_bytes;
     f.capacity_bytes = capacity_bytes;
@@ -15,15 +13,11 @@ started(uint64_t device_bytes, uint64_t capacity_bytes)
     return f;
 }
 
-static uint64_t
-calls_of(const fixture *f, gml_driver_call call)
-{
+static uint64_t calls_of(const fixture *f, gml_driver_call call) {
     return f->driver->calls[call];
 }
 
-static uint64_t
-trimmed(fixture *f)
-{
+static uint64_t trimmed(fixture *f) {
     uint64_t released_bytes = UINT64_MAX;
     CHECK_OK(f->policy->ops->trim(f->policy, &released_bytes));
     is_sound(f);
@@ -32,8 +26,7 @@ trimmed(fixture *f)
 
 /* ---- granules -------------------------------------------------------------------------------- */
 
-TEST(one_reservation_per_pool_and_stream)
-{
+TEST(one_reservation_per_pool_and_stream) {
     fixture f = started(16 * GIB, 0);
     gml_block *small = get(&f, 512, 0);
     gml_block *large = get(&f, 2 * MIB, 0);
@@ -51,8 +44,7 @@ TEST(one_reservation_per_pool_and_stream)
     fixture_stop(&f);
 }
 
-TEST(memory_comes_in_granules_of_the_pool)
-{
+TEST(memory_comes_in_granules_of_the_pool) {
     fixture f = started(0, 0);
     get(&f, 512, 0);
     CHECK_EQ(f.policy->reserved_bytes, 2 * MIB);
@@ -68,8 +60,7 @@ TEST(memory_comes_in_granules_of_the_pool)
     fixture_stop(&f);
 }
 
-TEST(granule_follows_large_segment_size)
-{
+TEST(granule_follows_large_segment_size) {
     fixture f = fixture_of(&gml_expandable_policy);
     f.knobs.large_segment_size = 12 * MIB;
     fixture_start(&f);
@@ -78,8 +69,7 @@ TEST(granule_follows_large_segment_size)
     fixture_stop(&f);
 }
 
-TEST(growth_is_contiguous_and_splits_to_512)
-{
+TEST(growth_is_contiguous_and_splits_to_512) {
     fixture f = started(0, 0);
     gml_block *a = get(&f, 30 * MIB, 0);
     CHECK_EQ(a->state, GML_STATE_GROW);
@@ -99,8 +89,7 @@ TEST(growth_is_contiguous_and_splits_to_512)
 }
 
 /* Best fit counts what a block could grow to, so the block that ends the mapped range is spared. */
-TEST(best_fit_prefers_blocks_that_cannot_grow)
-{
+TEST(best_fit_prefers_blocks_that_cannot_grow) {
     fixture f = started(0, 0);
     gml_block *a = get(&f, 18 * MIB, 0);
     get(&f, 2 * MIB, 0);
@@ -114,9 +103,7 @@ TEST(best_fit_prefers_blocks_that_cannot_grow)
 /* ---- holes ----------------------------------------------------------------------------------- */
 
 /* Ten granules of 20 MiB, some of them freed and trimmed away. */
-static void
-fill_and_punch(fixture *f, gml_block *blocks[10], const int *punched)
-{
+static void fill_and_punch(fixture *f, gml_block *blocks[10], const int *punched) {
     for (int i = 0; i < 10; i++) {
         blocks[i] = get(f, 20 * MIB, 0);
     }
@@ -126,8 +113,7 @@ fill_and_punch(fixture *f, gml_block *blocks[10], const int *punched)
     trimmed(f);
 }
 
-TEST(the_lowest_hole_that_fits_is_filled_first)
-{
+TEST(the_lowest_hole_that_fits_is_filled_first) {
     fixture f = started(0, 0);
     gml_block *blocks[10];
     const int punched[] = {2, 5, 6, 8, -1};
@@ -141,8 +127,7 @@ TEST(the_lowest_hole_that_fits_is_filled_first)
     fixture_stop(&f);
 }
 
-TEST(a_hole_joins_the_free_memory_around_it)
-{
+TEST(a_hole_joins_the_free_memory_around_it) {
     fixture f = started(0, 0);
     gml_block *blocks[3];
     blocks[0] = get(&f, 30 * MIB, 0); /* a granule and a half */
@@ -165,8 +150,7 @@ TEST(a_hole_joins_the_free_memory_around_it)
 }
 
 /* free, hole, free, hole: neither hole suffices alone, and both are mapped for one request. */
-TEST(several_holes_are_mapped_for_one_request)
-{
+TEST(several_holes_are_mapped_for_one_request) {
     fixture f = started(0, 0);
     gml_block *blocks[4];
     blocks[0] = get(&f, 10 * MIB, 0);
@@ -183,8 +167,7 @@ TEST(several_holes_are_mapped_for_one_request)
     fixture_stop(&f);
 }
 
-TEST(idle_neighbours_merge_only_in_equal_state)
-{
+TEST(idle_neighbours_merge_only_in_equal_state) {
     fixture f = started(0, 0);
     gml_block *blocks[10];
     const int punched[] = {4, -1};
@@ -205,8 +188,7 @@ TEST(idle_neighbours_merge_only_in_equal_state)
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-TEST(trim_takes_whole_granules_after_the_device)
-{
+TEST(trim_takes_whole_granules_after_the_device) {
     fixture f = started(0, 0);
     gml_block *a = get(&f, 100 * MIB, 5);
     gml_block *b = get(&f, 70 * MIB, 5);
@@ -226,8 +208,7 @@ TEST(trim_takes_whole_granules_after_the_device)
     fixture_stop(&f);
 }
 
-TEST(full_memory_moves_to_another_stream)
-{
+TEST(full_memory_moves_to_another_stream) {
     fixture f = started(0, 200 * MIB);
     give(&f, get(&f, 150 * MIB, 1));
     gml_block *block = get(&f, 150 * MIB, 2);
@@ -243,8 +224,7 @@ TEST(full_memory_moves_to_another_stream)
     fixture_stop(&f);
 }
 
-TEST(the_capacity_bounds_what_is_mapped)
-{
+TEST(the_capacity_bounds_what_is_mapped) {
     fixture f = started(0, 30 * MIB); /* one granule, and no second one */
     gml_block *refused = NULL;
     CHECK_STATUS(f.policy->ops->allocate(f.policy, 21 * MIB, 0, &refused), GML_OUT_OF_MEMORY);
@@ -254,8 +234,7 @@ TEST(the_capacity_bounds_what_is_mapped)
 }
 
 /* PyTorch asks its limit for a whole segment, and maps whole granules then. */
-TEST(the_memory_limit_bounds_what_a_segment_would_be)
-{
+TEST(the_memory_limit_bounds_what_a_segment_would_be) {
     fixture f = started(GIB, 0);
     f.knobs.memory_limit = 50 * MIB;
     fixture_stop(&f);
@@ -274,8 +253,7 @@ TEST(the_memory_limit_bounds_what_a_segment_would_be)
     fixture_stop(&f);
 }
 
-TEST(without_a_limit_only_what_is_missing_counts)
-{
+TEST(without_a_limit_only_what_is_missing_counts) {
     fixture f = started(GIB, 60 * MIB);
     gml_block *first = get(&f, 30 * MIB, 0);
     gml_block *second = get(&f, 30 * MIB, 0); /* 10 MiB are there, a granule is left */
@@ -285,8 +263,7 @@ TEST(without_a_limit_only_what_is_missing_counts)
     fixture_stop(&f);
 }
 
-TEST(a_request_beyond_any_segment_is_refused)
-{
+TEST(a_request_beyond_any_segment_is_refused) {
     fixture f = started(64 * MIB, 0);
     gml_block *refused = NULL;
     CHECK_STATUS(f.policy->ops->allocate(f.policy, UINT64_C(1) << 48, 0, &refused),
@@ -297,8 +274,7 @@ TEST(a_request_beyond_any_segment_is_refused)
     fixture_stop(&f);
 }
 
-TEST(statistics_have_no_segments_and_no_splits)
-{
+TEST(statistics_have_no_segments_and_no_splits) {
     fixture f = started(0, 0);
     gml_block *a = get(&f, 5 * MIB, 0);
     gml_block *b = get(&f, 30 * MIB, 0);
@@ -319,8 +295,7 @@ TEST(statistics_have_no_segments_and_no_splits)
 
 /* ---- random work ----------------------------------------------------------------------------- */
 
-TEST(random_work_keeps_every_invariant)
-{
+TEST(random_work_keeps_every_invariant) {
     for (uint64_t seed = 1; seed <= 4; seed++) {
         fixture f = fixture_of(&gml_expandable_policy);
         f.capacity_bytes = seed % 2 ? 0 : GIB;
@@ -334,8 +309,7 @@ TEST(random_work_keeps_every_invariant)
     }
 }
 
-TEST(a_repeated_step_makes_no_driver_call)
-{
+TEST(a_repeated_step_makes_no_driver_call) {
     fixture f = fixture_of(&gml_expandable_policy);
     f.never_trims = true;
     fixture_start(&f);
@@ -348,8 +322,7 @@ TEST(a_repeated_step_makes_no_driver_call)
     fixture_stop(&f);
 }
 
-TEST(check_notices_damage)
-{
+TEST(check_notices_damage) {
     fixture f = started(0, 0);
     gml_torch_block *block = (gml_torch_block *)get(&f, 5 * MIB, 0);
     gml_expandable_segment *segment = (gml_expandable_segment *)block->segment;
@@ -371,8 +344,7 @@ TEST(check_notices_damage)
     fixture_stop(&f);
 }
 
-TEST(create_refuses_what_cannot_work)
-{
+TEST(create_refuses_what_cannot_work) {
     fixture f = fixture_of(&gml_expandable_policy);
     char reason[GML_REASON_BYTES];
     CHECK_OK(gml_sim_driver_open(GIB, 0, &f.driver, reason, sizeof reason));

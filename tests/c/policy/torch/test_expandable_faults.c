@@ -3,9 +3,7 @@
 #include "driver/backends.h"
 #include "support/policy_fixture.h"
 
-static uint64_t
-trimmed(fixture *f)
-{
+static uint64_t trimmed(fixture *f) {
     uint64_t released_bytes = UINT64_MAX;
     CHECK_OK(f->policy->ops->trim(f->policy, &released_bytes));
     is_sound(f);
@@ -14,9 +12,7 @@ trimmed(fixture *f)
 
 typedef void (*action)(fixture *f);
 
-static void
-grow_by_three(fixture *f)
-{
+static void grow_by_three(fixture *f) {
     gml_block *block = NULL;
     gml_status status = f->policy->ops->allocate(f->policy, 60 * MIB, 0, &block);
     CHECK(status == GML_OK || f->fail_call);
@@ -26,9 +22,7 @@ grow_by_three(fixture *f)
     }
 }
 
-static void
-grow_and_trim(fixture *f)
-{
+static void grow_and_trim(fixture *f) {
     grow_by_three(f);
     uint64_t released_bytes;
     gml_status status = f->policy->ops->trim(f->policy, &released_bytes);
@@ -38,9 +32,7 @@ grow_and_trim(fixture *f)
 
 /* Fails each call of the action in turn; afterwards the same action works, and all is given back.
  */
-static void
-fail_each_call(action act)
-{
+static void fail_each_call(action act) {
     fixture f = fixture_of(&gml_expandable_policy);
     fixture_start(&f);
     act(&f);
@@ -59,13 +51,11 @@ fail_each_call(action act)
     }
 }
 
-TEST(a_growth_that_fails_is_undone)
-{
+TEST(a_growth_that_fails_is_undone) {
     fail_each_call(grow_by_three);
 }
 
-TEST(a_trim_that_fails_is_resumed)
-{
+TEST(a_trim_that_fails_is_resumed) {
     fail_each_call(grow_and_trim);
 }
 
@@ -78,9 +68,7 @@ typedef struct stubborn {
     int refusals;
 } stubborn;
 
-static bool
-refuses(gml_driver *self, gml_driver_call call)
-{
+static bool refuses(gml_driver *self, gml_driver_call call) {
     stubborn *driver = (stubborn *)self;
     bool is_refused =
         driver->refusals && (driver->refused[0] == call || driver->refused[1] == call);
@@ -88,70 +76,53 @@ refuses(gml_driver *self, gml_driver_call call)
     return is_refused;
 }
 
-static gml_status
-stubborn_create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
-{
+static gml_status stubborn_create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     return refuses(self, GML_CALL_CREATE)
                ? gml_driver_fail(self, GML_OUT_OF_MEMORY, "refused")
                : gml_driver_create(((stubborn *)self)->inner, size_bytes, out);
 }
 
-static gml_status
-stubborn_release(gml_driver *self, gml_handle handle)
-{
+static gml_status stubborn_release(gml_driver *self, gml_handle handle) {
     return refuses(self, GML_CALL_RELEASE) ? gml_driver_fail(self, GML_DRIVER_FAILED, "refused")
                                            : gml_driver_release(((stubborn *)self)->inner, handle);
 }
 
-static gml_status
-stubborn_reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes, gml_address *out)
-{
+static gml_status stubborn_reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                                   gml_address *out) {
     return gml_driver_reserve(((stubborn *)self)->inner, size_bytes, alignment_bytes, out);
 }
 
-static gml_status
-stubborn_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status stubborn_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     return gml_driver_unreserve(((stubborn *)self)->inner, address, size_bytes);
 }
 
-static gml_status
-stubborn_map(gml_driver *self, gml_address address, uint64_t size_bytes, gml_handle handle)
-{
+static gml_status stubborn_map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                               gml_handle handle) {
     return gml_driver_map(((stubborn *)self)->inner, address, size_bytes, handle);
 }
 
-static gml_status
-stubborn_unmap(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status stubborn_unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     return refuses(self, GML_CALL_UNMAP)
                ? gml_driver_fail(self, GML_DRIVER_FAILED, "refused")
                : gml_driver_unmap(((stubborn *)self)->inner, address, size_bytes);
 }
 
-static gml_status
-stubborn_set_access(gml_driver *self, gml_address address, uint64_t size_bytes)
-{
+static gml_status stubborn_set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     return refuses(self, GML_CALL_SET_ACCESS)
                ? gml_driver_fail(self, GML_DRIVER_FAILED, "refused")
                : gml_driver_set_access(((stubborn *)self)->inner, address, size_bytes);
 }
 
-static gml_status
-stubborn_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes)
-{
+static gml_status stubborn_memory_info(gml_driver *self, uint64_t *free_bytes,
+                                       uint64_t *total_bytes) {
     return gml_driver_memory_info(((stubborn *)self)->inner, free_bytes, total_bytes);
 }
 
-static gml_status
-stubborn_device_synchronize(gml_driver *self)
-{
+static gml_status stubborn_device_synchronize(gml_driver *self) {
     return gml_driver_device_synchronize(((stubborn *)self)->inner);
 }
 
-static void
-stubborn_destroy(gml_driver *self)
-{
+static void stubborn_destroy(gml_driver *self) {
     gml_driver_close(((stubborn *)self)->inner);
 }
 
@@ -170,9 +141,8 @@ static const gml_driver_ops stubborn_ops = {
 };
 
 /* Grows while two kinds of call are refused, `refusals` times in all, and looks at what is left. */
-static void
-check_strays(gml_driver_call first, gml_driver_call second, int refusals, uint64_t left_bytes)
-{
+static void check_strays(gml_driver_call first, gml_driver_call second, int refusals,
+                         uint64_t left_bytes) {
     fixture f = fixture_of(&gml_expandable_policy);
     char reason[GML_REASON_BYTES];
     stubborn driver = {.base.ops = &stubborn_ops, .refused = {first, second}};
@@ -209,8 +179,7 @@ check_strays(gml_driver_call first, gml_driver_call second, int refusals, uint64
     gml_driver_close(&driver.base);
 }
 
-TEST(what_cannot_be_undone_is_kept_and_reused)
-{
+TEST(what_cannot_be_undone_is_kept_and_reused) {
     check_strays(GML_CALL_SET_ACCESS, GML_CALL_UNMAP, 100, 60 * MIB); /* still mapped */
     check_strays(GML_CALL_SET_ACCESS, GML_CALL_RELEASE, 2, 20 * MIB); /* unmapped, not released */
     check_strays(GML_CALL_SET_ACCESS, GML_CALL_RELEASE, 3, 40 * MIB);

@@ -2,8 +2,7 @@
 #include "policy/torch/rounding.h"
 #include "support/policy_fixture.h"
 
-TEST(rounds_to_512)
-{
+TEST(rounds_to_512) {
     gml_knobs knobs;
     gml_knobs_init(&knobs);
     const uint64_t table[][2] = {
@@ -24,8 +23,7 @@ TEST(rounds_to_512)
     }
 }
 
-TEST(rounds_to_divisions_of_powers_of_two)
-{
+TEST(rounds_to_divisions_of_powers_of_two) {
     gml_knobs knobs;
     gml_knobs_init(&knobs);
     gml_setting all = {"roundup_power2_divisions", 4};
@@ -49,8 +47,7 @@ TEST(rounds_to_divisions_of_powers_of_two)
     }
 }
 
-TEST(rounds_per_interval)
-{
+TEST(rounds_per_interval) {
     gml_knobs knobs;
     gml_knobs_init(&knobs);
     const gml_setting settings[] = {
@@ -75,8 +72,7 @@ TEST(rounds_per_interval)
     }
 }
 
-TEST(round_down_is_the_largest_that_fits)
-{
+TEST(round_down_is_the_largest_that_fits) {
     check_random random = {7};
     for (int i = 0; i < 20000; i++) {
         gml_knobs knobs;
@@ -90,8 +86,7 @@ TEST(round_down_is_the_largest_that_fits)
     }
 }
 
-TEST(segment_sizes)
-{
+TEST(segment_sizes) {
     gml_knobs knobs;
     gml_knobs_init(&knobs);
     CHECK_EQ(gml_torch_segment_size(&knobs, 512), 2 * MIB);
