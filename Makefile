@@ -46,7 +46,7 @@ INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
+.PHONY: help demo test test-all test-rest test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
 	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
@@ -55,12 +55,25 @@ help: ## This list
 demo: $(VENV)/.package ## Install into .venv and replay the shipped traces through every policy
 	@$(BIN)/gmlake replay $(TRACES)
 
-# Without PyTorch there is nothing to run on the stand-in GPU: GMLAKE_TEST_TORCH=0.
-test: build/c/.built $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch standin) ## Every test: C through ctest, Python through pytest
-	@$(BIN)/python tests/every.py '$(MAKE)' test-c test-python test-standin
+# Two rows of targets at a time: what one fetches and builds is not what the other does. Without PyTorch
+# there is nothing to run on the stand-in GPU: GMLAKE_TEST_TORCH=0.
+TEST_ROWS := 'test-c test-python' $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,'standin test-standin test-torch')
+test: ## The tests of every room and every promise, in minutes: C, Python, PyTorch on the stand-in GPU
+test-all: ## Every test there is
+test: export LENGTH := short
+test-all: export LENGTH := all
+# What `make test` leaves out, where that has run.
+test-rest: export LENGTH := rest
+test test-all test-rest: $(CMAKE_NEEDED)
+	@$(PYTHON) tests/every.py '$(MAKE)' $(TEST_ROWS)
+
+# Tests that take long are marked so, and labelled so in C.
+LENGTH ?= all
+CTEST_CHOICE = $(if $(filter short,$(LENGTH)),--label-exclude long)$(if $(filter rest,$(LENGTH)),--label-regex long)
+PYTEST_CHOICE = $(if $(filter short,$(LENGTH)),-m "not long")$(if $(filter rest,$(LENGTH)),-m long)
 
 test-c: build/c/.built ## The C tests
-	@$(CTEST) --test-dir build/c --output-on-failure --timeout 600 --parallel $(JOBS)
+	@$(CTEST) --test-dir build/c --output-on-failure --timeout 600 --parallel $(JOBS) $(CTEST_CHOICE)
 
 # Pages are tested where chromium and chromedriver are installed; GMLAKE_REQUIRE_BROWSER=1 demands it.
 test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests

@@ -120,25 +120,26 @@ def mutants_of(file: str, text: str) -> list[Mutant]:
     return found
 
 
-def files_of(rooms: list[str]) -> list[str]:
+def files_of(rooms: list[str], root: Path = ROOT) -> list[str]:
     """Return the files of rooms: names in ROOMS, folders, files or globs. Raises ValueError."""
     found: set[str] = set()
     for room in rooms:
         for pattern in ROOMS.get(room, (room,)):
             paths = {
                 inner
-                for path in ROOT.glob(pattern.rstrip("/"))
+                for path in root.glob(pattern.rstrip("/"))
                 for inner in (path.rglob("*") if path.is_dir() else (path,))
-                if inner.suffix in SUFFIXES and inner.is_relative_to(ROOT)
+                if inner.suffix in SUFFIXES and inner.is_relative_to(root)
             }
             if not paths and room not in ROOMS:
                 raise ValueError(f"{room} has no file; rooms with a name are {', '.join(ROOMS)}")
-            found |= {str(path.relative_to(ROOT)) for path in paths}
+            found |= {str(path.relative_to(root)) for path in paths}
     return sorted(found)
 
 
-def in_order(rooms: list[str], seed: int) -> list[Mutant]:
+def in_order(rooms: list[str], seed: int, root: Path = ROOT) -> list[Mutant]:
     """Return every change to the files of rooms, shuffled in the same way for each seed."""
-    every = [one for file in files_of(rooms) for one in mutants_of(file, (ROOT / file).read_text())]
+    files = files_of(rooms, root)
+    every = [one for file in files for one in mutants_of(file, (root / file).read_text())]
     random.Random(seed).shuffle(every)  # noqa: S311
     return every

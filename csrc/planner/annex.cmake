@@ -1,7 +1,11 @@
 # The planner: the library libgmlake_planner, and the extension gmlake.planner._planner. Of libgmlake it
 # calls what gmlake.h declares and what is marked GML_SEAM; base/, which keeps no state, it has itself.
 file(GLOB PLANNER_SOURCES CONFIGURE_DEPENDS csrc/planner/*.c csrc/planner/steps/*.c)
-add_library(gmlake_planner_objects OBJECT ${PLANNER_SOURCES})
+if(GMLAKE_ONE_LIBRARY)
+    add_library(gmlake_planner_objects SHARED ${PLANNER_SOURCES})
+else()
+    add_library(gmlake_planner_objects OBJECT ${PLANNER_SOURCES})
+endif()
 target_include_directories(gmlake_planner_objects PUBLIC csrc/planner/include)
 target_compile_definitions(gmlake_planner_objects PRIVATE _GNU_SOURCE)
 target_link_libraries(gmlake_planner_objects PUBLIC gmlake_objects)

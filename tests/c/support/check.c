@@ -2,6 +2,8 @@
 #include "support/check.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,10 @@ int check_all(void) {
 }
 
 void check_run(const char *name, void (*test)(void)) {
+    const char *only = getenv("GMLAKE_TEST_ONLY");
+    if (only && strcmp(only, name) != 0) {
+        return;
+    }
     int before = atomic_load(&failed_checks);
     test();
     if (atomic_load(&failed_checks) != before) {

@@ -64,7 +64,8 @@ const check_test *check_tests(void);
 /* Runs them all; the exit status of main. */
 int check_all(void);
 
-/* Runs one test and prints its name if a check in it failed. */
+/* Runs one test and prints its name if a check in it failed. GMLAKE_TEST_ONLY in the environment
+ * names one test: the others are passed over. */
 void check_run(const char *name, void (*test)(void));
 
 /* The same in a process of its own, which begins as this one is now: for what lives as long as its
