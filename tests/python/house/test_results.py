@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from places import ROOT
+from sources import named, offenders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,8 +66,9 @@ def runs(value: Any) -> Iterator[dict[str, Any]]:
             yield from runs(each)
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+@cache
+def runs_of(path: Path) -> list[dict[str, Any]]:
+    return list(runs(json.loads(path.read_text(encoding="utf-8"))))
 
 
 # ---- the commit
@@ -99,20 +101,15 @@ def wrong_with_commit(commit: object, known: Iterable[str]) -> str:
 
 def wrong_commits(path: Path) -> list[str]:
     known = log()
-    found = (wrong_with_commit(run.get("commit"), known) for run in runs(read(path)))
+    found = (wrong_with_commit(run.get("commit"), known) for run in runs_of(path))
     return [each for each in found if each]
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_the_commit_of_a_result_is_in_the_log(path: Path) -> None:
-    wrong = wrong_commits(path)
-    if path.stem in OWED:
-        assert wrong, f"{path.stem} is as it should be: take it out of OWED"
-    else:
-        assert not wrong
-
-
-def test_what_is_owed_is_a_result() -> None:
+def test_the_commits_of_results_are_in_the_log_but_for_those_that_are_owed() -> None:
+    found = offenders(RESULTS, wrong_commits)
+    owed = {named(path) for path in RESULTS if path.stem in OWED}
+    assert {name: wrong for name, wrong in found.items() if name not in owed} == {}
+    assert owed - found.keys() == set(), "they are as they should be: take them out of OWED"
     assert OWED.keys() <= {path.stem for path in RESULTS}
 
 
@@ -160,11 +157,16 @@ def wrong_with_command(command: str) -> str:
     return f"{script_of(words)} does not take {', '.join(unknown)}" if unknown else ""
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_the_command_of_a_result_can_be_run(path: Path) -> None:
-    found = [wrong_with_command(run["command"]) for run in runs(read(path))]
-    assert found
-    assert not any(found), found
+def wrong_commands(told: list[dict[str, Any]]) -> list[str]:
+    found = [wrong_with_command(run["command"]) if run["command"] else "" for run in told]
+    without = [] if told and all(run["command"] for run in told) else ["does not say what made it"]
+    return [*without, *filter(None, found)]
+
+
+def test_results_say_what_made_them_and_it_can_be_run() -> None:
+    assert offenders(RESULTS, lambda path: wrong_commands(runs_of(path))) == {}
+    assert wrong_commands([]) == wrong_commands([{"command": ""}]) == ["does not say what made it"]
+    assert wrong_commands([{"command": "python gone.py"}]) == ["there is no gone.py"]
 
 
 def test_which_commands_are_refused() -> None:
@@ -190,22 +192,19 @@ def documents() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in every)
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_document_uses_a_result(path: Path) -> None:
-    assert re.search(rf"\b{path.stem}(?:\.json\b|: \w+ -->)", documents())
+def is_used(name: str) -> bool:
+    return re.search(rf"\b{name}(?:\.json\b|: \w+ -->)", documents()) is not None
+
+
+def test_a_document_uses_each_result() -> None:
+    assert [path.stem for path in RESULTS if not is_used(path.stem)] == []
+    assert not is_used("gone")
 
 
 def parts(script: Path) -> set[str]:
     cases = re.split(r"case \$(?:wanted|1) in", script.read_text(encoding="utf-8"))[1]
     names = re.findall(r"^    ([\w |]+)\)", cases.partition("\n}")[0], re.MULTILINE)
     return {name for line in names for name in line.split(" | ")}
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_result_says_what_made_it(path: Path) -> None:
-    said = list(runs(read(path)))
-    assert said
-    assert all(each["command"] for each in said)
 
 
 def test_a_command_makes_every_result_again() -> None:

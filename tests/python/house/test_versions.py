@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
-
 from gmlake.pytorch.versions import KNOWN, RANGE, VERSIONS
 from places import ROOT
+from sources import offenders, text_of
 
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
 BY_MINOR = {version.minor: version for version in VERSIONS}
@@ -33,11 +32,17 @@ def test_the_table_has_no_gap() -> None:
     assert {each.tested for each in VERSIONS} == {"compiled", "interface", "all"}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_a_document_names_the_versions_that_the_adapter_knows(document: object) -> None:
-    said = document.read_text(encoding="utf-8")  # type: ignore[attr-defined]
-    assert set(re.findall(r"PyTorch\s+(2\.\d+ to 2\.\d+)", said)) <= {RANGE}
-    assert set(re.findall(r"PyTorch\s+(2\.\d+) or later", said)) <= {f"2.{KNOWN[0]}"}
+def other_versions(said: str) -> set[str]:
+    ranges = set(re.findall(r"PyTorch\s+(2\.\d+ to 2\.\d+)", said))
+    return ranges - {RANGE} | set(re.findall(r"PyTorch\s+(2\.\d+) or later", said)) - {
+        f"2.{KNOWN[0]}"
+    }
+
+
+def test_documents_name_the_versions_that_the_adapter_knows() -> None:
+    assert offenders(DOCUMENTS, lambda path: other_versions(text_of(path))) == {}
+    said = f"PyTorch 2.1 to 2.2, PyTorch {RANGE}, PyTorch 2.3 or later"
+    assert other_versions(said) == {"2.1 to 2.2", "2.3"}
 
 
 def test_readme_says_which_versions_there_are() -> None:
