@@ -272,26 +272,6 @@ def test_its_json_has_every_figure(files: list[str], capsys: pytest.CaptureFixtu
     assert all(one["needs"][0]["smallest_bytes"] >= live(4) for one in told)
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--batch", "4"], "is not two numbers, as 8,16"),
-        (["--batch", "4,8"], "for which memory"),
-        (["--batch", "4,8", "--memory", "tall"], "is not a size"),
-    ],
-)
-def test_its_errors_are_one_line(
-    words: list[str], text: str, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code: object = main(["fit", *files, *words])
-    except SystemExit as end:
-        code = end.code
-    said = capsys.readouterr().err
-    assert (code, said.count("\n")) == (2, 1)
-    assert text in said
-
-
 def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.pickle"
     path.write_bytes(pickle.dumps([1, 2], 4))

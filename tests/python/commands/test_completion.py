@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 import gmlake
 from gmlake.commands import COMMANDS
+from running import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +32,9 @@ ASKED = {
 }
 
 
+@cache
 def script(shell: str) -> str:
-    command = [sys.executable, "-m", "gmlake", "completion", shell]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return run("completion", shell).stdout
 
 
 def answer(shell: str, program: str, folder: Path, *words: str) -> set[str]:
@@ -83,8 +84,6 @@ def test_zsh_reads_it(tmp_path: Path) -> None:
 
 
 def test_without_words_the_commands_are_listed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gmlake"], capture_output=True, text=True, check=True
-    )
+    done = run()
     assert all(f"\n    {name}" in done.stdout for name in COMMANDS)
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")

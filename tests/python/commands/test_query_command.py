@@ -346,52 +346,6 @@ def test_every_group_is_compared(file: Path, later: Path, capsys: Any, by: str) 
     assert rows == one["change_bytes"] == 48 * MIB
 
 
-# ---- what was typed
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["query", "FILE", "--at", "noon"], "'noon' is not a moment; there are peak, refusal, end"),
-        (["query", "FILE", "--at", "-1"], "'-1' is not a moment"),
-        (["query", "FILE", "--at", "8", "--device", "0"], "no event 8; its events are 0 to 7"),
-        (["query", "FILE", "--at", "1"], "choose one with --device: 0, 1"),
-        (["query", "FILE", "--at", "refusal", "--device", "1"], "nothing was refused on device 1"),
-        (["query", "LATER", "--at", "refusal"], "nothing was refused in this recording"),
-        (["query", "FILE", "--device", "7"], "no events of device 7; its devices: 0, 1"),
-        (["query", "FILE", "--by", "colour"], "invalid choice: 'colour'"),
-        (["query", "FILE", "--top", "0"], "'0' is not a number from 1"),
-        (["query", "FILE", "--top", "-3"], "'-3' is not a number from 1"),
-        (["query", "missing.pickle"], "missing.pickle"),
-        (["compare", "FILE"], "required"),
-        (["compare", "FILE", "FILE@noon"], "'noon' is not a moment"),
-        (["compare", "FILE@refusal", "LATER@refusal"], "later.pickle: nothing was refused"),
-        (
-            ["compare", "FILE", "LATER@99", "--device", "0"],
-            "later.pickle: device 0 has no event 99",
-        ),
-        (["compare", "FILE", "missing.pickle@peak"], "missing.pickle"),
-        (
-            ["compare", "FILE", "LATER", "--device", "1"],
-            "later.pickle: it holds no events of device 1",
-        ),
-    ],
-)
-def test_a_wrong_word_is_one_line(
-    file: Path, later: Path, capsys: Any, words: list[str], said: str
-) -> None:
-    typed = [word.replace("FILE", str(file)).replace("LATER", str(later)) for word in words]
-    try:
-        code = main(typed)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (2, "")
-    assert captured.err.startswith("gmlake: ")
-    assert captured.err.count("\n") == 1
-    assert said in captured.err
-
-
 # ---- the schema
 
 DOCUMENT = (ROOT / "docs" / "query.md").read_text(encoding="utf-8")

@@ -80,24 +80,3 @@ def test_a_page_that_cannot_be_written_is_one_line(
 ) -> None:
     assert main(["report", str(folder), "-o", str(folder / "none" / "page.html")]) == 1
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["report", "FOLDER", "--job", "2"], "there is no job 2; there are 1"),
-        (["report", "FOLDER", "--job", "0"], "'0' is not a number from 1 on"),
-        (["report", "FOLDER/none"], "no such folder"),
-    ],
-)
-def test_a_wrong_word_is_one_line(
-    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main([word.replace("FOLDER", str(folder)) for word in words])
-    except SystemExit as ended:
-        code = int(str(ended.code))
-    assert code == 2
-    errors = capsys.readouterr().err
-    assert said in errors
-    assert errors.count("\n") == 1

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import gmlake
+from running import refused
 
 STARTUP = str(Path(gmlake.__file__).parent / "pytorch" / "startup")
 RUN = (sys.executable, "-m", "gmlake", "run")
@@ -55,14 +56,6 @@ def run(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
 def paths(*folders: str | Path) -> str:
     """Return a PYTHONPATH with these folders first."""
     return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
-
-
-def refused(*arguments: str | Path, start: tuple[str, ...] = RUN, **options: Any) -> str:
-    done = run(*start, *arguments, **options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("gmlake: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 @pytest.fixture
@@ -272,53 +265,17 @@ def test_one_run_inside_another_changes_its_settings_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "which program? name a script, or -m MODULE, or -c CODE"),
-        (["--"], "which program?"),
-        (["-m"], "-m of what?"),
-        (["-c"], "-c of what?"),
-        (["-mjson.tool", "x"], "a blank between -m and json.tool"),
-        (["absent.py"], "absent.py: no such file"),
-        (["python3.11", "x.py"], "leave python itself out"),
-        (["torchrun", "x.py"], "-m torch.distributed.run"),
-        (["--polcy", "x", "-c", ""], "--polcy"),
-        (["--policy", "magic", "-c", ""], "no policy is called 'magic'; there are: caching"),
-        (
-            ["--mode", "half", "-c", ""],
-            "no mode is called 'half'; name none",
-        ),
-        (["--capacity", "much", "-c", ""], "'much' is not a size"),
-        (["--capacity", "0", "-c", ""], "0 bytes"),
-        (["--capacity", "1", "-c", ""], "does not hold one granule"),
-        (["--set", "arena=40GiB", "--capacity", "8GiB", "-c", ""], "one allocation of 40GiB"),
-        (["--capacity", "16383PiB", "-c", ""], "16383 PiB: accounting for that much"),
-        (["--record", "", "-c", ""], " is a folder; name a file in it"),
-        (["--record", "absent/memory.pickle", "-c", ""], "is no folder that can be written to"),
-        (["--set", "growth", "-c", ""], "'growth' is not NAME=VALUE"),
-        (["--set", "nonsense=1", "-c", ""], "no setting is called 'nonsense'"),
-        (["--set", "max_views=0", "-c", ""], "max_views is 0"),
-        (["--set", "chunk_size=3", "-c", ""], "chunk_size is 3"),
-        (
-            ["--set", "optimize_for=fast", "-c", ""],
-            "optimize_for is 'fast', but must be time, balanced or",
-        ),
-        (["--set", "optimize_for=3", "-c", ""], "optimize_for is 3, but must be between 0 and 2"),
-    ],
-)
-def test_wrong_arguments(arguments: list[str], reason: str, tmp_path: Path) -> None:
-    assert reason in refused(*arguments, cwd=tmp_path)
-
-
-@pytest.mark.parametrize(
     ("shebang", "advice"), [("#!/usr/bin/env python3", "the script {}"), ("#!/bin/sh", "")]
 )
-def test_a_command_is_told_its_script(shebang: str, advice: str, tmp_path: Path) -> None:
+def test_a_command_is_told_its_script(
+    shebang: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = tmp_path / "serve"
     command.write_text(f"{shebang}\n", encoding="utf-8")
     command.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    said = refused("serve", "x", env=os.environ | {"PATH": path}, cwd=tmp_path.parent)
+    monkeypatch.chdir(tmp_path.parent)
+    said = refused("run", "serve", "x", PATH=path)
     assert "serve: no such file; name a script" in said
     assert ("that command is" in said) is bool(advice)
     assert advice.format(command) in said
@@ -339,13 +296,14 @@ def test_a_command_is_told_its_script(shebang: str, advice: str, tmp_path: Path)
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str, reason: str) -> None:
-    assert reason in refused("-c", "", env=os.environ | {name: value})
+    assert reason in refused("run", "-c", "", **{name: value})
 
 
 @pytest.mark.parametrize("option", ["-I", "-E"])
 def test_a_python_that_heeds_no_variables_is_refused(option: str) -> None:
-    start = (sys.executable, option, "-m", "gmlake", "run")
-    assert "options -E, -I and -S" in refused("-c", "", start=start)
+    done = run(sys.executable, option, "-m", "gmlake", "run", "-c", "")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "options -E, -I and -S" in done.stderr
 
 
 # ---- when gmlake is let in

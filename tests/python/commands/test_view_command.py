@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 import gmlake
 from gmlake.commands import main
 from recording import BASE, MIB, alloc, pairs
+from running import refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,29 +69,6 @@ def test_policies_of_several_devices_are_in_the_order_of_the_page(folder: Path) 
     assert [title.partition(":")[0] for title in said] == ["Device 1", "Device 0"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["missing.pickle"], "missing.pickle"),
-        (["run.gmtrace", "--device", "7"], "device 7"),
-        (["run.gmtrace", "--replay", "nonsense"], "nonsense"),
-        (["run.gmtrace", "-o", "run.gmtrace"], "that is the input file"),
-        (["broken.pickle"], "broken.pickle"),
-        (["mine.pickle"], "mine.html already exists"),
-    ],
-)
-def test_a_wrong_word_is_one_line(folder: Path, capsys: Any, words: list[str], said: str) -> None:
-    (folder / "broken.pickle").write_bytes(b"\x80\x04not a pickle")
-    (folder / "mine.html").write_text("mine", encoding="utf-8")
-    before = (folder / "run.gmtrace").read_bytes()
-    assert main(["view", *words]) == 2
-    complaint = capsys.readouterr().err
-    assert said in complaint
-    assert complaint.count("\n") == 1
-    assert (folder / "run.gmtrace").read_bytes() == before
-    assert (folder / "mine.html").read_text(encoding="utf-8") == "mine"
-
-
 def test_a_link_in_the_place_of_a_page_is_not_written_through(
     folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,10 +92,7 @@ def test_a_link_in_the_place_of_a_page_is_not_written_through(
 
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    command = [sys.executable, "-m", "gmlake", "view", "pipe"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 2
-    assert "pipe: cannot be read: not a regular file" in done.stderr
+    assert "pipe: cannot be read: not a regular file" in refused("view", "pipe")
 
 
 def test_a_page_that_cannot_be_written_is_one_line(folder: Path, capsys: Any) -> None:

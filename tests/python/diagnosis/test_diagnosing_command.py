@@ -89,36 +89,6 @@ def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFi
     assert len(told(capsys, file, "--threshold", "peak_count=1")[0]["peaks"]) == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--pattern", "wrong"],
-        ["--threshold", "idle_apis=x"],
-        ["--threshold", "idle_apis=1.5"],
-        ["--threshold", "idle_apis=0"],
-        ["--threshold", "idle_apis=-1"],
-        ["--threshold", "idle_apis"],
-        ["--threshold", "wrong=1"],
-        ["--threshold", "peak_count=99"],
-        ["--threshold", "reuse_percent=x"],
-        ["--threshold", "accessed_percent=nan"],
-        ["--threshold", "frequency_percent=-1"],
-        [],
-    ],
-)
-def test_wrong_arguments_are_one_line(
-    file: str, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    try:
-        code = main(["diagnose", *([file] if words else []), *words])
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    assert code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("gmlake: ")
-    assert error.count("\n") == 1
-
-
 def test_a_bad_file_does_not_stop_the_others(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,23 +126,6 @@ def test_a_page_and_a_perfetto_trace_are_written(
     assert (tmp_path / "x-1.html").exists()
     assert main(["diagnose", str(path), "-o", str(tmp_path / "no" / "x.html")]) == 1
     assert "cannot write" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ([], "name a trace of objects, or a program after --"),
-        (["x.gmobjects", "--save", "y"], "there is none after --"),
-        (["--"], "one program after --"),
-        (["x.gmobjects", "--", "true"], "either traces of objects, or one program"),
-    ],
-)
-def test_what_is_to_be_diagnosed_must_be_clear(
-    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["diagnose", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert reason in line
 
 
 def test_a_program_may_fail_or_not_be_there(

@@ -131,26 +131,6 @@ def test_nothing_to_write_is_said(
     assert "cannot write" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--budget-ms", "0"],
-        ["--budget-ms", "x"],
-        ["--alignment", "3"],
-        ["--alignment", "0"],
-        ["--capacity", "0"],
-        ["--capacity", "many"],
-    ],
-)
-def test_wrong_arguments_are_one_line(
-    instance: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["plan", instance, *words])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_a_bad_file_does_not_stop_the_others(
     instance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

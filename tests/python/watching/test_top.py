@@ -21,6 +21,7 @@ from gmlake import owned
 from gmlake.watching import CountersError, find, folders, publishing, read, reader
 from gmlake.watching.counters import Counters
 from gmlake.watching.table import Interval
+from running import refused, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,19 +57,6 @@ def lake() -> Iterator[gmlake.Lake]:
 def only_file(folder: Path) -> Path:
     (path,) = folder.iterdir()
     return path
-
-
-def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gmlake", "top", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
-
-
-def refused(*arguments: object) -> str:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("gmlake: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 def publisher(program: str) -> subprocess.Popen[str]:
@@ -462,19 +450,19 @@ def test_rates_are_of_the_interval() -> None:
 
 
 def test_one_table(lake: gmlake.Lake) -> None:
-    done = run("--once")
+    done = run("top", "--once")
     assert (done.returncode, done.stderr) == (0, "")
     row, command = (line for line in done.stdout.splitlines() if str(os.getpid()) in line)
     for cell in ("2.00 GiB", "4.00 GiB", "0.0 %", "grow"):
         assert cell in row
     assert "pytest" in command
     assert all(len(line.rstrip()) <= 100 for line in done.stdout.splitlines())
-    assert run(os.getpid()).stdout.count("4.00 GiB") == done.stdout.count("4.00 GiB")
+    assert run("top", os.getpid()).stdout.count("4.00 GiB") == done.stdout.count("4.00 GiB")
     assert lake.stats()["views"] == 0
 
 
 def test_json(lake: gmlake.Lake) -> None:
-    done = run(os.getpid(), "--json")
+    done = run("top", os.getpid(), "--json")
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     (entry,) = told["lakes"]
@@ -490,39 +478,24 @@ def test_json(lake: gmlake.Lake) -> None:
 def test_a_file_that_cannot_be_read_is_told_of(lake: gmlake.Lake, folder: Path) -> None:
     path = folder / str(folders.Name(folders.namespace(), os.getpid(), 99))
     path.touch(0o600)
-    done = run("--once")
+    done = run("top", "--once")
     assert done.returncode == 0
     assert "it holds no counters of gmlake" in " ".join(done.stdout.split())
-    assert path.name in json.loads(run("--json").stdout)["unreadable"][0]
+    assert path.name in json.loads(run("top", "--json").stdout)["unreadable"][0]
     lake.close()
-    assert f"{path.name}: it holds no counters" in refused()
+    assert f"{path.name}: it holds no counters" in refused("top")
 
 
 def test_where_nothing_publishes() -> None:
     how = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
-    assert refused() == f"gmlake: no process of yours publishes its counters; {how}\n"
-    assert f"process {os.getpid()} publishes no counters; {how}" in refused(os.getpid())
-    assert "there is no process 4294967295" in refused(4294967295)
+    assert refused("top") == f"gmlake: no process of yours publishes its counters; {how}\n"
+    assert f"process {os.getpid()} publishes no counters; {how}" in refused("top", os.getpid())
+    assert "there is no process 4294967295" in refused("top", 4294967295)
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="every process is root's own")
 def test_a_process_of_another_user() -> None:
-    assert "process 1 is of another user" in refused(1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["x"], "'x' is not the number of a process"),
-        (["0"], "'0' is not the number of a process"),
-        (["-5"], "-5"),
-        (["9" * 30], "is not the number of a process"),
-        (["--interval", "0"], "'0' is not a number of seconds from 0.1 to 3600"),
-        (["--interval", "nan"], "'nan' is not a number"),
-    ],
-)
-def test_wrong_arguments(arguments: list[str], reason: str) -> None:
-    assert reason in refused(*arguments)
+    assert "process 1 is of another user" in refused("top", 1)
 
 
 class Terminal:
