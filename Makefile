@@ -6,10 +6,7 @@ JOBS ?= 2
 # Tests fork; numpy's threads for algebra, which nothing here has a use for, would be cut off by that.
 export OPENBLAS_NUM_THREADS ?= 1
 
-# The PyTorch of the tests that need one; any build will do, so TORCH='--index-url ... torch' may
-# name a smaller one than the default of your machine.
-TORCH ?= torch==2.13.0
-# 0 leaves PyTorch out; the tests that need it are then skipped, and the last lines say so.
+# 0 leaves PyTorch out, and all tests that need it; the last lines say so.
 GMLAKE_TEST_TORCH ?= 1
 
 VENV := .venv
@@ -18,12 +15,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The stand-in GPU runs the CUDA build of PyTorch, 5.2 GB on disk, so it has an environment of its own;
 # another version of PyTorch has its own beside it. The headers of
-# NVIDIA's compiler complete those that come with PyTorch.
+# NVIDIA's compiler complete those that come with PyTorch. The Python tests that need PyTorch run there
+# too, so that it is fetched once: for them are hypothesis, and what runs notebooks.
 STANDIN_TORCH ?= 2.11.0
 STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
 STANDIN := .venv-$(STANDIN_NAME)
 STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
-	lightning numba-cuda pytest pytest-xdist
+	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient bokeh>=3.8,<4
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 STANDIN_SITE = $(shell $(STANDIN)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -46,7 +44,7 @@ INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-c test-python test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
+.PHONY: help demo test test-all test-rest test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
 	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
@@ -70,14 +68,22 @@ test test-all test-rest: $(CMAKE_NEEDED)
 # Tests that take long are marked so, and labelled so in C.
 LENGTH ?= all
 CTEST_CHOICE = $(if $(filter short,$(LENGTH)),--label-exclude long)$(if $(filter rest,$(LENGTH)),--label-regex long)
-PYTEST_CHOICE = $(if $(filter short,$(LENGTH)),-m "not long")$(if $(filter rest,$(LENGTH)),-m long)
+MARKED = $(if $(filter short,$(LENGTH)),not long)$(if $(filter rest,$(LENGTH)),long)
 
 test-c: build/c/.built ## The C tests
 	@$(CTEST) --test-dir build/c --output-on-failure --timeout 600 --parallel $(JOBS) $(CTEST_CHOICE)
 
 # Pages are tested where chromium and chromedriver are installed; GMLAKE_REQUIRE_BROWSER=1 demands it.
-test-python: $(VENV)/.test $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(VENV)/.torch) ## The Python tests
-	@GMLAKE_REQUIRE_LAB=1 $(BIN)/python -m pytest
+test-python: $(VENV)/.test ## The Python tests, but for those that need PyTorch
+	@GMLAKE_TEST_TORCH=0 GMLAKE_REQUIRE_LAB=1 $(BIN)/python -m pytest $(if $(MARKED),-m '$(MARKED)')
+
+# On the processor alone: the stand-in's Python without its GPU.
+test-torch: $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(STANDIN)/.package) ## The Python tests that need PyTorch
+ifeq ($(GMLAKE_TEST_TORCH),0)
+	@echo "left out, as GMLAKE_TEST_TORCH=0 says: the Python tests that need PyTorch"
+else
+	@GMLAKE_REQUIRE_TORCH=1 GMLAKE_REQUIRE_LAB=1 $(STANDIN)/bin/python -m pytest -m 'torch$(if $(MARKED), and $(MARKED))' tests/python
+endif
 
 # Where nobody made the stand-in every one of them is skipped, and says so. A process takes whole files, by
 # name, which has those that take longest early; by number of tests a long one may come last.
@@ -85,7 +91,7 @@ test-standin: $(if $(HAS_STANDIN),standin,$(VENV)/.test) ## PyTorch on the stand
 ifneq ($(HAS_STANDIN),)
 	@$(CTEST) --test-dir build/$(STANDIN_NAME) --label-regex standin --output-on-failure --timeout 600 --parallel $(JOBS)
 	@$(STANDIN_RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
-	    $(or $(STANDIN_TESTS),tests/standin)
+	    $(if $(MARKED),-m '$(MARKED)') $(or $(STANDIN_TESTS),tests/standin)
 else
 	@$(BIN)/python -m pytest tests/standin || [ $$? -eq 5 ] # 5: nothing but skipped files
 endif
@@ -167,7 +173,7 @@ bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the 
 figures: $(VENV)/.created ## The tables of documents that come from results, written again
 	@$(BIN)/python benchmarks/tables.py --write
 
-results: build/bench/.built $(VENV)/.test $(VENV)/.torch standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
+results: build/bench/.built $(VENV)/.test standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
 	@benchmarks/results.sh
 
 # A wheel that is built after this brings them; else each is compiled at its first use.
@@ -219,11 +225,6 @@ $(VENV)/.package: $(VENV)/.created $(PACKAGE_FILES)
 $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.package
 	@cmp -s pyproject.toml $@ || $(PIP) install 'gmlake[$*]'
 	@cp pyproject.toml $@
-
-$(VENV)/.torch: $(VENV)/.created
-	@echo "fetching $(TORCH) into $(VENV); where that is a build for CUDA it takes 5.2 GB (TORCH=... names another)"
-	@$(BIN)/python -m pip --disable-pip-version-check install $(TORCH)
-	@touch $@
 
 $(STANDIN)/.ready: $(STANDIN)/.created Makefile
 	@echo "fetching PyTorch $(STANDIN_TORCH) for CUDA and its tests' libraries into $(STANDIN): 5.2 GB on disk, some minutes"

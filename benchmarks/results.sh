@@ -64,10 +64,10 @@ for wanted in "$@"; do
             --d3 "${D3:?names d3.v5.min.js}" --write
         ;;
     diagnose | diagnose_scale | diagnosed_programs)
-        part "$wanted" "$PYTHON" "benchmarks/diagnosis/$wanted.py" --write
+        part "$wanted" "$STANDIN" "benchmarks/diagnosis/$wanted.py" --write
         ;;
     dumping | fits | inferred)
-        part "$wanted" "$PYTHON" "benchmarks/$wanted.py" --write
+        part "$wanted" "$STANDIN" "benchmarks/$wanted.py" --write
         ;;
     forecast_errors)
         part forecast_errors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from collections import Counter
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,21 +29,49 @@ settings.register_profile(
 settings.load_profile(os.environ.get("GMLAKE_TEST_PROFILE", "default"))
 
 
-def pytest_configure() -> None:
-    """Let no test of developer builds be skipped where all of them are wanted."""
+HAS_TORCH = os.environ.get("GMLAKE_TEST_TORCH") != "0" and find_spec("torch") is not None
+OF_TORCH = re.compile(r"^pytestmark = .*\bmark\.torch\b", re.MULTILINE)
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no test be left out where all of them are wanted."""
     if os.environ.get("GMLAKE_REQUIRE_LAB") == "1" and not HAS_LAB:
         raise pytest.UsageError("this gmlake is no developer build: make .venv/.package")
+    if os.environ.get("GMLAKE_REQUIRE_TORCH") == "1" and not HAS_TORCH:
+        raise pytest.UsageError("there is no PyTorch here: make standin")
+    config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave alone files that import PyTorch where it is not."""
+    is_test = collection_path.match("test_*.py")
+    if HAS_TORCH or not is_test or not OF_TORCH.search(collection_path.read_text(encoding="utf-8")):
+        return None
+    config.stash[LEFT_OUT]["files"] += 1
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave alone what needs recordings that nobody has named."""
-    if RECORDINGS.is_dir():
-        return
-    without = [item for item in items if not item.get_closest_marker("recordings")]
-    config.hook.pytest_deselected(
-        items=[item for item in items if item.get_closest_marker("recordings")]
-    )
-    items[:] = without
+    """Leave alone what needs recordings that nobody has named, or PyTorch where it is not."""
+    for marker, is_there in {"recordings": RECORDINGS.is_dir(), "torch": HAS_TORCH}.items():
+        if not is_there:
+            needing = [item for item in items if item.get_closest_marker(marker)]
+            config.hook.pytest_deselected(items=needing)
+            items[:] = [item for item in items if not item.get_closest_marker(marker)]
+            config.stash[LEFT_OUT][marker] = len(needing)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say in a line what has been left out for want of PyTorch."""
+    files, tests = (config.stash[LEFT_OUT][name] for name in ("files", "torch"))
+    if files or tests:
+        terminalreporter.write_line(
+            f"left out, they need PyTorch: {files} files of tests and {tests} tests more; "
+            "`make test-torch` runs them"
+        )
 
 
 @pytest.fixture(autouse=True)

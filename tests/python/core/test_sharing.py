@@ -142,11 +142,6 @@ def test_what_orders_can_be_skipped_and_nothing_else() -> None:
 # ---- inside PyTorch, without a device
 
 
-@pytest.fixture
-def pytorch() -> None:
-    pytest.importorskip("torch")
-
-
-@pytest.mark.usefixtures("pytorch")
+@pytest.mark.torch
 def test_without_a_device_there_are_no_pairs() -> None:
     assert gmlake.stream_pairs() == gmlake.stream_pairs(3) == []

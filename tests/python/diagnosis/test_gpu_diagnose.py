@@ -73,8 +73,8 @@ def test_a_program_of_cupy(tmp_path: Path) -> None:
     found.check()
 
 
+@pytest.mark.torch
 def test_a_program_of_pytorch(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     trace = run(tmp_path, TORCH)
     assert int(trace.objects["size_bytes"].sum()) >= 20 << 20
     found = gmlake.find_inefficiencies(trace)

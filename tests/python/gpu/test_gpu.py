@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -66,13 +65,12 @@ def answers(way: str) -> dict[str, dict[str, Any]]:
 
 
 def answer(way: str, scenario: str) -> dict[str, Any]:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
     told = answers(way)[scenario]
     assert "raised" not in told, told["raised"]
     return told
 
 
+@pytest.mark.torch
 def test_training_has_the_same_losses_and_weights_bit_for_bit() -> None:
     expected, seen = answer("default", "training"), answer("gmlake", "training")
     assert seen["losses"] == expected["losses"]
@@ -80,6 +78,7 @@ def test_training_has_the_same_losses_and_weights_bit_for_bit() -> None:
     assert len(set(expected["losses"])) == len(expected["losses"])
 
 
+@pytest.mark.torch
 def test_a_tensor_in_scattered_memory_computes_the_same_bit_for_bit() -> None:
     expected, seen = answer("default", "stitched"), answer("gmlake", "stitched")
     for what in ("loss", "values", "gradient", "neighbours"):
@@ -87,6 +86,7 @@ def test_a_tensor_in_scattered_memory_computes_the_same_bit_for_bit() -> None:
     assert seen["neighbours"]
 
 
+@pytest.mark.torch
 def test_that_tensor_was_stitched_and_took_no_new_memory() -> None:
     seen = answer("gmlake", "stitched")
     assert seen["states"]["stitch"] >= 1
@@ -94,6 +94,7 @@ def test_that_tensor_was_stitched_and_took_no_new_memory() -> None:
     assert answer("default", "stitched")["grown_bytes"] >= seen["tensor_bytes"]
 
 
+@pytest.mark.torch
 def test_memory_can_run_out_and_the_next_step_succeeds() -> None:
     expected, seen = answer("default", "out_of_memory"), answer("gmlake", "out_of_memory")
     assert "out of memory" in seen["message"]
@@ -101,10 +102,12 @@ def test_memory_can_run_out_and_the_next_step_succeeds() -> None:
     assert seen["losses"] == expected["losses"]
 
 
+@pytest.mark.torch
 def test_what_another_stream_reads_is_not_given_away() -> None:
     assert all(answer("gmlake", "streams")["unharmed"])
 
 
+@pytest.mark.torch
 def test_a_captured_step_replays_beside_other_memory() -> None:
     seen = answer("gmlake", "graphs")
     assert seen["unharmed"]
@@ -113,6 +116,7 @@ def test_a_captured_step_replays_beside_other_memory() -> None:
     assert replayed == pytest.approx(eager, rel=1e-5)
 
 
+@pytest.mark.torch
 def test_emptying_the_cache_gives_memory_back() -> None:
     seen = answer("gmlake", "trimming")
     assert seen["taken_bytes"] >= (2 << 30) - (64 << 20)  # what is idle may serve a part
@@ -120,6 +124,7 @@ def test_emptying_the_cache_gives_memory_back() -> None:
     assert seen["missing_bytes"] <= 64 << 20
 
 
+@pytest.mark.torch
 def test_statistics_are_answered() -> None:
     seen = answer("gmlake", "statistics")
     assert seen["allocated_bytes"] == seen["peak_bytes"] == 10 << 20
@@ -128,10 +133,12 @@ def test_statistics_are_answered() -> None:
     assert seen["segments"]
 
 
+@pytest.mark.torch
 def test_cudnn_may_try_its_algorithms() -> None:
     assert answer("gmlake", "convolutions")["close"]
 
 
+@pytest.mark.torch
 def test_devices_copy_to_each_other() -> None:
     seen = answer("gmlake", "peers")
     if seen["devices"] < 2:

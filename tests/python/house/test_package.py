@@ -33,11 +33,13 @@ def test_no_module_has_the_name_of_something_public() -> None:
     assert modules & set(gmlake.__all__) == set()
 
 
+@pytest.mark.torch
 def test_importing_loads_neither_torch_nor_numpy_nor_rich() -> None:
     program = "import gmlake, sys; print(*({'torch', 'numpy', 'rich'} & set(sys.modules)))"
     assert python(program) == ""
 
 
+@pytest.mark.torch
 def test_replaying_does_not_load_torch() -> None:
     program = (
         "import gmlake, sys, numpy; from gmlake.trace import REQUEST;"
@@ -63,8 +65,8 @@ except ModuleNotFoundError as error:
     assert said == f"torch gmlake.{name} needs PyTorch, which is not installed: pip install torch"
 
 
+@pytest.mark.torch
 def test_every_public_name_is_there() -> None:
-    pytest.importorskip("torch")
     for name in gmlake.__all__:
         assert getattr(gmlake, name) is not None
         assert name in dir(gmlake)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+torch = pytest.importorskip("torch")
 
 import gmlake  # noqa: E402
 from gmlake.integrations.accelerate import GmlakeTraining  # noqa: E402
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests are for a CPU alone")
+pytestmark = [pytest.mark.torch]
+pytestmark += [pytest.mark.skipif(torch.cuda.is_available(), reason="tests are for a CPU alone")]
 
 
 class Told:

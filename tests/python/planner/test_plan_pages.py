@@ -77,8 +77,8 @@ def test_a_plan_shows_itself_in_a_notebook(trace: Trace, monkeypatch: pytest.Mon
     assert "packing" in page
 
 
+@pytest.mark.torch
 def test_a_callback_takes_no_other_plan() -> None:
-    pytest.importorskip("torch")
     from gmlake.integrations.training import Training
 
     with pytest.raises(TypeError, match=r"plan is True, False or a gmlake\.AutoPlan, not 'yes'"):

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("torch")
-
 import gmlake
 from gmlake import owned
 from gmlake.pytorch import adapter, compiling, notices
@@ -18,6 +16,7 @@ from gmlake.pytorch import adapter, compiling, notices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.torch
 NAME = "adapter-2.0-test.so"
 MADE = b"made from our sources"
 PLANTED = b"made by another user"

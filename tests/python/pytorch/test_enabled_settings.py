@@ -243,8 +243,8 @@ print(said[0].message, lake)
 """
 
 
+@pytest.mark.torch
 def test_without_cuda_a_session_does_nothing() -> None:
-    pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,

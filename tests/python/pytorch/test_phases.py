@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 

@@ -5,6 +5,7 @@ A test for each requirement: the pickle's instructions, the keys, addresses, seg
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickletools
 import subprocess
@@ -298,27 +299,28 @@ def test_json_holds_the_same(seen: gmlake.Snapshot, tmp_path: Path, plain: dict[
     assert json.loads(text) == json.loads(json.dumps(plain))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("command", ["stats", "trace"])
 def test_the_text_viewer_prints_it(stitched: gmlake.Snapshot, tmp_path: Path, command: str) -> None:
-    pytest.importorskip("torch")
     stitched.save(tmp_path / "x.pickle")
     done = _run_viewer(command, str(tmp_path / "x.pickle"))
     assert done.returncode == 0, done.stderr
     assert len(done.stdout) > 100
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("command", ["trace_plot", "segment_plot"])
 def test_the_text_viewer_plots_it(stitched: gmlake.Snapshot, tmp_path: Path, command: str) -> None:
-    pytest.importorskip("torch")
     stitched.save(tmp_path / "x.pickle")
     done = _run_viewer(command, str(tmp_path / "x.pickle"), "-o", str(tmp_path / "out.html"))
     assert done.returncode == 0, done.stderr
     assert "MemoryViz" in (tmp_path / "out.html").read_text()
 
 
+@pytest.mark.torch
 def test_the_text_viewer_reads_segments_and_memory(plain: dict[str, Any]) -> None:
     """`segments` and `memory` on the command line fetch a script from the network for this."""
-    memory_viz = pytest.importorskip("torch.cuda._memory_viz")
+    memory_viz = importlib.import_module("torch.cuda._memory_viz")
     for command in (memory_viz.segments, memory_viz.memory):
         lines = command(plain, format_flamegraph=str).splitlines()
         assert any(";active_allocated;" in line for line in lines)

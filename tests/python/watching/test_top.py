@@ -162,10 +162,12 @@ def test_a_killed_process_with_the_same_number_is_in_nobodys_way(folder: Path) -
     assert [path.stat().st_size for path in folder.iterdir()] == [0]
 
 
+@pytest.mark.torch
 def test_what_could_not_be_published_is_tried_again(
     lake: gmlake.Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lakes = pytest.importorskip("gmlake.pytorch.lakes", reason="needs PyTorch")
+    from gmlake.pytorch import lakes
+
     monkeypatch.setattr(lakes, "devices", lambda: [0])
     monkeypatch.setattr(lakes, "find", lambda _number: lake)
     publications = publishing._Publications()  # noqa: SLF001
@@ -191,8 +193,10 @@ def test_a_child_writes_and_removes_nothing_of_its_parent(lake: gmlake.Lake, fol
     assert not lake.closed
 
 
+@pytest.mark.torch
 def test_without_a_gpu_pytorch_has_nothing_to_publish(folder: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     program = "import gmlake; gmlake.publish(); gmlake.publish()"

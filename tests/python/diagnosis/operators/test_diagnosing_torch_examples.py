@@ -12,7 +12,8 @@ import pytest
 
 from places import ROOT
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 
 sys.path.insert(0, str(ROOT))
 from examples.diagnosis import gpt  # noqa: E402

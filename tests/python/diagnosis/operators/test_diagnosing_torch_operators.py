@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 
 from operator_traces import record  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
