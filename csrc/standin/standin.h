@@ -47,7 +47,7 @@ static inline gml_address standin_address(const void *pointer) {
     return (gml_address)(uintptr_t)pointer;
 }
 
-/* In a child of fork(), whose parent reports what it did before. */
+/* In a child of fork(), whose parent reports what it did before; again where it reports elsewhere. */
 void standin_forget_counts(void);
 
 /* Counts a call that has no behaviour, and says its name once unless it is known to need none. */
@@ -123,6 +123,9 @@ typedef struct standin_settings {
 /* Read once, on first use; a value that cannot be understood ends the process with one line. Needs
  * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
 standin_settings *standin_settings_get(void);
+
+/* Under the lock, and before any device is in use. */
+void standin_settings_read_again(void);
 
 /* False for another word than eager, lag and manual. */
 bool standin_read_pace(const char *word, standin_pace *out);

@@ -91,10 +91,20 @@ def held_bytes() -> list[int]:
     return [torch.cuda.memory_reserved(device) for device in range(torch.cuda.device_count())]
 
 
-def reserved_bytes() -> list[int]:
-    """Return what PyTorch holds on each device once it gave back whatever nobody uses."""
-    gc.collect()
+def live_bytes() -> list[int]:
+    """Return what lives on each device."""
+    return [torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count())]
+
+
+def give_back() -> None:
+    """Let PyTorch give back whatever nobody uses."""
     torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 (its only name)
     torch.cuda.empty_cache()
+
+
+def reserved_bytes() -> list[int]:
+    """Return what PyTorch holds on each device once it gave back whatever nobody uses."""
+    gc.collect()
+    give_back()
     return held_bytes()

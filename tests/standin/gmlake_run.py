@@ -8,14 +8,21 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.standin import forks
 from tests.standin.places import ROOT
-from tests.standin.running import LONGEST_SECONDS, PROGRAMS, read_to_the_end
+from tests.standin.running import (
+    ENVIRONMENT,
+    LONGEST_SECONDS,
+    PROGRAMS,
+    Process,
+    read_to_the_end,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 RUN = ("-m", "gmlake", "run")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -59,16 +66,19 @@ def start(
     settings: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     folder: Path = ROOT,
-) -> subprocess.Popen[str]:
+) -> Process:
     """Start `python *words` on a stand-in with these options, to be given to finish().
 
-    folder: where it is started.
+    folder: where it is started. A program of the tests is forked where it can be, see
+    start_program(); `gmlake run` and other modules have a Python of their own.
     """
-    environment = dict(os.environ)
-    paths = (str(ROOT), environment.get("PYTHONPATH", ""))  # the first is where tests.standin is
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        environment.pop(name, None)
+    environment = ENVIRONMENT | dict(variables or {})
+    is_program = words[0].startswith(str(PROGRAMS)) and folder == ROOT
+    if is_program and forks.server().can_start(environment):
+        return forks.server().start(Path(words[0]), words[1:], settings, environment)
+    # The first is where tests.standin is.
+    paths = (str(ROOT), ENVIRONMENT.get("PYTHONPATH", ""))
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.standin", *settings, *words],
         cwd=folder,
@@ -80,7 +90,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = LONGEST_SECONDS) -> Ended:
+def finish(process: Process, seconds: float = LONGEST_SECONDS) -> Ended:
     """Wait for a program and read what it printed."""
     output, errors = read_to_the_end(process, seconds)
     results = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.standin import forks
 from tests.standin.places import ROOT
 
 import gmlake
@@ -22,7 +23,14 @@ import gmlake
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Process = subprocess.Popen[str] | forks.Forked
 PROGRAMS = Path(__file__).parent / "programs"
+ENVIRONMENT: Final = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
+}
+"""Of the programs, as the tests begin: PyTorch adds variables once something is compiled."""
 LONGEST_SECONDS: Final = 450
 """A program that hangs ends sooner than the test that waits for it, which pytest ends."""
 
@@ -54,19 +62,22 @@ def start_program(
     allocator: str = "",
     settings: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
-) -> subprocess.Popen[str]:
+    own_process: bool = False,
+) -> Process:
     """Start a program through the command line of the stand-in, to be given to finish_program().
 
     allocator: PYTORCH_ALLOC_CONF. settings: options of `python -m tests.standin`. variables:
-    others that it sees.
+    others that it sees. own_process: whether a Python of its own is started for it, as it is where
+    the variables or the allocator say what PyTorch may read when it is imported; else it is forked.
     """
-    environment = dict(os.environ) | dict(variables or {})
-    environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
-    environment["PYTORCH_ALLOC_CONF"] = allocator
+    environment = ENVIRONMENT | {"PYTORCH_ALLOC_CONF": allocator} | dict(variables or {})
+    path = PROGRAMS / f"{name}.py"
+    if not own_process and forks.server().can_start(environment):
+        return forks.server().start(path, arguments, settings, environment)
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "tests.standin", *settings),
-            *(str(PROGRAMS / f"{name}.py"), *arguments),
+            *(str(path), *arguments),
         ],
         cwd=ROOT,
         env=environment,
@@ -77,7 +88,7 @@ def start_program(
     )
 
 
-def read_to_the_end(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+def read_to_the_end(process: Process, seconds: float) -> tuple[str, str]:
     """Wait for a program in a session of its own; return its output and its errors."""
     with process:
         try:
@@ -87,7 +98,7 @@ def read_to_the_end(process: subprocess.Popen[str], seconds: float) -> tuple[str
                 os.killpg(process.pid, signal.SIGKILL)  # the launcher and what it started
 
 
-def finish_program(process: subprocess.Popen[str], seconds: float = LONGEST_SECONDS) -> Outcome:
+def finish_program(process: Process, seconds: float = LONGEST_SECONDS) -> Outcome:
     """Wait for a program, which must print a JSON object before it ends."""
     output, errors = read_to_the_end(process, seconds)
     assert output.startswith("{"), f"exit code {process.returncode}\n{output}{errors}"
@@ -100,10 +111,18 @@ def run_program(
     allocator: str = "",
     settings: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
+    own_process: bool = False,
 ) -> Outcome:
     """Run a program to its end; see start_program()."""
     return finish_program(
-        start_program(name, *arguments, allocator=allocator, settings=settings, variables=variables)
+        start_program(
+            name,
+            *arguments,
+            allocator=allocator,
+            settings=settings,
+            variables=variables,
+            own_process=own_process,
+        )
     )
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tests.standin import gmlake_run
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping
+
+    from tests.standin.running import Process
 
 FOLDER = "tests/standin"
 SETTINGS = ("--devices", "2", "--capacity", "80GiB")
@@ -29,9 +30,7 @@ class Tested:
     text: str
 
 
-def start(
-    *files: str, run: tuple[str, ...], variables: Mapping[str, str] | None = None
-) -> subprocess.Popen[str]:
+def start(*files: str, run: tuple[str, ...], variables: Mapping[str, str] | None = None) -> Process:
     """Start the tests of some files, to be given to finish().
 
     run: the options of `gmlake run`, () for a process without gmlake.
@@ -41,7 +40,7 @@ def start(
     return gmlake_run.start(*words, settings=SETTINGS, variables=variables)
 
 
-def finish(process: subprocess.Popen[str]) -> Tested:
+def finish(process: Process) -> Tested:
     """Wait for the end. What errs around a test counts as failed, what is skipped as neither."""
     ended = gmlake_run.finish(process)
     states: dict[str, set[str]] = {state: set() for state in ("PASSED", "FAILED", "ERROR")}

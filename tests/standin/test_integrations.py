@@ -9,8 +9,9 @@ import pytest
 from tests.standin.gmlake_run import Ended, finish, program, start
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
+
+    from tests.standin.running import Process
 
 TRAINERS = ("transformers", "lightning", "accelerate")
 LINES = {
@@ -22,7 +23,7 @@ STEPS = 4
 WHOLE, FAILED = HALF + HALF, ["step", "step"]
 
 
-def begin(name: str, folder: Path, how: str) -> subprocess.Popen[str]:
+def begin(name: str, folder: Path, how: str) -> Process:
     settings = ("--backed", "--devices", "1", "--capacity", "1GiB")
     return start(program("integrations"), name, str(folder), how, settings=settings)
 

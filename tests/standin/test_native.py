@@ -169,7 +169,10 @@ def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_pat
     subprocess.run(
         [*compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
     )
-    outcome = run_program("no_memory", str(library), settings=("--capacity", "1GiB"))
+    # Its operator new is to be that of PyTorch, so it has to be there before PyTorch is.
+    outcome = run_program(
+        "no_memory", str(library), settings=("--capacity", "1GiB"), own_process=True
+    )
     assert outcome.code == 0, (outcome.results, outcome.errors)
     assert outcome.results == {
         "snapshot": [[True], True, 72],

@@ -33,7 +33,7 @@ typedef struct report {
 static const char FORMAT[] = "gmlake stand-in report 1";
 
 static report unreported;
-static report *counts = &unreported; /* fixed once `once` was run */
+static report *counts = &unreported; /* fixed once `once` was run, but for forks */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_uint used;
 static atomic_ullong forgotten[MOST_CALLS]; /* by the last reset; control.c shows the rest */
@@ -126,14 +126,18 @@ void standin_misuse(const char *format, ...) {
     }
 }
 
-/* A forked child has a report of its own, in place of the one that it shares with its parent. */
+/* A forked child has a report of its own, in place of the one that it shares with its parent. Where
+ * nothing was counted yet, the first call begins one. */
 void standin_forget_counts(void) {
     static report kept; /* too large for the stack; a child has one thread */
-    memcpy(&kept, counts, sizeof kept);
-    if (counts != &unreported && !map_report(counts)) {
-        counts = &unreported;
+    if (atomic_load(&used) == 0) {
+        return;
     }
+    memcpy(&kept, counts, sizeof kept);
+    report *mapped = map_report(counts == &unreported ? NULL : counts);
+    counts = mapped ? mapped : &unreported;
     memcpy(counts, &kept, sizeof kept);
+    memcpy(counts->format, FORMAT, sizeof FORMAT);
     atomic_store(&counts->misuses, 0);
     for (size_t i = 0; i < MOST_CALLS; i++) {
         atomic_store(&counts->entries[i].count, 0);

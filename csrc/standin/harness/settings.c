@@ -1,4 +1,4 @@
-/* The GMLAKE_STANDIN_* variables, read once. */
+/* The GMLAKE_STANDIN_* variables, read once; in a forked process perhaps once more. */
 #include "standin/standin.h"
 
 #include <errno.h>
@@ -145,4 +145,8 @@ static void read_settings(void) {
 standin_settings *standin_settings_get(void) {
     (void)pthread_once(&once, read_settings);
     return &settings;
+}
+
+void standin_settings_read_again(void) {
+    read_settings();
 }

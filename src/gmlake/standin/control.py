@@ -95,3 +95,13 @@ def paced(pace: str, lag: int = 32) -> Iterator[None]:
         yield
     finally:
         set_pace("lag")
+
+
+def read_settings() -> None:
+    """Read the GMLAKE_STANDIN_* variables again, in a forked process that was given other ones.
+
+    Raises RuntimeError where a device is in use.
+    """
+    if _loaded().gmlake_standin_read_settings() != 0:
+        msg = "a device is in use, so the stand-in cannot be given other settings"
+        raise RuntimeError(msg)

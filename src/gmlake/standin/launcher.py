@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MISUSE_EXIT: Final = 70
 """The exit code of a program that succeeded but broke a rule of CUDA on the way."""
@@ -45,6 +45,14 @@ class Report:
 
     calls: Counter[str] = field(default_factory=Counter)
     misuses: int = 0
+
+
+class Started(Protocol):
+    """A process that was started, as subprocess.Popen is one."""
+
+    def wait(self) -> int: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
 
 
 def _is_library(path: Path) -> bool:
@@ -196,7 +204,7 @@ def _show(report: Report) -> None:
 
 
 @contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _passing_on(process: Started) -> Iterator[None]:
     """Give the program the signals that ask this process to end; it decides what comes of them.
 
     Ctrl-C in a terminal reaches the program by itself, and a second time does no harm.
@@ -214,16 +222,25 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Report]:
+def start(program: Sequence[str], variables: Mapping[str, str]) -> Started:
+    """Start `python *program` with these variables."""
+    return subprocess.Popen([sys.executable, *program], env=variables)  # noqa: S603 (the user's own)
+
+
+def run(
+    program: Sequence[str],
+    settings: Mapping[str, str],
+    start: Callable[[Sequence[str], Mapping[str, str]], Started] = start,
+) -> tuple[int, Report]:
     """Run `python *program` on the stand-in; return its exit code and what it did.
 
     The code is negative for a signal, as subprocess has it. A program that succeeded but misused
     the device has the code MISUSE_EXIT. Raises StandinMissingError.
+
+    start: starts the program, given its words and its variables.
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
-        process = subprocess.Popen(  # noqa: S603 (the user's own program)
-            [sys.executable, *program], env=environment(settings, report_folder=folder)
-        )
+        process = start(program, environment(settings, report_folder=folder))
         with _passing_on(process):
             code = process.wait()
         report = read_reports(Path(folder))
@@ -238,8 +255,11 @@ def name_of_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run what the command line names; return the exit code."""
+def main(
+    arguments: Sequence[str],
+    start: Callable[[Sequence[str], Mapping[str, str]], Started] = start,
+) -> int:
+    """Run what the command line names; return the exit code. start: as in run()."""
     parser = _parser()
     options = parser.parse_args(arguments)
     program = _program(options)
@@ -255,7 +275,7 @@ def main(arguments: Sequence[str]) -> int:
         if not value:
             parser.error(f"--{name} needs a value")
     try:
-        code, report = run(program, settings)
+        code, report = run(program, settings, start)
     except (StandinMissingError, OSError) as error:
         sys.stderr.write(f"stand-in: {error}\n")
         return 2

@@ -201,6 +201,30 @@ TEST(settings_that_contradict_each_other_are_refused) {
     CHECK_EQ(status_with(none, ask, NULL), 2);
 }
 
+/* ---- read again ------------------------------------------------------------------------------ */
+
+static void read_with(const char *devices, int wanted) {
+    (void)setenv("GMLAKE_STANDIN_DEVICES", devices, 1); /* NOLINT(concurrency-mt-unsafe) */
+    CHECK_EQ(gmlake_standin_read_settings(), wanted);
+}
+
+static void check_again(const void *argument) {
+    (void)argument;
+    int count = 0;
+    read_with("2", 0);
+    read_with("3", 0);
+    OK(cudaGetDeviceCount(&count));
+    read_with("1", -1);
+    CHECK_EQ(count, 3);
+    OK(cudaGetDeviceCount(&count));
+    CHECK_EQ(count, 3);
+}
+
+TEST(settings_are_read_again_until_a_device_is_in_use) {
+    const setting none[] = {{NULL, NULL}};
+    CHECK_EQ(status_with(none, check_again, NULL), 0);
+}
+
 int main(void) {
     return check_all();
 }
