@@ -47,7 +47,7 @@ static inline gml_address standin_address(const void *pointer) {
     return (gml_address)(uintptr_t)pointer;
 }
 
-/* In a child of fork(), whose parent reports what it did before; again where it reports elsewhere. */
+/* In a child of fork(), whose parent reports what it did before; and where it reports elsewhere. */
 void standin_forget_counts(void);
 
 /* Counts a call that has no behaviour, and says its name once unless it is known to need none. */

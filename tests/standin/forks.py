@@ -21,14 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.standin.places import ROOT
 
-from gmlake.standin import launcher
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
 
+ENVIRONMENT: Final = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
+}
+"""Of the programs, as the tests begin: PyTorch adds variables once something is compiled."""
 _READ_LATER: Final = ("GMLAKE_", "CUDA_VISIBLE_DEVICES", "TMPDIR", "XDG_RUNTIME_DIR", "PYTEST_")
 """What begins so is read after the imports; all other variables may be read by them."""
 _READ_AT_ONCE: Final = ("GMLAKE_TEST_", "GMLAKE_RUN", "GMLAKE_STANDIN_LIBRARY")
@@ -113,10 +117,10 @@ class _Server:
     """The process that forks, with the environment that its imports have seen."""
 
     def __init__(self) -> None:
-        self._environment = _early(os.environ)
+        self._environment = _early(ENVIRONMENT)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        variables = launcher.environment({}) | {
-            "PYTHONPATH": _path(os.environ),
+        variables = ENVIRONMENT | {
+            "PYTHONPATH": _path(ENVIRONMENT),
             "OPENBLAS_NUM_THREADS": "1",  # a fork does not take its threads along
         }
         variables.pop("GMLAKE_STANDIN_REPORT", None)  # each program has one of its own

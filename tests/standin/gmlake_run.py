@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.standin import forks
+from tests.standin.forks import ENVIRONMENT
 from tests.standin.places import ROOT
 from tests.standin.running import (
-    ENVIRONMENT,
     LONGEST_SECONDS,
     PROGRAMS,
     Process,

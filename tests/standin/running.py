@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.standin import forks
+from tests.standin.forks import ENVIRONMENT
 from tests.standin.places import ROOT
 
 import gmlake
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
 Process = subprocess.Popen[str] | forks.Forked
 PROGRAMS = Path(__file__).parent / "programs"
-ENVIRONMENT: Final = {
-    name: value
-    for name, value in os.environ.items()
-    if name not in {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
-}
-"""Of the programs, as the tests begin: PyTorch adds variables once something is compiled."""
 LONGEST_SECONDS: Final = 450
 """A program that hangs ends sooner than the test that waits for it, which pytest ends."""
 

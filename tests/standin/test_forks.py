@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.standin import forks
-from tests.standin.running import ENVIRONMENT, Process, finish_program, start_program
+from tests.standin.forks import ENVIRONMENT
+from tests.standin.running import Process, finish_program, start_program
 
 from gmlake.standin.launcher import MISUSE_EXIT
 

@@ -20,9 +20,8 @@ STANDIN_API int gmlake_standin_advance(cudaStream_t stream, uint64_t count);
 /* Operations of a stream that were submitted and have not happened. */
 STANDIN_API uint64_t gmlake_standin_pending(cudaStream_t stream);
 
-/* Reads the GMLAKE_STANDIN_* variables again, as a process of its own would: for one that was forked
- * by a process that had called no device, and was given other variables. 0, or -1 where a device is
- * in use. */
+/* Reads the GMLAKE_STANDIN_* variables again, for a process that was forked by one that had called
+ * no device, and was given other variables. 0, or -1 where a device is in use. */
 STANDIN_API int gmlake_standin_read_settings(void);
 
 #endif
