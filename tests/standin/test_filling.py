@@ -47,7 +47,7 @@ TRUTHS = {
     "apart": ("region", "grows", "wakes", "far"),
     "asleep": ("refused", "not_asked", "kept"),
     "elsewhere": ("thread", "other", "pool", "far"),
-    "together": ("served", "ended", "soon"),
+    "together": ("served", "ended"),
     "ended": ("silent", "in_a_capture", "gone"),
     "serves": ("served", "fullest", "gave", "kept"),
 }

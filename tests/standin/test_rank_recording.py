@@ -72,7 +72,7 @@ if rank == 1:
 for number in range(10):
     step(32 + 16 * number * rank)
 if rank == 0:
-    time.sleep(60)
+    time.sleep(900)  # until it is ended
 """
 
 

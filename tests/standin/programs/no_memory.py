@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
-SECONDS = 20
+SECONDS = 300  # of a thread that waits for nothing, however busy the machine is
 
 
 def block(mib: int = 8) -> torch.Tensor:
