@@ -45,7 +45,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rest test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench figures results mutate fuzz differential stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench figures results mutate matrix fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -152,6 +152,11 @@ COUNT ?= 20
 mutate: $(VENV)/.test ## Small changes of the code that no test notices: ROOM=csrc/lake COUNT=20 SEED=1
 	@$(BIN)/python tests/mutate.py --jobs $(JOBS) --count $(COUNT) $(if $(ROOM),--room $(ROOM)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+ROWS ?= tests/matrix/rows_c.jsonl
+matrix: $(VENV)/.created standin ## Which tests of C notice which changes of the code, row by row: ROWS=FILE COUNT=400 SEED=1
+	@$(BIN)/python tests/matrix --rows $(ROWS) --count $(COUNT) --seed $(or $(SEED),1) \
+	    --packages $(STANDIN_SITE) --jobs $(JOBS)
 
 MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Timer
@@ -35,7 +36,8 @@ PATH_BYTES: Final = 256
 MAP_BYTES: Final = 8 << 20
 SKIPPED: Final = 77
 TRACED_AT_ONCE: Final = 2
-LEAST_SECONDS: Final = 2.0  # of processor time that a test has under a change, and beyond that
+LEAST_SECONDS: Final = 0.5  # of processor time that a test has under a change, and beyond that
+MOST_LATE: Final = 5  # tests that a change lets run out of time, after which the others are not run
 SLOWER: Final = 5  # times what it took without one
 TEST: Final = re.compile(r"^(?:TEST\((\w+)\)|\s+(?:RUN|FAULT)\((\w+)\);)", re.MULTILINE)
 
@@ -56,7 +58,7 @@ def run_limited(
     command: list[str], variables: dict[str, str], seconds: float, folder: Path
 ) -> tuple[int | None, float]:
     """Return the exit code, None where it ran out of processor time, and that time."""
-    most = int(seconds) + 1
+    most = ceil(seconds)
     child = subprocess.Popen(
         ["prlimit", f"--cpu={most}:{most + 1}", "--core=0:0", *command],
         cwd=folder,
@@ -374,27 +376,29 @@ class Worker:
         """
         reaching = self.tests.reaching(mutant)
         killed: list[str] = []
-        spent = 0.0
+        spent, late = 0.0, 0
         with self.copy.changed(mutant) as is_other:
             if not is_other:
                 return None
             for test in reaching:
-                if killed and not is_whole:
+                if late == MOST_LATE or (killed and not is_whole):
                     break
-                is_noticed, took = self._notices(test)
+                code, took = self._run(test)
                 spent += took
-                killed += [str(test)] if is_noticed else []
+                late += code is None
+                killed += [] if code in (0, SKIPPED) else [str(test)]
         return {
             "file": mutant.file,
             "line": mutant.number + 1,
             "before": mutant.before.strip(),
             "after": mutant.after.strip(),
             "reached": len(reaching),
+            "is_whole": late < MOST_LATE,
             "killed": killed,
             "seconds": round(spent, 2),
         }
 
-    def _notices(self, test: CTest) -> tuple[bool, float]:
+    def _run(self, test: CTest) -> tuple[int | None, float]:
         program = self._programs[test.program]
         plain, folder = str(self.copy.plain), str(self.copy.folder)
         variables = {
@@ -406,5 +410,4 @@ class Worker:
             variables["GMLAKE_TEST_ONLY"] = test.name
         limit = LEAST_SECONDS + SLOWER * self.tests.seconds[test]
         path = str(program.path).replace(plain, folder)
-        code, took = run_limited([path], variables, limit, self.copy.folder)
-        return code not in (0, SKIPPED), took
+        return run_limited([path], variables, limit, self.copy.folder)
