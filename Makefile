@@ -16,12 +16,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The stand-in GPU runs the CUDA build of PyTorch, 5.2 GB on disk, so it has an environment of its own;
 # another version of PyTorch has its own beside it. The headers of
 # NVIDIA's compiler complete those that come with PyTorch. The Python tests that need PyTorch run there
-# too, so that it is fetched once: for them are hypothesis, and what runs notebooks.
+# too, so that it is fetched once: for them is what the extra `test` names, from hypothesis on.
 STANDIN_TORCH ?= 2.11.0
 STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
 STANDIN := .venv-$(STANDIN_NAME)
 STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
-	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient bokeh>=3.8,<4
+	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient selenium bokeh>=3.8,<4
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 STANDIN_SITE = $(shell $(STANDIN)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -127,8 +127,13 @@ lint-tidy: $(VENV)/.lint build/lint/.configured
 lint-ruff: $(VENV)/.lint
 	@$(BIN)/ruff check .
 
-lint-types: $(VENV)/.lint
-	@$(BIN)/mypy
+# Types of PyTorch are those of the stand-in's environment, without which many a remark is in vain.
+lint-types: $(VENV)/.lint $(if $(filter 0,$(GMLAKE_TEST_TORCH)),,$(STANDIN)/.ready)
+ifeq ($(GMLAKE_TEST_TORCH),0)
+	@echo "left out, as GMLAKE_TEST_TORCH=0 says: mypy, which needs PyTorch"
+else
+	@$(BIN)/mypy --python-executable $(STANDIN)/bin/python
+endif
 
 lint-words: $(VENV)/.lint
 	@$(BIN)/codespell *.md Makefile mkdocs.yml .ci .github benchmarks csrc docs examples lab src tests

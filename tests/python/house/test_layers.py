@@ -196,8 +196,8 @@ def test_a_source_of_c_is_found_that_has(
 
 
 def test_who_is_excepted_is_there_and_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"IS_CUDA": "-", "INJECTED": "-", "OPENS_LIBRARIES": ("-",)}
-    excepted = {
+    names: dict[str, object] = {"IS_CUDA": "-", "INJECTED": "-", "OPENS_LIBRARIES": ("-",)}
+    excepted: dict[Callable[[Path], list[str]], dict[str, object]] = {
         headers_of_cuda: {"STANDS_FOR_CUDA": "-"},
         driver_functions: {"SPEAKS_CUDA": "-"},
         opened_libraries: names,

@@ -52,13 +52,14 @@ def stitched() -> gmlake.Snapshot:
         return lake.snapshot()
 
 
-@pytest.fixture
-def saved(seen: gmlake.Snapshot, tmp_path: Path) -> bytes:
-    seen.save(tmp_path / "x.pickle")
-    return (tmp_path / "x.pickle").read_bytes()
+@pytest.fixture(scope="module")
+def saved(seen: gmlake.Snapshot, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "x.pickle"
+    seen.save(path)
+    return path.read_bytes()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plain(saved: bytes) -> dict[str, Any]:
     found = read_pickle(saved)
     assert isinstance(found, dict)

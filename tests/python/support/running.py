@@ -44,7 +44,7 @@ def run(*words: object, **variables: str | Path) -> Done:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         said.flush()
         wrong.flush()
-    return Done(code, *(each.buffer.getvalue().decode() for each in (said, wrong)))  # type: ignore[attr-defined]
+    return Done(code, *(each.buffer.getvalue().decode() for each in (said, wrong)))
 
 
 def refused(*words: object, **variables: str | Path) -> str:

@@ -164,10 +164,11 @@ def test_a_killed_process_with_the_same_number_is_in_nobodys_way(folder: Path) -
 
 @pytest.mark.torch
 def test_what_could_not_be_published_is_tried_again(
-    lake: gmlake.Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gmlake.pytorch import lakes
 
+    lake = gmlake.Lake("sim")
     monkeypatch.setattr(lakes, "devices", lambda: [0])
     monkeypatch.setattr(lakes, "find", lambda _number: lake)
     publications = publishing._Publications()  # noqa: SLF001
@@ -179,6 +180,7 @@ def test_what_could_not_be_published_is_tried_again(
     publications.add_torch()
     assert len(find()) == 1
     assert find()[0].name.number == 0
+    lake.close()
 
 
 def test_a_child_writes_and_removes_nothing_of_its_parent(lake: gmlake.Lake, folder: Path) -> None:
