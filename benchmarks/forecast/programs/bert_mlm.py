@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from transformers import BertConfig, BertForMaskedLM, get_linear_schedule_with_warmup
 
 
@@ -23,7 +24,7 @@ def main() -> None:
     model = BertForMaskedLM(config).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
     scheduler = get_linear_schedule_with_warmup(optimizer, 1, options.steps)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = GradScaler("cuda")
 
     model.train()
     for step in range(options.steps):

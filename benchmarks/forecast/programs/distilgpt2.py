@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from transformers import GPT2Config, GPT2LMHeadModel
 
 
@@ -22,7 +23,7 @@ def main() -> None:
     config = GPT2Config(n_layer=6)
     model = GPT2LMHeadModel(config).to("cuda").train()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = GradScaler("cuda")
 
     for step in range(options.steps):
         tokens = torch.randint(config.vocab_size, (options.batch, 512), device="cuda")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.nn import functional
 from torchvision.models import resnet50
 
@@ -23,7 +24,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     model = resnet50(num_classes=200).cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = GradScaler("cuda")
 
     for step in range(options.steps):
         pictures = torch.randn(options.batch, 3, 224, 224).cuda()

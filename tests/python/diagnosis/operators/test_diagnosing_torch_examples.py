@@ -97,7 +97,7 @@ def test_sums_of_bicg_are_added_to_unevenly() -> None:
     assert not {"q", "s"} & set(found_in(mended, "non-uniform access frequency"))
 
 
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("batch", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_what_a_step_of_a_gpt_would_save_is_what_it_saves(batch: int) -> None:
     before, after = gpt.diagnosed(gpt.SMALL, torch.device("cpu"), batch, 128)
     found = gpt.square_roots(before.diagnosis)
