@@ -46,11 +46,11 @@ def test_what_they_show_is_kept(path: Path) -> None:
 
 
 def with_what_it_needs(path: Path) -> Any:
-    needs = [pytest.mark.torch] if "import torch" in path.read_text(encoding="utf-8") else []
-    return pytest.param(path, marks=needs, id=path.stem)
+    needs_torch = "import torch" in path.read_text(encoding="utf-8")
+    return pytest.param(path, marks=[pytest.mark.torch] if needs_torch else [], id=path.stem)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of what runs notebooks, not of what is run
 @pytest.mark.parametrize("path", [with_what_it_needs(path) for path in NOTEBOOKS])
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

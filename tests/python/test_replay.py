@@ -435,6 +435,7 @@ def test_a_pool_gives_its_memory_back_when_it_ends(policy: str) -> None:
     assert gmlake.replay(trace, policy).results[0].peak_reserved_bytes == 300 * MIB
 
 
+@pytest.mark.long
 def test_very_many_pools_are_served() -> None:
     report = gmlake.replay(of_graphs([1] * 600, 600), ["caching", "expandable", "stitch"])
     assert [result.first_refused for result in report.results] == [None] * 3

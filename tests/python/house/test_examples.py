@@ -223,7 +223,14 @@ def real_memory_events(recorder: Any, model: Any, training: Any) -> list[int]:
 
 # Some PyTorch warn that one cycle is all there is, which it is here.
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
-@pytest.mark.parametrize("training", VARIANTS[:3] + VARIANTS[4:7], ids=str)
+@pytest.mark.parametrize(
+    "training",
+    [
+        *VARIANTS[1:3],
+        *(pytest.param(each, marks=pytest.mark.long) for each in (VARIANTS[0], *VARIANTS[4:7])),
+    ],
+    ids=str,
+)
 def test_fakes_ask_for_the_memory_that_real_tensors_ask_for(
     recorder: Any, training: dict[str, Any]
 ) -> None:

@@ -49,6 +49,7 @@ def test_every_room_has_files_and_a_seed_is_an_order(mutants: Any) -> None:
         mutants.files_of(["csrc/nowhere"])
 
 
+@pytest.mark.long
 def test_a_change_is_noticed(tmp_path: Path) -> None:
     options = ("--room", "src/gmlake/units.py", "--count", "2", "--seed", "1")
     done = subprocess.run(

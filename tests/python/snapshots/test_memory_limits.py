@@ -35,8 +35,10 @@ for line in open("/proc/self/status"):
     if line.startswith("VmHWM:"):
         print(int(line.split()[1]) * 1024)
 """
-FILE_BYTES = 20 << 20
+FILE_BYTES = 8 << 20
 GIB = 1 << 30
+# What Python and numpy take, about 40 MB, and so many times the file.
+SOME, LITTLE = 224 << 20, 128 << 20
 
 
 def many_rows(rows: int) -> bytes:
@@ -76,30 +78,30 @@ def events(more: bytes) -> bytes:
 HOSTILE: dict[str, tuple[Callable[[], bytes], str, int]] = {
     "rows": (lambda: many_rows(1 << 23), "read", GIB),
     "too_many_rows": (lambda: many_rows((1 << 23) + 1), "requests is not a whole", GIB // 2),
-    "lists": (lambda: filled(b"]"), "than a file of this size holds", GIB // 2),
-    "tuples": (lambda: filled(b"N\x85"), "than a file of this size holds", GIB // 2),
-    "full_dicts": (lambda: filled(b"}K\0Ns"), "than a file of this size holds", GIB // 2),
-    "marks": (lambda: filled(b"("), "open marks", GIB // 2),
-    "memo": (lambda: filled(b"\x94", b"\x80\x04N"), "than a file of this size holds", GIB // 2),
-    "copies": (lambda: filled(b"h\0", b"\x80\x04N\x94"), "cut off", GIB // 2),
-    "strings": (lambda: filled(b"\x8c\x02ab"), "cut off", GIB // 2),
-    "events": (lambda: events(b""), "live already", GIB // 2),
-    "events_of_their_own": (lambda: events(b"h\1]Na"), "live already", GIB // 2),
-    "events_with_texts": (lambda: events(b"h\1X\x08\0\0\0abcdefgh"), "live already", GIB // 2),
+    "lists": (lambda: filled(b"]"), "than a file of this size holds", SOME),
+    "tuples": (lambda: filled(b"N\x85"), "than a file of this size holds", SOME),
+    "full_dicts": (lambda: filled(b"}K\0Ns"), "than a file of this size holds", SOME),
+    "marks": (lambda: filled(b"("), "open marks", SOME),
+    "memo": (lambda: filled(b"\x94", b"\x80\x04N"), "than a file of this size holds", SOME),
+    "copies": (lambda: filled(b"h\0", b"\x80\x04N\x94"), "cut off", SOME),
+    "strings": (lambda: filled(b"\x8c\x02ab"), "cut off", SOME),
+    "events": (lambda: events(b""), "live already", SOME),
+    "events_of_their_own": (lambda: events(b"h\1]Na"), "live already", SOME),
+    "events_with_texts": (lambda: events(b"h\1X\x08\0\0\0abcdefgh"), "live already", SOME),
     "events_named_often": (
         lambda: filled(b"h\6", EVENTS + EVENT.replace(b"}", b"}\x94") + b"u", b"eas."),
         "live already",
-        GIB // 2,
+        SOME,
     ),
-    "no_events": (lambda: filled(b"N", EVENTS + EVENT + b"u", b"eas."), "not a dict", GIB // 2),
-    "events_stored": (lambda: events(b"h\1]\x94"), "than a file of this size holds", GIB // 2),
+    "no_events": (lambda: filled(b"N", EVENTS + EVENT + b"u", b"eas."), "not a dict", SOME),
+    "events_stored": (lambda: events(b"h\1]\x94"), "than a file of this size holds", SOME),
     "events_one_by_one": (
         lambda: filled(EVENT + b"ua", EVENTS[:-1], b"as."),
         "live already",
-        GIB // 2,
+        SOME,
     ),
-    "json_lists": (lambda: filled(b"[],", b"[", b"0]"), "lists and dicts", GIB // 4),
-    "json_dicts": (lambda: filled(b'{"a":1},', b"[", b"0]"), "lists and dicts", GIB // 4),
+    "json_lists": (lambda: filled(b"[],", b"[", b"0]"), "lists and dicts", LITTLE),
+    "json_dicts": (lambda: filled(b'{"a":1},', b"[", b"0]"), "lists and dicts", LITTLE),
 }
 
 
