@@ -33,8 +33,11 @@ NAMES_ANNEXES: Final = "src/gmlake/annexes.py"
 WHOLE: Final = ("documentation", "results", "examples", "counted", "mutants", "mutate", "promises")
 """Tests of the house that read what is about the whole: documents, benchmarks, tools."""
 
-ABOUT_THE_WHOLE: Final = ("test_documents_name_files_that_are_there",)
-"""Tests of house/test_house.py of that kind."""
+ABOUT_THE_WHOLE: Final = (
+    "test_house.py::test_documents_name_files_that_are_there",
+    "test_layers.py::test_who_is_excepted_is_there_and_needs_it",
+)
+"""Tests of that kind in other files of the house."""
 
 LONG_IN_C: Final = "faults|property|stress|lake_(sleep|elastic|pools)|stitch|contract|cost_model"
 """C tests that take more than a few seconds; left out in a hurry, as they run in `make test-c`."""
@@ -155,7 +158,7 @@ def test(python: Path, ctest: str, jobs: int, *, quick: bool) -> dict[str, bool]
     tests = TREE / "tests/python"
     chosen = [tests / name for name in QUICK_IN_PYTHON] if quick else [tests]
     ignored = [f"--ignore={tests}/house/test_{name}.py" for name in WHOLE]
-    ignored += [f"--deselect=tests/python/house/test_house.py::{name}" for name in ABOUT_THE_WHOLE]
+    ignored += [f"--deselect=tests/python/house/{name}" for name in ABOUT_THE_WHOLE]
     return {
         "C": run(
             *(ctest, "--test-dir", BUILD, "--parallel", str(jobs), "--output-on-failure", *hurry)

@@ -1,5 +1,7 @@
 """What the command line says of words that it cannot obey: all of it stands in refusals.txt.
 
+An annex has such a file of its own.
+
 There `$ gmlake WORDS` is followed by the line, in which `...` is whatever stands there: what
 depends on the build, on the version of Python, or on the system.
 """
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gmlake import TraceBuilder
+import gmlake
 from gmlake.commands import COMMANDS
 from made_ranks import device, line, rank, write
 from recording import BASE, FAR, MIB, alloc, free, pairs
@@ -23,7 +25,8 @@ from running import refused, run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TABLE = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8")
+TABLES = sorted(Path(__file__).parents[1].glob("*/refusals.txt"))
+TABLE = "\n".join(path.read_text(encoding="utf-8") for path in TABLES)
 REFUSALS = dict(re.findall(r"^\$ gmlake ?(.*)\n(gmlake: .*)$", TABLE, re.MULTILINE))
 
 
@@ -38,9 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / name).write_bytes(pickle.dumps({"segments": [], "device_traces": traces}, 4))
     for count in (4, 8):
         pairs(count).save(made / f"{count}.gmtrace")
-    builder = TraceBuilder("one array")
-    builder.free(builder.alloc(MIB))
-    builder.build().save(made / "one.gmobjects")
+    if "diagnose" in COMMANDS:
+        builder = gmlake.TraceBuilder("one array")
+        builder.free(builder.alloc(MIB))
+        builder.build().save(made / "one.gmobjects")
     write(made / "job", rank(0, 1, device([MIB] * 3, [line(7, MIB)])))
     (made / "small.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     (made / "broken.pickle").write_bytes(b"\x80\x04not a pickle")
