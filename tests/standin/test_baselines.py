@@ -106,6 +106,7 @@ def recording(folder: Path) -> Callable[[str, str], Recording]:
     return partial(read, folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_caching_is_the_default_allocator(
     recording: Callable[[str, str], Recording], name: str
@@ -121,6 +122,7 @@ def test_caching_is_the_default_allocator(
     assert result.statistics >= 5 * 100, "at the begin, at the end and at marks between"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_expandable_is_pytorch_with_expandable_segments(
     recording: Callable[[str, str], Recording], name: str
@@ -133,6 +135,7 @@ def test_expandable_is_pytorch_with_expandable_segments(
     assert result.statistics == sum(len(mark["stats"]) for mark in recorded.told["marks"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_a_recording_tells_the_whole_scenario(
     recording: Callable[[str, str], Recording], allocator: str
@@ -149,6 +152,7 @@ def test_a_recording_tells_the_whole_scenario(
         assert recorded.told["device"], "what it ran on"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_the_workloads_are_as_hard_as_they_say(
     recording: Callable[[str, str], Recording], allocator: str
@@ -193,6 +197,7 @@ def test_every_workload_can_be_named() -> None:
     assert set(WORKLOADS) < set(known.split())
 
 
+@pytest.mark.long
 def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording]) -> None:
     recorded = recording("varying", "default")
     allocs = np.flatnonzero(recorded.trace.requests["kind"] == Kind.ALLOC)
@@ -202,6 +207,7 @@ def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording
     assert result.statistics_matched < result.statistics
 
 
+@pytest.mark.long
 def test_some_retries_waited_for_another_stream(
     recording: Callable[[str, str], Recording],
 ) -> None:

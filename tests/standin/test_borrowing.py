@@ -173,6 +173,7 @@ def example(*options: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 def test_the_example_shows_what_lending_saves() -> None:
     lending, alone, pytorch = example("--gmlake"), example("--alone"), example()
     assert lending["reserved_mib"] <= 1.05 * lending["live_mib"]
@@ -206,7 +207,7 @@ def reserved(program: str, way: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_program_takes_more_memory_where_streams_lend(program: str) -> None:
     lending, alone = reserved(program, "borrowing"), reserved(program, "alone")

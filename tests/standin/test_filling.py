@@ -75,6 +75,7 @@ def test_what_fails_is_told(outcome: Outcome) -> None:
         assert re.search(told, outcome.errors)
 
 
+@pytest.mark.long
 def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
     ended = run_benchmark(
         *("gpu.filling", tmp_path, "--size", "tiny", "--requests", "100", "--memory", "320MiB"),

@@ -126,6 +126,7 @@ def test_the_figures_agree_with_each_other() -> None:
     assert sum(size for _, size in found["kinds"]) >= 0.99 * found["peak_live_bytes"]
 
 
+@pytest.mark.long
 def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> None:
     without = forecast(script(tmp_path, "torch.ones(1000, device='cuda')"))
     assert without["beyond"]["libraries_bytes"] == 0
@@ -135,6 +136,7 @@ def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> 
         assert found["beyond"]["communication_bytes"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [(), ("--accumulate", "3"), ("--optimizers", "2")], ids=str)
 def test_the_figures_of_pytorchs_default_are_those_of_the_run(
     words: tuple[str, ...], tmp_path: Path
@@ -154,6 +156,7 @@ def test_a_device_that_is_too_small_is_said_and_is_the_exit_code(size: str) -> N
     assert f"does not fit a GPU of {size} (" in done.stdout
 
 
+@pytest.mark.long
 def test_a_device_that_some_allocators_fit_on_is_enough() -> None:
     error = 300 * MIB  # of devices that were not measured
     need = {name: size + error for name, size in needs(training(), "needed_bytes").items()}
@@ -181,6 +184,7 @@ def test_a_run_ends_once_its_steps_repeat_and_the_optimizers_state_is_there() ->
     assert (one["steps"], one["why"]) == (1, "steps differ")
 
 
+@pytest.mark.long
 def test_a_run_whose_steps_differ_ends_where_told_and_says_so() -> None:
     eight = forecast(TRAIN, "--growing")
     four = forecast("--steps", "4", TRAIN, "--growing")
@@ -192,12 +196,14 @@ def test_a_run_whose_steps_differ_ends_where_told_and_says_so() -> None:
     assert four["peak_live_bytes"] < eight["peak_live_bytes"]
 
 
+@pytest.mark.long
 def test_optimizers_that_take_turns_repeat_together() -> None:
     found = forecast(TRAIN, "--optimizers", "2")
     assert (found["steps"], found["why"]) == (6, "steps repeat (every 2)")
     assert found["notes"] == []
 
 
+@pytest.mark.long
 def test_a_script_without_an_optimizer_runs_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint"
     found = forecast(TRAIN, "--without-optimizer", "--iterations", "3", "--checkpoint", str(file))
@@ -206,11 +212,13 @@ def test_a_script_without_an_optimizer_runs_to_its_end(tmp_path: Path) -> None:
     assert file.exists()
 
 
+@pytest.mark.long
 def test_a_script_that_ends_before_its_steps_repeat_has_been_run_whole() -> None:
     found = forecast(TRAIN, "--iterations", "2")
     assert (found["steps"], found["why"], found["notes"]) == (2, "the program ended", [])
 
 
+@pytest.mark.long
 def test_passes_that_add_up_are_one_step(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     found = forecast(TRAIN, "--accumulate", "4", "--seen", str(seen))
@@ -218,6 +226,7 @@ def test_passes_that_add_up_are_one_step(tmp_path: Path) -> None:
     assert len(seen_by(seen)["steps"]) == 5
 
 
+@pytest.mark.long
 def test_what_a_script_does_after_its_training_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint"
     done = forecasting.run("forecast", "--show-output", TRAIN, "--checkpoint", str(file))
@@ -226,6 +235,7 @@ def test_what_a_script_does_after_its_training_is_left_out(tmp_path: Path) -> No
     assert "trained" not in done.stderr
 
 
+@pytest.mark.long
 def test_what_a_script_prints_is_kept_back_or_passed_on_to_standard_error(tmp_path: Path) -> None:
     path = script(tmp_path, "print('epoch 1')\ntorch.ones(9, device='cuda')\n")
     quiet, loud = (forecasting.run("forecast", *words, path) for words in ((), ["--show-output"]))
@@ -237,6 +247,7 @@ def test_what_a_script_prints_is_kept_back_or_passed_on_to_standard_error(tmp_pa
 # ---- batches
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ours", "words", "name", "recorded"),
     [
@@ -272,6 +283,7 @@ def test_no_batch_is_searched_where_none_is_wanted(tmp_path: Path) -> None:
     assert seen_by(seen)["batch"] == 48
 
 
+@pytest.mark.long
 def test_a_device_that_cuda_alone_fills_has_room_for_no_batch() -> None:
     done = forecasting.run("forecast", "--device", "1GiB", "--batch", "BATCH=64", TRAIN)
     assert done.returncode == 1, done.stderr
@@ -295,6 +307,7 @@ def test_two_batches_must_differ() -> None:
     assert "two different batches are needed" in refused("--batch", "BATCH=8,8", TRAIN)
 
 
+@pytest.mark.long
 def test_a_batch_that_changes_nothing_is_refused() -> None:
     assert "both recordings need the same memory" in refused("--batch", "NOTHING=8", TRAIN)
 
@@ -316,6 +329,7 @@ def fits(batch: int, room: int) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "given"), [("1200MiB", "BATCH=64"), ("1300MiB", "BATCH=64"), ("1500MiB", "BATCH=256")]
 )
@@ -332,6 +346,7 @@ def test_the_largest_batch_is_the_largest_that_runs(size: str, given: str) -> No
 # ---- devices
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["H200", "rtx_4090", "a100 40gb"])
 def test_a_device_is_as_its_name_says(name: str, tmp_path: Path) -> None:
     of = DEVICES[name.lower().replace("_", "-").replace(" ", "-")]
@@ -358,6 +373,7 @@ def test_an_unknown_device_is_one_line_that_names_all() -> None:
     assert all(name in said for name in DEVICES)
 
 
+@pytest.mark.long
 def test_a_script_that_needs_more_than_the_device_has_is_run_all_the_same(tmp_path: Path) -> None:
     path = script(tmp_path, "x = torch.empty(200 << 30, dtype=torch.uint8, device='cuda')")
     found = forecast(path)
@@ -389,11 +405,13 @@ def test_what_cannot_be_run_is_refused_before_it_is(words: list[str | Path], say
     assert refused(*words) == f"gmlake: {says}\n"
 
 
+@pytest.mark.long
 def test_a_script_that_uses_no_gpu_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "torch.ones(9)")
     assert refused(path) == ("gmlake: script.py used no GPU: it asked PyTorch for no CUDA memory\n")
 
 
+@pytest.mark.long
 def test_a_script_that_fails_before_it_uses_a_gpu_shows_how_it_ended(tmp_path: Path) -> None:
     said = refused(script(tmp_path, "print('reading')\nraise SystemExit('no data here')"))
     assert "script.py ended with exit code 1 before anything was recorded" in said
@@ -401,6 +419,7 @@ def test_a_script_that_fails_before_it_uses_a_gpu_shows_how_it_ended(tmp_path: P
     assert "no data here" in said
 
 
+@pytest.mark.long
 def test_a_script_that_reads_zeros_and_raises_gets_its_line_named(tmp_path: Path) -> None:
     path = script(
         tmp_path,
@@ -413,6 +432,7 @@ def test_a_script_that_reads_zeros_and_raises_gets_its_line_named(tmp_path: Path
     assert "what is read from it is zeros" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ending", "says"),
     [("os.kill(os.getpid(), 11)", "SIGSEGV"), ("os.kill(os.getpid(), 9)", "SIGKILL")],
@@ -422,12 +442,14 @@ def test_a_script_that_a_signal_ends_is_said_to_be(ending: str, says: str, tmp_p
     assert f"script.py was ended by {says}" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["sys.exit('bad data')", "os._exit(1)"])
 def test_a_script_that_gives_up_half_way_is_not_forecast(ending: str, tmp_path: Path) -> None:
     path = script(tmp_path, f"import os, sys\ntorch.ones(9, device='cuda')\n{ending}")
     assert "script.py ended with exit code 1" in refused(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line",
     [
@@ -444,6 +466,7 @@ def test_a_process_of_a_job_gets_a_hint(line: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_script_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     path = script(tmp_path, "import time\ntorch.ones(9, device='cuda')\ntime.sleep(900)")
     said = refused("--timeout", "8", path)
@@ -456,6 +479,7 @@ def test_a_script_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_thread_that_fails_is_said(tmp_path: Path) -> None:
     path = script(
         tmp_path,
@@ -493,6 +517,7 @@ else:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lines", [BY_MULTIPROCESSING, BY_FORK], ids=["multiprocessing", "fork"])
 def test_a_child_that_is_forked_counts(lines: str, tmp_path: Path) -> None:
     work = "def work():\n    torch.ones(3 << 20, device='cuda')\n"
@@ -512,12 +537,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_of_several_processes_the_one_that_needs_most_counts(tmp_path: Path) -> None:
     found = forecast(script(tmp_path, WORKERS.format(rest="pass")))
     assert found["peak_live_bytes"] == 8 * MIB
     assert "2 processes used the GPU; this is the one that needs most" in found["notes"]
 
 
+@pytest.mark.long
 def test_a_worker_that_fails_is_not_forecast(tmp_path: Path) -> None:
     said = refused(script(tmp_path, WORKERS.format(rest="raise ValueError('no rows')")))
     assert "no rows" in said
@@ -526,6 +553,7 @@ def test_a_worker_that_fails_is_not_forecast(tmp_path: Path) -> None:
 # ---- recordings and pages
 
 
+@pytest.mark.long
 def test_the_recording_is_what_the_forecast_rests_on(tmp_path: Path) -> None:
     file = tmp_path / "run.pickle"
     found = forecast("--record", file, TRAIN)
@@ -538,6 +566,7 @@ def test_the_recording_is_what_the_forecast_rests_on(tmp_path: Path) -> None:
     assert "forecast_train.py" in asked.stdout
 
 
+@pytest.mark.long
 def test_a_recording_that_cannot_be_written_is_one_line_after_the_answer() -> None:
     done = forecasting.run("forecast", "--record", "/nowhere/run.pickle", TRAIN)
     assert done.returncode == 2
@@ -553,6 +582,7 @@ def of_ranks(*words: str) -> dict[str, Any]:
     return forecast(*words)
 
 
+@pytest.mark.long
 def test_a_replicated_model_has_buckets_of_its_gradients_beside_it() -> None:
     alone, replicated = (
         of_ranks(str(RANKS), "alone"),
@@ -566,6 +596,7 @@ def test_a_replicated_model_has_buckets_of_its_gradients_beside_it() -> None:
     assert alone["beyond"]["communication_bytes"] == 0
 
 
+@pytest.mark.long
 def test_a_sharded_model_needs_less_the_more_ranks_there_are() -> None:
     alone = of_ranks(str(RANKS), "alone")
     two = of_ranks("--ranks", "2", str(RANKS), "sharded")
@@ -576,6 +607,7 @@ def test_a_sharded_model_needs_less_the_more_ranks_there_are() -> None:
     assert "(steps repeat, rank 0 of 2)" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 3])
 def test_a_rank_hears_of_the_others_what_it_says_itself(rank: int, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
@@ -645,6 +677,7 @@ def is_running(number: int) -> bool:
 # ---- what is left alone
 
 
+@pytest.mark.long
 def test_settings_of_the_user_do_not_reach_the_script(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     settings = {
@@ -671,6 +704,7 @@ def test_settings_of_the_user_do_not_reach_the_script(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "variables",
     [
@@ -687,6 +721,7 @@ def test_a_forecast_is_the_same_whatever_else_the_environment_says(
     assert forecast(TRAIN, **variables) == training()
 
 
+@pytest.mark.long
 def test_the_command_itself_never_has_the_stand_in_nor_pytorch(tmp_path: Path) -> None:
     path = script(tmp_path, "torch.ones(9, device='cuda')")
     code = (

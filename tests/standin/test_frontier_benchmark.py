@@ -33,6 +33,7 @@ def run(
     return ended.output, runs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["dense", "moe"])
 def test_every_allocator_is_told_for_every_length(model: str, tmp_path: Path) -> None:
     printed, runs = run(tmp_path, "--models", model)
@@ -48,6 +49,7 @@ def test_every_allocator_is_told_for_every_length(model: str, tmp_path: Path) ->
     assert "losses are the same" in printed
 
 
+@pytest.mark.long
 def test_a_run_ends_with_the_length_that_is_refused(tmp_path: Path) -> None:
     options = ("--models", "dense", "--allocators", "default", "gmlake")
     _, runs = run(
@@ -61,6 +63,7 @@ def test_a_run_ends_with_the_length_that_is_refused(tmp_path: Path) -> None:
         assert "out of memory" in refused["refused"]
 
 
+@pytest.mark.long
 def test_ranks_of_one_job_are_added_up(tmp_path: Path) -> None:
     options = ("--models", "fsdp2", "--allocators", "gmlake", "--backend", "gloo")
     _, runs = run(tmp_path, *options, settings=("--capacity", "4GiB", "--devices", "2"))

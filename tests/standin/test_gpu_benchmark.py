@@ -42,7 +42,7 @@ def measure(program: str, folder: Path, *options: str) -> tuple[int, dict[str, A
     return done.returncode, figures
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_allocator_trains(tmp_path: Path) -> None:
     status, figures = measure("gpu.compare", tmp_path, "--no-search")
     assert status == 0
@@ -57,7 +57,7 @@ def test_every_allocator_trains(tmp_path: Path) -> None:
     assert figures["runs"]["gmlake"]["gmlake"]["mode"] == "native"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_largest_batch_is_found(tmp_path: Path) -> None:
     status, figures = measure("gpu.compare", tmp_path, "--allocators", "gmlake")
     found = figures["runs"]["gmlake"]["largest"]
@@ -66,7 +66,7 @@ def test_the_largest_batch_is_found(tmp_path: Path) -> None:
     assert found["tried"][str(found["batch"] + 1)] is False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["default", "gmlake"])
 def test_every_scenario_of_the_gpu_tests_runs(way: str) -> None:
     done = subprocess.run(
@@ -128,7 +128,7 @@ def test_the_search_finds_the_limit_from_any_guess(
     assert min(asked) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_planned_training_runs(tmp_path: Path) -> None:
     options = ("--steps", "12", "--batch", "16", "--rounds", "1")
     status, figures = measure("gpu.planned", tmp_path, *options)
@@ -168,7 +168,7 @@ def against(*options: str, steps: int = 3) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_programs_that_never_repeat_run(varying: tuple[str, dict[str, Any]]) -> None:
     _, figures = varying
     assert figures["is_complete"]
@@ -183,7 +183,7 @@ def test_programs_that_never_repeat_run(varying: tuple[str, dict[str, Any]]) -> 
             assert run["late_driver_share"] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_of_programs_that_never_repeat(varying: tuple[str, dict[str, Any]]) -> None:
     printed, figures = varying
     assert [row["allocator"][:6] for row in figures["summary"]] == ["defaul", "gmlake"] * 6
@@ -194,7 +194,7 @@ def test_the_table_of_programs_that_never_repeat(varying: tuple[str, dict[str, A
     assert "DIFFER" not in printed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_little_memory_is_told_as_such(tmp_path: Path) -> None:
     output = tmp_path / "curve.json"
     options = ("--programs", "convnet", "--rounds", "1", "--fractions", "0.5,2")
@@ -215,7 +215,7 @@ def test_little_memory_is_told_as_such(tmp_path: Path) -> None:
     assert "OOM, step" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_of_several_processes_runs(tmp_path: Path) -> None:
     output = tmp_path / "sharded.json"
     paths = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
@@ -240,7 +240,7 @@ def test_a_program_of_several_processes_runs(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_spent_budget_keeps_what_is_there(tmp_path: Path) -> None:
     output = tmp_path / "table.json"
     options = ("--programs", "moe", "--rounds", "50", "--budget-seconds", "12")
@@ -252,7 +252,7 @@ def test_a_spent_budget_keeps_what_is_there(tmp_path: Path) -> None:
     assert 0 < len(figures["runs"]) < 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_recording_begins_with_nothing(tmp_path: Path) -> None:
     path = tmp_path / "moe.gmtrace"
     paths = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))

@@ -60,7 +60,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return measure(folder, *parts, "--pools", "one-ascending", "own")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_way_decodes_the_same(figures: dict[str, Any]) -> None:
     assert figures["agreement"] == dict.fromkeys(
         ("has_ended", "has_same_tokens", "has_one_model"), True
@@ -74,7 +74,7 @@ def test_every_way_decodes_the_same(figures: dict[str, Any]) -> None:
             assert 0 < told["added_reserved_bytes"] <= told["added_device_bytes"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pools_decide_what_graphs_hold(figures: dict[str, Any]) -> None:
     added = {
         pools: {way: told["added_reserved_bytes"] for way, told in ways.items()}
@@ -89,7 +89,7 @@ def test_pools_decide_what_graphs_hold(figures: dict[str, Any]) -> None:
         assert own["turns"] < 1.2 * one["gmlake"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replays_are_timed_beside_each_other(figures: dict[str, Any]) -> None:
     assert set(figures["replays"]) == {"default", "expandable"}
     for base, told in figures["replays"].items():
@@ -102,7 +102,7 @@ def test_replays_are_timed_beside_each_other(figures: dict[str, Any]) -> None:
                 assert its["low"] <= its["ratio"] <= its["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     not (HAS_COMPILER and HAS_HEADERS),
     reason="Triton builds its launcher with a C compiler and the headers of Python",

@@ -222,6 +222,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert starts(tmp_path) == 1
 
 
+@pytest.mark.long
 def test_a_compiler_that_is_killed_leaves_nothing_that_breaks(tmp_path: Path) -> None:
     dies = compiler(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
     assert "PyTorch's own allocator does: the adapter to PyTorch cannot" in off(dies)
@@ -230,6 +231,7 @@ def test_a_compiler_that_is_killed_leaves_nothing_that_breaks(tmp_path: Path) ->
     assert len(adapters(tmp_path)) == 1
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(tmp_path: Path) -> None:
     waits = compiler(tmp_path, "time.sleep(900)")
     process = start_program("native", "sharing", variables=waits)
@@ -258,6 +260,7 @@ def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
     assert "install g++" in said
 
 
+@pytest.mark.long
 def test_an_adapter_of_the_package_needs_no_compiler_while_it_fits(tmp_path: Path) -> None:
     run("sharing", **compiler(tmp_path))
     (made,) = adapters(tmp_path)
@@ -270,6 +273,7 @@ def test_an_adapter_of_the_package_needs_no_compiler_while_it_fits(tmp_path: Pat
     assert "install g++" in off(variables)
 
 
+@pytest.mark.long
 def test_an_adapter_that_this_node_cannot_load_is_compiled_once_more(tmp_path: Path) -> None:
     variables = compiler(tmp_path)
     run("sharing", **variables)
@@ -297,6 +301,7 @@ def interface() -> bytes:
     return compiling.interface(build.home)
 
 
+@pytest.mark.long
 def test_the_compiler_may_have_more_words(tmp_path: Path) -> None:
     variables = compiler(tmp_path)
     words = f"env 'NAME=of more' {variables['CXX']} -g0"
@@ -304,6 +309,7 @@ def test_the_compiler_may_have_more_words(tmp_path: Path) -> None:
     assert starts(tmp_path) == 1
 
 
+@pytest.mark.long
 def test_without_a_cache_it_works_all_the_same(tmp_path: Path) -> None:
     variables = {"TMPDIR": str(tmp_path)} | without_adapters(tmp_path)
     (tmp_path / "cache").write_text("a file", encoding="utf-8")

@@ -104,6 +104,7 @@ def test_no_rule_was_broken(outcome: Outcome) -> None:
     assert outcome.code == 0, outcome.errors
 
 
+@pytest.mark.long
 def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
     ended = run_benchmark(
         *("gpu.handing", tmp_path, "--rounds", "10", "--handed", "512MiB", "--block", "16MiB"),
@@ -120,6 +121,7 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
     assert ways["shared"]["used_after_the_kill"] > 0.97
 
 
+@pytest.mark.long
 def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
     """Passing on is left out: on the stand-in memory that two processes have counts twice."""
     ended = run_benchmark(

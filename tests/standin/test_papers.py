@@ -72,7 +72,7 @@ def of_llama(layers: int, tensor: int, *, is_first: bool) -> list[int]:
     return [vocab * width // tensor] * is_first + layer * layers
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
@@ -90,7 +90,7 @@ def test_every_family_is_recorded(name: str, recorded: Callable[..., Told]) -> N
     assert (np.diff(marks) > 100).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_rank_has_its_share_of_parameters_and_masters(
     ranks: int, recorded: Callable[..., Told]
@@ -101,7 +101,7 @@ def test_a_rank_has_its_share_of_parameters_and_masters(
     assert wanted <= told["built_bytes"] <= wanted + 4096
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_a_stage_has_its_layers_and_a_float32_buffer(
     tensor: int, recorded: Callable[..., Told]
@@ -113,7 +113,7 @@ def test_a_stage_has_its_layers_and_a_float32_buffer(
     assert told["built_bytes"] == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_zero_divides_the_masters(recorded: Callable[..., Told]) -> None:
     whole, shared = recorded("llama2-7b-VR"), recorded("llama2-7b-VR", strategy="ZVR")
     counts = of_llama(4, 2, is_first=True)
@@ -121,7 +121,7 @@ def test_zero_divides_the_masters(recorded: Callable[..., Told]) -> None:
     assert whole["built_bytes"] - shared["built_bytes"] == saved
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "without", "counts"),
     [
@@ -137,7 +137,7 @@ def test_offload_takes_the_states_of_the_optimizer_away(
     assert there["kept_bytes"] - away["kept_bytes"] == pytest.approx(states, abs=HELD // 8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "stored"), [("opt-13b-R", "N"), ("gpt2-345m-R", "N"), ("qwen1.5-moe-VR", "V")]
 )
@@ -150,13 +150,13 @@ def test_recomputation_lowers_the_live_peak(
     assert max(twice["peaks"]) + 16 * HELD < max(once["peaks"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_adapters_leave_the_model_without_states(recorded: Callable[..., Told]) -> None:
     all_trained, adapters = recorded("vicuna-13b-R"), recorded("vicuna-13b-LR")
     assert adapters["built_bytes"] < 0.75 * all_trained["built_bytes"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 8), (4, 8)])
 def test_interleaving_holds_more_micro_batches(
     stages: int, micro_batches: int, recorded: Callable[..., Told]
@@ -171,7 +171,7 @@ def test_interleaving_holds_more_micro_batches(
     assert held[2] / held[1] == pytest.approx(wanted, rel=0.04)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_sent_is_freed(recorded: Callable[..., Told]) -> None:
     # As many inputs of layers wait: 4 micro-batches before 2 layers, 8 before one.
     told = [recorded("llama2-7b-R", batch=128, stages=stages) for stages in (4, 8)]
@@ -210,7 +210,7 @@ def run(program: str, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_policy_is_measured(tmp_path: Path) -> None:
     run("record.py", "--output", str(tmp_path), "--only", "llama2-7b-R", "--size", "tiny")
     (recording,) = tmp_path.iterdir()

@@ -36,6 +36,7 @@ def run(program: str, folder: Path, *options: str) -> tuple[int, str, dict[str, 
     return ended.code, ended.output + ended.errors, ways
 
 
+@pytest.mark.long
 def test_every_way_takes_the_same_steps(tmp_path: Path) -> None:
     names = ("default", "expandable", "async", "stitch", "planned", "aimdo")
     options = ("--rounds", "2", "--steps", "3", "--ways", ",".join(names))
@@ -68,6 +69,7 @@ def test_a_way_that_does_not_exist_is_told(tmp_path: Path) -> None:
     assert "no way is called 'other'" in ended.errors
 
 
+@pytest.mark.long
 def test_models_sleep_in_each_way_that_is_installed(tmp_path: Path) -> None:
     names = ("gmlake", "compat", "torch_memory_saver_retained", "vllm_registered")
     options = ("--rounds", "2", "--ways", ",".join(names))

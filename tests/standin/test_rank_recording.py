@@ -76,6 +76,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["stitch", "caching", "expandable"])
 def test_the_rank_that_was_refused_is_named_with_its_line(policy: str, folder: Path) -> None:
     ended = record(folder, REFUSED, options=("--policy", policy), ranks=2)
@@ -148,6 +149,7 @@ print(json.dumps({"seen": seen}))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["stitch", "caching"])
 def test_the_program_reads_the_peaks_that_it_would_read_without(policy: str, folder: Path) -> None:
     seen = record(folder, PEAKS, options=("--policy", policy)).result
@@ -162,6 +164,7 @@ def test_the_program_reads_the_peaks_that_it_would_read_without(policy: str, fol
 # ---- ends
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize(
     ("code", "state", "error"),
@@ -181,6 +184,7 @@ def test_every_end_leaves_a_file(code: str, state: str, error: str, folder: Path
     assert rank.devices[0].live_bytes == 126 * MIB
 
 
+@pytest.mark.long
 def test_a_process_that_dies_before_its_first_step_has_a_file(folder: Path) -> None:
     record(folder, f"act(30)\nos.kill(os.getpid(), {int(signal.SIGKILL)})\n")
     (rank,) = ranks_of(folder)
@@ -188,6 +192,7 @@ def test_a_process_that_dies_before_its_first_step_has_a_file(folder: Path) -> N
     assert "after step 0 or later" in str(reported(folder))
 
 
+@pytest.mark.long
 def test_refusals_that_are_caught_are_counted_and_a_few_described(folder: Path) -> None:
     code = """
 for number in range(12):
@@ -219,6 +224,7 @@ if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     assert [one.state for one in found.jobs[-1].ranks] == [ENDED, ENDED]
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_written_is_one_line_and_the_program_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -231,6 +237,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_the_program_goes_on(
     assert ended.errors.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_program_without_cuda_and_a_child_by_fork_leave_nothing(folder: Path) -> None:
     run(*RUN, "--record", f"{folder}/", "-c", "import torch; torch.zeros(1)", settings=TWO)
     assert not folder.exists()
@@ -240,6 +247,7 @@ def test_a_program_without_cuda_and_a_child_by_fork_leave_nothing(folder: Path) 
     assert rank.state == ENDED
 
 
+@pytest.mark.long
 def test_steps_of_a_child_by_fork_are_not_the_parents(folder: Path) -> None:
     code = """
 act(10)
@@ -273,6 +281,7 @@ def test_a_spawned_process_has_a_file_of_its_own(folder: Path) -> None:
 # ---- bounds, and what belongs to the program
 
 
+@pytest.mark.long
 def test_events_and_steps_are_bounded(folder: Path) -> None:
     code = """
 import json
@@ -292,6 +301,7 @@ print(json.dumps({"events": len(events)}))
     assert rank.devices[0].curve.each == 16
 
 
+@pytest.mark.long
 def test_a_history_of_the_programs_own_goes_on(folder: Path) -> None:
     code = """
 import json
@@ -305,6 +315,7 @@ print(json.dumps({"events": len(events)}))
     assert ranks_of(folder)[0].devices[0].live_bytes == (96 + 70) * MIB
 
 
+@pytest.mark.long
 def test_several_optimizers_take_one_step(folder: Path) -> None:
     code = """
 other = torch.optim.SGD([torch.nn.Parameter(torch.empty(10, device="cuda"))], lr=0.1)
@@ -316,6 +327,7 @@ for number in range(6):
     assert ranks_of(folder)[0].steps == 6
 
 
+@pytest.mark.long
 def test_it_works_without_a_gpu(folder: Path) -> None:
     script = folder.with_name("train.py")
     script.write_text(f"{TRAIN}for number in range(3):\n    step(30)\n")

@@ -57,6 +57,7 @@ def test_tensors_are_served(tmp_path: Path) -> None:
     assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
 
 
+@pytest.mark.long
 def test_a_report_says_what_plans_served_and_why_no_more(tmp_path: Path) -> None:
     code = f"""
 import gmlake, torch
@@ -97,6 +98,7 @@ show()
     assert [report["device"] for report in ended.reports] == ["0"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": ""}], ids=["cuda", "none"])
 def test_a_program_without_cuda_is_left_alone(variables: dict[str, str], tmp_path: Path) -> None:
     code = "import torch; print(torch.ones(3).sum().item(), torch.cuda.is_initialized())"
@@ -108,6 +110,7 @@ def no_compiler(folder: Path) -> dict[str, str]:
     return {"CXX": "no-such-compiler"} | without_adapters(folder)
 
 
+@pytest.mark.long
 def test_why_nothing_is_served_is_said_when_cuda_starts(tmp_path: Path) -> None:
     code = """
 import sys, torch
@@ -128,11 +131,13 @@ torch.empty(1, device="cuda")
     assert silent.errors == "imported\n"
 
 
+@pytest.mark.long
 def test_it_begins_without_a_word(tmp_path: Path) -> None:
     code = "import torch\ntorch.empty(1, device='cuda')"
     assert run_code(tmp_path, code).errors == ""
 
 
+@pytest.mark.long
 def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
     """An exception while CUDA starts would keep it from starting for good."""
     code = "import torch\nprint(torch.empty(1, device='cuda').device)"
@@ -142,6 +147,7 @@ def test_a_program_whose_warnings_are_errors_runs(tmp_path: Path) -> None:
     assert ended.errors.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_report_tells_the_peak_of_the_whole_process(tmp_path: Path) -> None:
     """A program may reset PyTorch's peaks as often as it likes."""
     code = f"""
@@ -159,6 +165,7 @@ show(peak=torch.cuda.max_memory_allocated())
     assert "60.0 MiB reserved at the peak, 60.0 MiB live" in ended.errors
 
 
+@pytest.mark.long
 def test_a_generator_may_hold_a_session_until_python_shuts_down(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
@@ -175,6 +182,7 @@ show()
     assert (ended.result["allocated"], ended.errors) == (4 * MIB, "")
 
 
+@pytest.mark.long
 def test_processes_of_multiprocessing_are_served(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
@@ -218,6 +226,7 @@ def test_gmlake_run_under_torchrun(inner: tuple[str, ...], tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.long
 def test_a_session_of_the_program_nests(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
@@ -262,12 +271,14 @@ show()
     assert ended.errors.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_module_that_is_no_pytorch_may_be_called_torch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("value = 5")
     ended = run_code(tmp_path, "import torch; print(torch.value)")
     assert (ended.output, ended.errors) == ("5\n", "")
 
 
+@pytest.mark.long
 def test_a_report_may_have_nowhere_to_go(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
@@ -279,6 +290,7 @@ sys.stderr = None
     assert run_code(tmp_path, code, "--report").reports == []
 
 
+@pytest.mark.long
 def test_graphs_of_a_compiled_model_run() -> None:
     ended = run(*RUN, "--report", program("compiled"))
     assert ended.code == 0, ended.errors

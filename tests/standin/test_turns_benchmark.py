@@ -39,6 +39,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     return run(tmp_path_factory.mktemp("turns"), "--programs", "llama-1b", "convnet")
 
 
+@pytest.mark.long
 def test_every_comparison_has_its_pairs(ran: tuple[str, dict[str, Any]]) -> None:
     printed, figures = ran
     comparisons = figures["comparisons"]
@@ -63,6 +64,7 @@ def test_every_comparison_has_its_pairs(ran: tuple[str, dict[str, Any]]) -> None
     assert figures["run"]["command"].startswith("python benchmarks/gpu/turns.py --tiny")
 
 
+@pytest.mark.long
 def test_each_side_is_served_by_its_allocator_alone(ran: tuple[str, dict[str, Any]]) -> None:
     for told in ran[1]["comparisons"]:
         default = told["held"]["default"]
@@ -74,7 +76,7 @@ def test_each_side_is_served_by_its_allocator_alone(ran: tuple[str, dict[str, An
             assert 0.5 < its["gmlake_bytes"] / default["bytes"] < 1.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program",
     ["llama-1b-checkpoint", "llama-3b-checkpoint", "lora", "moe", "generate", "launch-bound"],
@@ -84,6 +86,7 @@ def test_the_other_programs_run(program: str, tmp_path: Path) -> None:
     assert figures["comparisons"][0]["pairs"] == PAIRS
 
 
+@pytest.mark.long
 def test_what_takes_too_long_ends_with_fewer_pairs(tmp_path: Path) -> None:
     options = ("--programs", "convnet", "--sides", "again", "--seconds", "0.1", "--pairs", "50")
     printed, figures = run(tmp_path, *options)
@@ -93,6 +96,7 @@ def test_what_takes_too_long_ends_with_fewer_pairs(tmp_path: Path) -> None:
     assert "convnet, again/default: 1 of 50 pairs" in printed
 
 
+@pytest.mark.long
 def test_what_was_measured_apart_is_joined(ran: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file, told in zip(files, ran[1]["comparisons"], strict=False):
