@@ -13,6 +13,7 @@ from tests.standin.running import Process, finish_program, start_program
 
 from gmlake.standin.launcher import MISUSE_EXIT
 
+pytestmark = pytest.mark.usefixtures("_interruptible")  # which a background would not be
 SETTINGS = ("--devices", "3", "--capacity", "5GiB", "--backed", "--name", "another GPU")
 
 
