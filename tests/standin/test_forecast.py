@@ -276,6 +276,7 @@ def test_the_batch_is_an_option_of_the_script_or_a_variable(
     assert seen_by(seen)["batch"] == 1
 
 
+@pytest.mark.long
 def test_no_batch_is_searched_where_none_is_wanted(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     found = forecast("--batch", "none", TRAIN, "--seen", str(seen), "--batch-size", "48")
@@ -360,6 +361,7 @@ def test_a_device_is_as_its_name_says(name: str, tmp_path: Path) -> None:
     assert step["devices"] == 1
 
 
+@pytest.mark.long
 def test_a_device_may_be_a_size() -> None:
     found = forecast("--device", "40GiB", TRAIN, "--iterations", "1")
     assert found["device"]["memory_bytes"] == 40 << 30
@@ -743,6 +745,7 @@ def test_the_command_itself_never_has_the_stand_in_nor_pytorch(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_forecast_leaves_no_folder_behind(tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()

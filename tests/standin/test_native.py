@@ -211,6 +211,7 @@ def adapters(folder: Path) -> list[Path]:
     return sorted((folder / "cache/gmlake").glob("*.so"))
 
 
+@pytest.mark.long
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     variables = compiler(tmp_path)
     started = [start_program("native", "sharing", variables=variables) for _ in range(4)]
@@ -301,7 +302,6 @@ def interface() -> bytes:
     return compiling.interface(build.home)
 
 
-@pytest.mark.long
 def test_the_compiler_may_have_more_words(tmp_path: Path) -> None:
     variables = compiler(tmp_path)
     words = f"env 'NAME=of more' {variables['CXX']} -g0"

@@ -36,6 +36,7 @@ def transports(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads((folder / "told.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", ["rank 0", "rank 1", "rank 2"])
 def test_each_process_reads_the_others_memory_through_its_own_device(
     transports: Any, rank: str
@@ -43,6 +44,7 @@ def test_each_process_reads_the_others_memory_through_its_own_device(
     assert transports["ranks"][rank]["opened"] == {"exportable": True, "stitched": True}
 
 
+@pytest.mark.long
 def test_links_are_compared_with_a_region(tmp_path: Path) -> None:
     """Peers' buffers relay pieces in both directions; every way has its bytes afterwards."""
     ended = run_benchmark(

@@ -64,5 +64,6 @@ def test_nothing_is_said_of_a_program_without_a_mistake(
     assert "more could be copied to the host" in told["text"]
 
 
+@pytest.mark.long
 def test_an_interrupt_at_any_line_leaves_nothing_behind() -> None:
     check_interrupts("../diagnosis/interrupts", "diagnose")

@@ -199,6 +199,7 @@ def example(*options: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 def test_the_example_is_planned_and_then_planned_at_once(tmp_path: Path) -> None:
     options = ("--size", "small", "--batch", "8", "--plan", str(tmp_path / "gpt.gmplan"))
     first = example(*options, "--steps", "41")
@@ -213,7 +214,7 @@ def test_the_example_is_planned_and_then_planned_at_once(tmp_path: Path) -> None
     assert second["steps"][0]["hit_rate"] > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_process_for_each_rank(tmp_path: Path) -> None:
     program = str(ROOT / "tests" / "standin" / "planner" / "autoplan.py")
     command = [sys.executable, "-m", "tests.standin", "--devices", "2", "--capacity", "80GiB"]
