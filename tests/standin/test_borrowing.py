@@ -143,7 +143,7 @@ def test_a_block_that_an_unknown_stream_reads_is_written_only_after_that() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("seed", ["0", "1"])
+@pytest.mark.parametrize("seed", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_tensors_of_all_streams_keep_their_bytes(pace: str, seed: str) -> None:
     seen = with_bytes("stress", pace, seed)
     assert seen["wrong"] == 0

@@ -41,6 +41,7 @@ def test_chance_is_not_that_of_another() -> None:
     assert all(first.results[of] != second.results[of] for of in ("torch", "python", "numpy"))
 
 
+@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("way", "code", "says"),
     [
@@ -52,10 +53,9 @@ def test_chance_is_not_that_of_another() -> None:
         ("ended", 0, "the thread\nthe hook"),
     ],
 )
-def test_it_ends_the_same(way: str, code: int, says: str) -> None:
-    for own_process in (True, False):
-        outcome = finish_program(begin(way, own_process=own_process))
-        assert (outcome.code, outcome.errors.strip()[-len(says) or None :]) == (code, says or "")
+def test_it_ends_the_same(way: str, code: int, says: str, own_process: bool) -> None:  # noqa: FBT001
+    outcome = finish_program(begin(way, own_process=own_process))
+    assert (outcome.code, outcome.errors.strip()[-len(says) or None :]) == (code, says or "")
 
 
 def test_bad_settings_are_refused_before_it_begins() -> None:

@@ -66,12 +66,14 @@ def check_statistics(stats: dict[str, int], default: dict[str, int]) -> None:
         assert allocated <= stats[f"reserved_bytes.all.{when}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_trainer_of_transformers_runs(transformers: dict[str, Ended], way: str) -> None:
     check(transformers[way], way)
     assert transformers[way].result["steps"] == 8
 
 
+@pytest.mark.long
 def test_a_trainer_of_transformers_logs_memory(transformers: dict[str, Ended]) -> None:
     result, default = transformers["gmlake"].result, transformers["default"].result
     check_statistics(result["stats"], default["stats"])
@@ -80,12 +82,14 @@ def test_a_trainer_of_transformers_logs_memory(transformers: dict[str, Ended]) -
     assert result["metrics"]["train_mem_gpu_peaked_delta"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_trainer_of_lightning_runs(lightning: dict[str, Ended], way: str) -> None:
     check(lightning[way], way)
     assert lightning[way].result["steps"] == 12
 
 
+@pytest.mark.long
 def test_a_trainer_of_lightning_logs_memory(lightning: dict[str, Ended]) -> None:
     result, default = lightning["gmlake"].result, lightning["default"].result
     assert len(result["logged"]) == len(default["logged"]) == 12
@@ -109,6 +113,7 @@ def test_a_larger_batch_fits(accelerate: dict[str, Ended]) -> None:
     assert batches["gmlake"] >= batches["default"]
 
 
+@pytest.mark.long
 def test_torchrun_under_gmlake_run() -> None:
     words = (*RUN, "--report", *TORCHRUN, program("elastic"), "--policy", "x")
     ended = finish(start(*words, settings=("--backed", "--devices", "2", "--capacity", "256MiB")))

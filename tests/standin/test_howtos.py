@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PAGES = ROOT / "docs" / "howto"
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "howto").glob("*.py"))
+ALWAYS = ("accelerate_loop", "hf_trainer")
 NEEDS = {
     "hf_trainer": ("transformers", "accelerate"),
     "lightning_fit": ("lightning",),
@@ -52,7 +53,12 @@ def run(name: str, folder: Path) -> Ended:
     )
 
 
-@pytest.fixture(scope="module", params=EXAMPLES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in EXAMPLES
+    ],
+)
 def name(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     for needed in NEEDS.get(found, ()):

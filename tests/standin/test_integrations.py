@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from tests.standin.running import Process
 
-TRAINERS = ("transformers", "lightning", "accelerate")
+TRAINERS = (
+    pytest.param("transformers", marks=pytest.mark.long),
+    pytest.param("lightning", marks=pytest.mark.long),
+    "accelerate",
+)
 LINES = {
     *("memory/live_gib", "memory/live_peak_gib"),
     *("memory/reserved_gib", "memory/reserved_peak_gib"),

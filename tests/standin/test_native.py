@@ -112,6 +112,7 @@ def test_threads_go_on_while_it_begins_and_ends() -> None:
     assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (HAS_COMPILER and HAS_HEADERS), reason="Triton needs a C compiler")
 def test_compiled_steps_become_graphs(tmp_path: Path) -> None:
     from gmlake.standin.launcher import find_library
@@ -302,6 +303,7 @@ def interface() -> bytes:
     return compiling.interface(build.home)
 
 
+@pytest.mark.long
 def test_the_compiler_may_have_more_words(tmp_path: Path) -> None:
     variables = compiler(tmp_path)
     words = f"env 'NAME=of more' {variables['CXX']} -g0"

@@ -94,6 +94,7 @@ def test_half_of_the_files_are_the_programs(tmp_path: Path) -> None:
     assert found.results["few_files"] == {"served": True, "half": True, "some": True}, found.errors
 
 
+@pytest.mark.long
 def test_rows_that_were_given_are_another_processs(tmp_path: Path) -> None:
     knobs = "chunk_size=64MiB"
     found = handed(tmp_path, "rows", is_backed=True, capacity="8GiB", knobs=knobs)

@@ -51,6 +51,7 @@ def test_everything_comes_back_when_all_are_done(seen: dict[str, Any]) -> None:
     assert seen["left"] == sum(size << 20 for is_own, size in refused if is_own)  # PyTorch waits
 
 
+@pytest.mark.long
 def test_queues_carry_tensors() -> None:
     seen = run("queue")
     assert seen == {"last": [True] * 4, "first": [77] * 4, "exit": 0, "allocated": 0}
@@ -70,6 +71,7 @@ def test_no_process_has_to_look_into_another() -> None:
     assert seen == {"last": [True] * 3, "first": [77] * 3, "exit": 0}
 
 
+@pytest.mark.long
 def test_files_are_open_while_they_travel() -> None:
     """Else 30 tensors of 20 chunks would need 600 files, where 256 may be open."""
     seen = run("many", SETTINGS[1:])

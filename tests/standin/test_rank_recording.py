@@ -211,6 +211,7 @@ for number in range(12):
     assert all(one.frame.startswith("act  ") for one in rank.refusals)
 
 
+@pytest.mark.long
 def test_ranks_that_torchrun_starts_again_are_another_job(folder: Path) -> None:
     code = """
 step(30)
@@ -267,6 +268,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert [(one.state, one.steps) for one in ranks_of(folder)] == [(RUNNING, 1)]
 
 
+@pytest.mark.long
 def test_a_spawned_process_has_a_file_of_its_own(folder: Path) -> None:
     script = folder.with_name("work.py")
     script.write_text(

@@ -212,7 +212,11 @@ show(device=torch.cuda.current_device())
 )
 
 
-@pytest.mark.parametrize("inner", [RUN, ("--no-python", str(COMMAND), "run")])
+@pytest.mark.parametrize(
+    "inner",
+    [RUN, pytest.param(("--no-python", str(COMMAND), "run"), marks=pytest.mark.long)],
+    ids=["module", "command"],
+)
 def test_gmlake_run_under_torchrun(inner: tuple[str, ...], tmp_path: Path) -> None:
     before = (*TORCHRUN, *inner)
     ended = run_code(tmp_path, RANKS, "--report", settings=TWO, before=before)

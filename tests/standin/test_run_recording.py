@@ -74,6 +74,7 @@ def test_a_whole_script_is_recorded_without_a_gpu(script: Path) -> None:
     assert any(frame.startswith("hold  ") for frame in frames)
 
 
+@pytest.mark.long
 def test_what_frees_memory_is_not_looked_for(script: Path) -> None:
     """Some checkpointing breaks while that is done: a free has the line of its request."""
     file = script.with_name("memory.pickle")
@@ -87,6 +88,7 @@ def test_what_frees_memory_is_not_looked_for(script: Path) -> None:
     assert freed <= asked
 
 
+@pytest.mark.long
 def test_what_is_printed_and_the_recording_say_that_no_gpu_was_there(script: Path) -> None:
     file = script.with_name("memory.pickle")
     done = without_gpu("--record", file, script)
@@ -98,6 +100,7 @@ def test_what_is_printed_and_the_recording_say_that_no_gpu_was_there(script: Pat
     assert ("device", LABEL) in Snapshot.load(file).report().facts
 
 
+@pytest.mark.long
 def test_every_step_of_a_training_is_recorded(tmp_path: Path) -> None:
     """Where a forecast ends it after the fifth, as they are alike."""
     counts = []
@@ -112,6 +115,7 @@ def test_every_step_of_a_training_is_recorded(tmp_path: Path) -> None:
     assert all(count % 6 == 0 for count in more.values())
 
 
+@pytest.mark.long
 def test_an_earlier_recording_is_kept_and_each_rank_has_its_own(script: Path) -> None:
     file = script.with_name("memory.pickle")
     file.write_text("earlier")
@@ -127,6 +131,7 @@ def test_an_earlier_recording_is_kept_and_each_rank_has_its_own(script: Path) ->
     assert file.read_text() == "earlier"
 
 
+@pytest.mark.long
 def test_a_program_without_cuda_and_a_child_by_fork_write_nothing(tmp_path: Path) -> None:
     file = tmp_path / "memory.pickle"
     done = without_gpu("--record", file, "-c", "import torch; torch.zeros(1)")

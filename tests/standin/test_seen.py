@@ -92,6 +92,7 @@ def test_pytorch_reads_them(seen: dict[str, Any], folder: Path, name: str) -> No
     assert seen["events"] <= sum(actions.values())
 
 
+@pytest.mark.long
 def test_the_example_knows_what_its_memory_is_for(tmp_path: Path) -> None:
     saved = tmp_path / "training.pickle"
     script = str(ROOT / "examples" / "see_training.py")

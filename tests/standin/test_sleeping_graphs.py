@@ -105,6 +105,7 @@ def test_a_pool_asks_for_nothing_in_a_sleeping_region(outcome: Outcome) -> None:
     assert "\n" not in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("everywhere", ["False", "True"])
 @pytest.mark.parametrize("name", COMPILED)
 def test_reduce_overhead_sleeps(compiled: Outcome, everywhere: str, name: str) -> None:

@@ -137,6 +137,7 @@ def test_it_may_begin_after_cuda_is_in_use() -> None:
     assert_steady(planned(run("begun_late")["steps"])[1:])
 
 
+@pytest.mark.long
 def test_a_compiled_model_is_planned() -> None:
     assert_steady(planned(run("compiled")["steps"])[1:])
 
