@@ -53,13 +53,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave alone what needs recordings that nobody has named, PyTorch, or much time."""
-    is_wanted = {
-        "recordings": RECORDINGS.is_dir(),
-        "torch": HAS_TORCH,
-        "long": os.environ.get("GMLAKE_TEST_LONG") != "0",
-    }
-    for marker, is_there in is_wanted.items():
+    """Leave alone what needs recordings that nobody has named, or PyTorch where it is not."""
+    for marker, is_there in {"recordings": RECORDINGS.is_dir(), "torch": HAS_TORCH}.items():
         if not is_there:
             needing = [item for item in items if item.get_closest_marker(marker)]
             config.hook.pytest_deselected(items=needing)
@@ -70,15 +65,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say in a line each what has been left out for want of PyTorch, and of time."""
-    files, tests, long = (config.stash[LEFT_OUT][name] for name in ("files", "torch", "long"))
+    """Say in a line what has been left out for want of PyTorch."""
+    files, tests = (config.stash[LEFT_OUT][name] for name in ("files", "torch"))
     if files or tests:
         terminalreporter.write_line(
             f"left out, they need PyTorch: {files} files of tests and {tests} tests more; "
             "`make test-torch` runs them"
         )
-    if long:
-        terminalreporter.write_line(f"left out, they take long: {long} tests; see GMLAKE_TEST_LONG")
 
 
 @pytest.fixture(autouse=True)
