@@ -1,4 +1,4 @@
-"""Run rows of targets of the Makefile side by side, each line behind its target, and count the tests.
+"""Run rows of targets of the Makefile side by side, each line behind its target; count the tests.
 
 python tests/every.py MAKE 'TARGET ...' 'TARGET ...' ...
 
@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from threading import Lock
 
 from counted import summary
@@ -48,7 +49,7 @@ def main() -> int:
     make, *rows = sys.argv[1:]
     lines: list[str] = []
     with ThreadPoolExecutor(len(rows)) as workers:
-        failed = sum(workers.map(partial(run_row, make, lines, Lock()), rows), [])
+        failed = [*chain(*workers.map(partial(run_row, make, lines, Lock()), rows))]
     print(*summary(lines, len(failed)), sep="\n")
     if failed:
         print(f"failed: {' '.join(failed)}")
