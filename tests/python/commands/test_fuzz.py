@@ -37,6 +37,7 @@ def test_no_input_of_a_short_run_fails(tmp_path: Path, count: int) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_one_input_can_be_made_again(tmp_path: Path) -> None:
     made = []
     for name in ("one", "two"):
