@@ -149,7 +149,16 @@ def test_a_snapshot_is_replayed(snapshots: dict[str, Any], dump: Path) -> None:
     assert all(result.peak_live_bytes >= live for result in report.results)
 
 
-@pytest.mark.parametrize("command", ["trace", "stats", "trace_plot", "segment_plot"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace_plot",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("trace", "stats", "segment_plot")
+        ),
+    ],
+)
 def test_pytorchs_viewer_reads_a_snapshot(
     snapshots: dict[str, Any], dump: Path, command: str, tmp_path: Path
 ) -> None:

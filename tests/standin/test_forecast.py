@@ -148,6 +148,7 @@ def test_the_figures_of_pytorchs_default_are_those_of_the_run(
     assert found["peak_live_bytes"] == last["allocated"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", ["700MiB", "1GiB"])
 def test_a_device_that_is_too_small_is_said_and_is_the_exit_code(size: str) -> None:
     done = forecasting.run("forecast", "--device", size, TRAIN)
@@ -630,7 +631,13 @@ def test_a_rank_hears_of_the_others_what_it_says_itself(rank: int, tmp_path: Pat
 # ---- interrupted
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_ends_the_script_with_the_command_and_leaves_nothing(
     number: signal.Signals, tmp_path: Path
 ) -> None:

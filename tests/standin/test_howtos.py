@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGES = ROOT / "docs" / "howto"
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "howto").glob("*.py"))
-ALWAYS = ("accelerate_loop", "hf_trainer")
+ALWAYS = ("accelerate_loop",)
 NEEDS = {
     "hf_trainer": ("transformers", "accelerate"),
     "lightning_fit": ("lightning",),

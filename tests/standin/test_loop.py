@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[1, 2])
 def figures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Run it with that many processes, two of them under FSDP2."""
     folder: Path = tmp_path_factory.mktemp("loop")
@@ -27,11 +27,13 @@ def figures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return told
 
 
+@pytest.mark.long
 def test_nothing_more_is_held_after_many_rounds(figures: Any) -> None:
     assert figures["grown_bytes"] == 0
     assert len(figures["ways"]["sleeps"]["asleep_bytes"]) == 25
 
 
+@pytest.mark.long
 def test_less_is_held_than_without_sleep(figures: Any) -> None:
     ways = figures["ways"]
     assert max(ways["sleeps"]["asleep_bytes"]) < min(ways["never"]["asleep_bytes"])

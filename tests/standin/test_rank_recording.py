@@ -97,6 +97,7 @@ def test_the_rank_that_was_refused_is_named_with_its_line(policy: str, folder: P
     assert "cut off: rank 0, after step 8 or later" in str(made)
 
 
+@pytest.mark.long
 def test_pytorchs_own_allocator_is_recorded_too(folder: Path) -> None:
     code = "import gmlake\ngmlake.disable()\nfor number in range(3):\n    step(100)\n"
     script = TRAIN.replace("import torch\n", "import torch\n" + code.partition("\nfor")[0] + "\n")

@@ -116,7 +116,7 @@ def test_forked_children_record_nothing() -> None:
     assert "ended" in told["text"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_may_end_right_after_a_backward_pass() -> None:
     """Without waiting for PyTorch's threads, two of five end in an abort."""
     for _ in range(5):

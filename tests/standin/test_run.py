@@ -246,6 +246,7 @@ show()
     assert outside["enabled"]
 
 
+@pytest.mark.long
 def test_settings_reach_the_lake(tmp_path: Path) -> None:
     code = f"""
 {SERVED}
@@ -260,6 +261,7 @@ except torch.OutOfMemoryError:
     assert ended.result["reserved"] == 8 * MIB
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_be_served_goes_on_without(tmp_path: Path) -> None:
     code = f"""
 import os

@@ -43,7 +43,7 @@ def test_a_program_may_end_while_tensors_wait() -> None:
     assert run("at_exit") == {"deferred": 8 * MIB}
 
 
-@pytest.mark.parametrize("name", ["own", "recorded"])
+@pytest.mark.parametrize("name", [pytest.param("own", marks=pytest.mark.long), "recorded"])
 def test_checking_the_order_changes_nothing(name: str) -> None:
     assert run(name, GMLAKE_TEST_CHECK_ORDER="1") == run(name, GMLAKE_TEST_CHECK_ORDER="0")
 

@@ -112,6 +112,7 @@ def test_reduce_overhead_sleeps(compiled: Outcome, everywhere: str, name: str) -
     assert compiled.results[everywhere][name] is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("everywhere", ["False", "True"])
 def test_waking_records_and_allocates_nothing(compiled: Outcome, everywhere: str) -> None:
     results = compiled.results[everywhere]
@@ -121,6 +122,10 @@ def test_waking_records_and_allocates_nothing(compiled: Outcome, everywhere: str
     assert results["given_back"] == 0
 
 
-def test_no_rule_was_broken(outcome: Outcome, compiled: Outcome) -> None:
+def test_no_rule_was_broken(outcome: Outcome) -> None:
     assert outcome.code == 0, outcome.errors
+
+
+@pytest.mark.long
+def test_no_rule_was_broken_by_compiled_steps(compiled: Outcome) -> None:
     assert compiled.code == 0, compiled.errors

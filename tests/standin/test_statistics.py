@@ -131,6 +131,7 @@ def test_expandable_segments() -> None:
     assert results["graph_pool_bytes"] > 0
 
 
+@pytest.mark.long
 def test_the_asynchronous_allocator_of_cuda() -> None:
     outcome = run_program("allocator", allocator="backend:cudaMallocAsync")
     results = outcome.results

@@ -31,9 +31,11 @@ print(json.dumps({{"live": {{lake["device"]: lake["live_bytes"] for lake in lake
 @pytest.mark.parametrize(
     ("begin", "variables", "expected"),
     [
-        ("", {"GMLAKE_TOP": "1"}, {"0": 4 * MIB, "1": 8 * MIB}),
+        pytest.param(
+            *("", {"GMLAKE_TOP": "1"}, {"0": 4 * MIB, "1": 8 * MIB}), marks=pytest.mark.long
+        ),
         ("gmlake.publish()", {}, {"0": 4 * MIB, "1": 8 * MIB}),
-        ("", {}, {}),
+        pytest.param("", {}, {}, marks=pytest.mark.long),
     ],
     ids=["variable", "call", "neither"],
 )

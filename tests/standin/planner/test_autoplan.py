@@ -91,6 +91,7 @@ def test_a_saved_plan_serves_the_first_step(tmp_path: Path) -> None:
     assert_steady(steps[2:])
 
 
+@pytest.mark.long
 def test_a_plan_of_another_rank_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "plan.gmplan"
     run("saved", str(path))
