@@ -33,7 +33,7 @@ TEST(each_piece_of_host_memory_is_refused) {
     uint64_t failures = 0;
     gml_status status = GML_NO_HOST_MEMORY;
     for (uint64_t which = 1; status != GML_OK; which++) {
-        int64_t before = pieces;
+        int64_t before = host_pieces;
         char reason[GML_REASON_BYTES];
         gml_driver *driver = NULL;
         CHECK_OK(gml_sim_driver_open(0, 0, &driver, reason, sizeof reason));
@@ -50,7 +50,7 @@ TEST(each_piece_of_host_memory_is_refused) {
             CHECK_EQ(whole, BASE);
         }
         gml_driver_close(driver);
-        CHECK_EQ(pieces, before);
+        CHECK_EQ(host_pieces, before);
     }
     CHECK(failures >= 4); /* the window, its first piece, more of them, the table */
 }

@@ -108,7 +108,7 @@ TEST(each_piece_of_a_restore_is_refused) {
     CHECK_OK(
         gml_lake_close(lake_open_unchecked(0))); /* the first one takes what the process keeps */
     for (uint64_t which = 1; !is_done; which++) {
-        int64_t before = pieces;
+        int64_t before = host_pieces;
         pool_test test;
         gml_pool_state *state = NULL;
         open_test(&test);
@@ -128,7 +128,7 @@ TEST(each_piece_of_a_restore_is_refused) {
         gml_pool_state_free(state);
         CHECK_OK(gml_lake_release_pool(test.lake, GRAPH));
         lake_finish(test.lake);
-        CHECK_EQ(pieces, before);
+        CHECK_EQ(host_pieces, before);
     }
     CHECK(refused >= 5); /* two lists, the table, extents, placements */
 }

@@ -1,17 +1,19 @@
 /* The host's memory, counted, and refused one piece at a time. Defines the C library's functions,
- * so that a program includes it in one place. */
+ * so that a program includes it in one place. Only one thread is ever refused anything. */
 #ifndef GML_TEST_HOST_MEMORY_H
 #define GML_TEST_HOST_MEMORY_H
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-static int64_t pieces;              /* taken and not given back */
-static uint64_t asked, refused_one; /* how often since it was armed; which time it is refused */
+static atomic_int_least64_t host_pieces; /* taken and not given back */
+static uint64_t asked, refused_one; /* how often while it is armed; which time it is refused */
 static uint64_t refused_from;       /* from which time on it is refused; 0: never */
-static bool is_armed;
+static uint64_t refusals;           /* so far */
+static atomic_bool is_armed;
 static volatile bool is_looking; /* the compiler takes it that dlsym() calls none of these */
 
 /* These stand before those of the C library, also for a library that this program is linked to. */
@@ -29,13 +31,27 @@ static void *look_up(const char *name) {
 }
 
 static bool is_refused(void) {
-    asked += is_armed;
-    return is_armed && (asked == refused_one || (refused_from && asked >= refused_from));
+    if (!atomic_load_explicit(&is_armed, memory_order_relaxed)) {
+        return false;
+    }
+    asked++;
+    bool is_turn = asked == refused_one || (refused_from && asked >= refused_from);
+    refusals += is_turn;
+    return is_turn;
 }
 
 static void *note(void *memory) {
-    pieces += memory != NULL;
+    atomic_fetch_add_explicit(&host_pieces, memory != NULL, memory_order_relaxed);
     return memory;
+}
+
+/* Before there is a second thread. */
+__attribute__((constructor)) static void look_all_up(void) {
+    void *(*volatile take)(size_t) = malloc;
+    void *(*volatile take_cleared)(size_t, size_t) = calloc;
+    void *(*volatile move)(void *, size_t) = realloc;
+    free(move(take(1), 2));
+    free(take_cleared(1, 1));
 }
 
 void *malloc(size_t size_bytes) {
@@ -80,7 +96,7 @@ void free(void *memory) {
     if (!next) {
         *(void **)&next = look_up("free");
     }
-    pieces -= memory != NULL;
+    atomic_fetch_sub_explicit(&host_pieces, memory != NULL, memory_order_relaxed);
     next(memory);
 }
 

@@ -1,36 +1,7 @@
-/* Blocks of a random program: allocating, freeing, handing over. */
-#include "support/stamp.h"
+/* Blocks of a random program: allocating, using, freeing, handing over. */
 #include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
-
-enum {
-    OWN_STREAMS = 5, /* of each thread, which come and go; 0 is everybody's */
-    CAPTURING = OWN_STREAMS,
-    LASTING,
-    THREAD_STREAMS,
-};
-
-gml_stream stress_own_stream(stress *self) {
-    return 1 + self->number * THREAD_STREAMS + check_below(&self->random, OWN_STREAMS);
-}
-
-gml_stream stress_capturing_stream(const stress *self) {
-    return 1 + self->number * THREAD_STREAMS + CAPTURING;
-}
-
-gml_stream stress_lasting_stream(const stress *self) {
-    return 1 + self->number * THREAD_STREAMS + LASTING;
-}
-
-gml_stream stress_any_stream(stress *self, const stress_lake *at) {
-    uint64_t choice = check_below(&self->random, 8);
-    if (choice == 0) {
-        return 0;
-    }
-    bool captures = choice < 5 && self->captured_on == at;
-    return captures ? stress_capturing_stream(self) : stress_own_stream(self);
-}
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
@@ -38,20 +9,21 @@ void stress_touch(stress_block *held) {
     stress_lake *at = held->at;
     const live_block *block = &held->block;
     void *bytes = NULL;
-    if (!lake_is_host() || held->is_captured) {
+    if (held->is_captured || held->is_orphan) {
         return;
     }
     (void)pthread_rwlock_rdlock(&at->awake);
+    bool is_host = lake_is_host();
     if (stress_is_asleep(at)) {
         CHECK_STATUS(gml_lake_bytes(at->lake, block->address, &bytes), GML_UNSUPPORTED);
-    } else if (!CHECK_OK(gml_lake_bytes(at->lake, block->address, &bytes))) {
+    } else if (is_host && !CHECK_OK(gml_lake_bytes(at->lake, block->address, &bytes))) {
         held->is_stamped = false;
-    } else if (held->is_stamped && held->stamped >= at->lost_nap) {
-        CHECK(stamp_holds(bytes, block->size_bytes, block->seed, STRESS_STRIDE_BYTES));
     } else {
-        stamp_write(bytes, block->size_bytes, block->seed, STRESS_STRIDE_BYTES);
-        held->is_stamped = true;
-        held->stamped = at->sleeps;
+        bool looks = held->is_stamped && held->stamped >= at->lost_nap;
+        if (stress_queue(at, block->stream, bytes, block->size_bytes, block->seed, !looks)) {
+            held->stamped = looks ? held->stamped : at->sleeps;
+            held->is_stamped = true;
+        }
     }
     (void)pthread_rwlock_unlock(&at->awake);
 }
@@ -64,17 +36,76 @@ void stress_touch_all(stress *self, const stress_lake *at) {
     }
 }
 
-/* ---- living and ending ----------------------------------------------------------------------- */
+/* Whether its content is there to be read. pre: held->at->awake is locked. */
+static bool has_content(const stress_block *held) {
+    return held->is_stamped && !held->is_orphan && !held->is_captured &&
+           held->stamped >= held->at->lost_nap && !stress_is_asleep(held->at);
+}
 
-void stress_end_block(stress *self, size_t index) {
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static void end_block(stress *self, size_t index) {
     stress_block *held = &self->blocks[index];
-    stress_touch(held);
-    stress_expect(self, gml_lake_free(held->at->lake, held->block.address));
+    CHECK_OK(ASK(gml_lake_free(held->at->lake, held->block.address)));
     if (self->shared->is_alone && check_below(&self->random, 8) == 0) {
         CHECK_STATUS(gml_lake_free(held->at->lake, held->block.address), GML_UNKNOWN_ADDRESS);
     }
     *held = self->blocks[--self->count];
 }
+
+void stress_end_block(stress *self, size_t index) {
+    if (check_below(&self->random, 2)) {
+        stress_touch(&self->blocks[index]);
+    }
+    end_block(self, index);
+}
+
+/* ---- other streams --------------------------------------------------------------------------- */
+
+/* The lake is told, and the order is the program's own affair. */
+static void use_recorded(stress *self, stress_block *held, gml_stream user) {
+    stress_lake *at = held->at;
+    gml_status status = ASK(gml_lake_record_stream(at->lake, held->block.address, user));
+    stress_expect(self, status);
+    const stress_slot *slot = stress_slot_of(at, user);
+    if (status == GML_OK && slot && self->shared->is_alone) {
+        held->users |= UINT64_C(1) << (slot - at->slots);
+        (void)(has_content(held) && stress_read_on(held, user));
+    }
+}
+
+/* The lake is not told, and the block is freed: what CUDA programs do that have its own stream wait
+ * before it allocates again. */
+static void use_untold(stress *self, stress_block *held, gml_stream user) {
+    stress_slot *own = stress_slot_of(held->at, held->block.stream);
+    if (own && user != own->handle && has_content(held) && !held->life &&
+        stress_read_on(held, user)) {
+        stress_owe(held->at, own, user);
+        stress_counts.untold++;
+        end_block(self, (size_t)(held - self->blocks));
+    }
+}
+
+void stress_use_elsewhere(stress *self) {
+    if (!self->count) {
+        return;
+    }
+    stress_block *held = &self->blocks[check_below(&self->random, self->count)];
+    (void)pthread_rwlock_rdlock(&held->at->awake);
+    pthread_rwlock_t *awake = &held->at->awake;
+    uint64_t choice = check_below(&self->random, 4);
+    if (choice < 2 || !self->shared->is_alone) {
+        use_recorded(self, held,
+                     choice ? stress_own_stream(self, held->at)
+                            : stress_any_stream(self, held->at));
+    } else {
+        gml_stream own = stress_own_stream(self, held->at);
+        use_untold(self, held, choice == 2 ? own : STRESS_UNSEEN);
+    }
+    (void)pthread_rwlock_unlock(awake);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 /* Nothing that lay idle would have served it. */
 static void check_refusal(stress_block *held) {
@@ -85,35 +116,31 @@ static void check_refusal(stress_block *held) {
         GML_OUT_OF_MEMORY);
 }
 
-static void read_first(void *context) {
-    (void)*(const volatile char *)context;
+static bool are_apart(const live_block *one, const live_block *other) {
+    return one->address + one->size_bytes <= other->address ||
+           other->address + other->size_bytes <= one->address;
 }
 
-/* What was queued reads memory whenever it comes to run: it must still be mapped then. By one
- * thread only, as others do not see the order of streams. */
-static void queue_use(stress *self, const stress_block *held) {
-    void *bytes = NULL;
+static void add_block(stress *self, uint64_t named) {
+    stress_block *held = &self->blocks[self->count++];
     bool is_captured =
         self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
-    if (lake_is_host() && self->shared->is_alone && !is_captured &&
-        (held->at->can_sleep || held->at->has_elastic) &&
-        CHECK_OK(gml_lake_bytes(held->at->lake, held->block.address, &bytes))) {
-        CHECK_OK(
-            gml_streams_enqueue(stress_streams(held->at), held->block.stream, read_first, bytes));
+    held->is_captured = self->takes_turn && is_captured;
+    uint64_t pool = is_captured && !named ? self->captured_in : named;
+    /* What a graph that takes turns asked for is its own, and no part of the pool's state. */
+    held->life = pool && !held->is_captured ? stress_life_of(self, held->at, pool) : 0;
+    gml_block_info info = {0};
+    CHECK_OK(gml_lake_block(held->at->lake, held->block.address, &info));
+    CHECK_EQ(info.pool.second, pool ? stress_pool_id(self, pool).second : 0);
+    for (size_t i = 0; i + 1 < self->count; i++) {
+        const stress_block *other = &self->blocks[i];
+        CHECK(other->at != held->at || are_apart(&other->block, &held->block));
     }
-}
-
-static void add_block(stress *self) {
-    stress_block *held = &self->blocks[self->count++];
-    held->is_captured = self->takes_turn && self->captured_on == held->at &&
-                        held->block.stream == stress_capturing_stream(self);
     (void)pthread_rwlock_rdlock(&held->at->awake);
     held->born = held->at->sleeps;
     (void)pthread_rwlock_unlock(&held->at->awake);
+    held->serial = self->shared->is_alone ? ++self->shared->serial : 0;
     stress_touch(held);
-    if (check_below(&self->random, 4) == 0) {
-        queue_use(self, held);
-    }
 }
 
 /* Up to 6 MiB: a lake has room for a few dozen. */
@@ -139,9 +166,20 @@ static stress_lake *draw_lake(stress *self) {
     return at;
 }
 
-/* Whether to name the pool of this thread's captures, if it has one there. */
-static bool draw_named(stress *self, const stress_lake *at) {
-    return self->captures[at - self->shared->lakes] && check_below(&self->random, 4) == 0;
+/* A private pool to name, if this thread has one there; 0: none. */
+static uint64_t draw_named(stress *self, const stress_lake *at) {
+    uint64_t number = 1 + check_below(&self->random, STRESS_POOLS);
+    return stress_pool_of(self, at, number)->uses && check_below(&self->random, 4) == 0 ? number
+                                                                                        : 0;
+}
+
+/* Frees half of what it has there. */
+static void make_room(stress *self, const stress_lake *at) {
+    for (size_t i = self->count; i > 0; i--) {
+        if (self->blocks[i - 1].at == at && check_below(&self->random, 2)) {
+            stress_end_block(self, i - 1);
+        }
+    }
 }
 
 void stress_begin_block(stress *self) {
@@ -152,15 +190,15 @@ void stress_begin_block(stress *self) {
     block->size_bytes = draw_size(&self->random);
     block->stream = stress_any_stream(self, at);
     block->seed = check_next(&self->random);
-    gml_pool_id pool = {1, 1 + self->number};
-    bool is_named = draw_named(self, at);
+    uint64_t named = draw_named(self, at);
+    stress_pay(at, block->stream);
     gml_status status =
-        is_named ? gml_lake_allocate_in(at->lake, pool, block->size_bytes, block->stream,
-                                        &block->address)
-                 : gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address);
+        named ? ASK(gml_lake_allocate_in(at->lake, stress_pool_id(self, named), block->size_bytes,
+                                         block->stream, &block->address))
+              : ASK(gml_lake_allocate(at->lake, block->size_bytes, block->stream, &block->address));
     if (status == GML_OK) {
         CHECK(!self->shared->is_alone || !stress_is_asleep(at));
-        add_block(self);
+        add_block(self, named);
         return;
     }
     if (status == GML_UNSUPPORTED) {
@@ -170,22 +208,18 @@ void stress_begin_block(stress *self) {
     stress_counts.refused += status == GML_OUT_OF_MEMORY;
     if (status != GML_OUT_OF_MEMORY) {
         stress_expect(self, status);
-    } else if (self->shared->is_alone && !self->shared->per_million && !self->captured_on &&
-               !is_named) {
+    } else if (self->shared->is_alone && self->shared->fault == STRESS_NONE && !self->captured_on &&
+               !named) {
         check_refusal(held);
     }
-    for (size_t i = self->count; i > 0; i--) { /* half of what it has there */
-        if (self->blocks[i - 1].at == at && check_below(&self->random, 2)) {
-            stress_end_block(self, i - 1);
-        }
-    }
+    make_room(self, at);
 }
 
 void stress_exchange_block(stress *self) {
     stress_block *mine = &self->blocks[check_below(&self->random, self->count)];
     stress_lakes *shared = self->shared;
-    if (mine->is_captured) {
-        return; /* this thread ends its capture */
+    if (mine->is_captured || mine->life) {
+        return; /* this thread ends its capture, and knows its pools */
     }
     (void)pthread_mutex_lock(&shared->lock);
     stress_block *slot = &shared->exchange[check_below(&self->random, STRESS_EXCHANGED)];

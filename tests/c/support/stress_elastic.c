@@ -1,6 +1,5 @@
 /* Elastic buffers of a random program. */
 #include "gmlake_elastic.h"
-#include "support/stamp.h"
 #include "support/stress.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -13,7 +12,7 @@ static gml_elastic_info describe(const stress_buffer *of) {
 }
 
 /* Looks at what was stamped, and stamps the rest of its memory. */
-static void touch(stress_buffer *of) {
+static void touch(const stress *self, stress_buffer *of) {
     void *memory = NULL;
     const gml_elastic_info info = describe(of);
     if (!lake_is_host() || !info.memory_bytes) {
@@ -25,12 +24,9 @@ static void touch(stress_buffer *of) {
     } else if (CHECK_OK(gml_lake_elastic_bytes(of->at->lake, of->address, &memory))) {
         bool has_content = of->stamped >= of->at->lost_nap;
         for (uint64_t at = 0; at < info.memory_bytes; at += info.chunk_bytes) {
-            char *chunk = (char *)memory + at;
-            if (has_content && at < of->stamped_bytes) {
-                CHECK(stamp_holds(chunk, info.chunk_bytes, of->seed + at, STRESS_STRIDE_BYTES));
-            } else {
-                stamp_write(chunk, info.chunk_bytes, of->seed + at, STRESS_STRIDE_BYTES);
-            }
+            CHECK(stress_queue(of->at, stress_lasting_stream(self), (char *)memory + at,
+                               info.chunk_bytes, of->seed + at,
+                               !has_content || at >= of->stamped_bytes));
         }
         of->stamped_bytes = info.memory_bytes;
         of->stamped = of->at->sleeps;
@@ -43,7 +39,7 @@ static void open_buffer(stress *self, stress_buffer *of) {
     gml_address address = 0;
     uint64_t size_bytes = 1 + check_below(&self->random, LARGEST_BUFFER);
     gml_status status =
-        gml_lake_open_elastic(at->lake, size_bytes, stress_lasting_stream(self), &address);
+        ASK(gml_lake_open_elastic(at->lake, size_bytes, stress_lasting_stream(self), &address));
     if (!at->has_elastic) {
         CHECK_STATUS(status, GML_UNSUPPORTED);
         return;
@@ -69,8 +65,8 @@ static void resize_buffer(stress *self, stress_buffer *of) {
     uint64_t ahead_bytes =
         check_below(&self->random, 2) ? check_below(&self->random, LARGEST_BUFFER) : 0;
     uint64_t told_bytes = before.memory_bytes;
-    gml_status status =
-        gml_lake_resize_elastic(of->at->lake, of->address, size_bytes, ahead_bytes, &told_bytes);
+    gml_status status = ASK(
+        gml_lake_resize_elastic(of->at->lake, of->address, size_bytes, ahead_bytes, &told_bytes));
     const gml_elastic_info after = describe(of);
     CHECK_EQ(told_bytes, after.memory_bytes);
     uint64_t least_bytes = size_bytes + before.chunk_bytes - 1;
@@ -94,12 +90,12 @@ static void resize_buffer(stress *self, stress_buffer *of) {
     if (of->stamped_bytes > after.memory_bytes) {
         of->stamped_bytes = after.memory_bytes;
     }
-    touch(of);
+    touch(self, of);
 }
 
 static void close_buffer(const stress *self, stress_buffer *of) {
-    touch(of);
-    CHECK_OK(gml_lake_close_elastic(of->at->lake, of->address));
+    touch(self, of);
+    CHECK_OK(ASK(gml_lake_close_elastic(of->at->lake, of->address)));
     if (self->shared->is_alone) { /* another thread may open one at the address */
         CHECK_STATUS(gml_lake_close_elastic(of->at->lake, of->address), GML_UNKNOWN_ADDRESS);
     }
@@ -121,7 +117,7 @@ void stress_change_buffer(stress *self) {
 void stress_touch_buffers(stress *self, const stress_lake *at) {
     for (size_t i = 0; i < STRESS_BUFFERS; i++) {
         if (self->buffers[i].address && self->buffers[i].at == at) {
-            touch(&self->buffers[i]);
+            touch(self, &self->buffers[i]);
         }
     }
 }

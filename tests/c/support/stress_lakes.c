@@ -35,22 +35,35 @@ static const struct {
 
 enum { CHOICES = sizeof choices / sizeof *choices, SETTINGS = CHOICES + 1 };
 
-/* Those of one device have one limit together. */
+/* By kind. Those of one device have one limit together. */
 static const uint64_t capacities[STRESS_LAKES] = {128 * MIB, 48 * MIB, 128 * MIB, 128 * MIB};
 static const int devices[STRESS_LAKES] = {0, 1, 0, 0};
 
 stress_census stress_counts;
 
+static void arm_nothing(bool is_armed) {
+    (void)is_armed;
+}
+
+void (*stress_arm)(bool is_armed) = arm_nothing;
+
+bool stress_is_explained(const stress_lakes *shared, gml_status status) {
+    bool lacks_host_memory = shared->fault == STRESS_PIECE || shared->fault == STRESS_PIECES;
+    return shared->fault != STRESS_NONE &&
+           (status == GML_OUT_OF_MEMORY ||
+            status == (lacks_host_memory ? GML_NO_HOST_MEMORY : GML_DRIVER_FAILED));
+}
+
 void stress_expect(const stress *self, gml_status status) {
-    bool is_explained =
-        self->shared->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY);
-    if (!is_explained) {
+    if (!stress_is_explained(self->shared, status)) {
         CHECK_OK(status);
+    } else if (status != GML_OUT_OF_MEMORY && self->shared->is_alone) {
+        self->shared->explained++;
     }
 }
 
 stress_lake *stress_any_lake(stress *self) {
-    return &self->shared->lakes[check_below(&self->random, STRESS_LAKES)];
+    return &self->shared->lakes[check_below(&self->random, self->shared->lake_count)];
 }
 
 gml_streams *stress_streams(const stress_lake *at) {
@@ -92,46 +105,64 @@ static size_t draw_settings(check_random *random, const stress_lake *at, gml_set
     return count;
 }
 
-static void open_lake(stress_lake *at, size_t index, check_random *random, stress_lakes *shared) {
+/* It may not open where something fails: nothing is left then, and the next try succeeds. */
+static void open_until(stress_lake *at, const gml_lake_config *config, stress_lakes *shared) {
+    enum { TRIES = 3 }; /* as many calls may fail one by one */
+    gml_status status = ASK(strikes_open(&at->strikes, config, &at->lake));
+    for (int i = 0; i < TRIES && status != GML_OK; i++) {
+        CHECK(stress_is_explained(shared, status));
+        strikes_check_memory(&at->strikes);
+        strikes_check_rest(&at->strikes);
+        atomic_store(&at->strikes.per_million, 0);
+        status = strikes_open(&at->strikes, config, &at->lake);
+    }
+    CHECK_OK(status);
+}
+
+static void open_lake(stress_lake *at, size_t kind, check_random *random, stress_lakes *shared,
+                      uint64_t skips) {
     gml_setting settings[SETTINGS];
-    bool has_chunks = policy_lends(contract_policy);
-    *at = (stress_lake){.capacity_bytes = capacities[index],
-                        .device = &shared->devices[devices[index]]};
+    const gml_policy_ops *policy = gml_policy_find(contract_policy);
+    *at = (stress_lake){.capacity_bytes = capacities[kind],
+                        .device = &shared->devices[devices[kind]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
-    at->is_arena = index == 1 && gml_policy_find(contract_policy)->can_serve_arena &&
-                   check_below(random, 3) == 0;
+    at->is_arena = kind == 1 && policy->can_serve_arena && check_below(random, 3) == 0;
     bool may_choose = MAY_CHOOSE_ADDRESSES || !lake_is_host();
-    at->is_window = may_choose && !at->is_arena &&
-                    gml_policy_find(contract_policy)->can_serve_arena &&
-                    check_below(random, 3) == 0;
-    at->can_sleep = index > 1 || (!at->is_arena && check_below(random, 2));
-    at->has_elastic = has_chunks && !at->is_arena;
+    at->is_window =
+        may_choose && !at->is_arena && policy->can_serve_arena && check_below(random, 3) == 0;
+    at->can_sleep = kind > 1 || (!at->is_arena && check_below(random, 2));
+    at->has_elastic = policy_lends(contract_policy) && !at->is_arena;
     at->strikes.random_state = check_next(random);
+    at->strikes.plan = shared->is_alone ? &shared->plan : NULL;
+    at->strikes.is_old = check_below(random, 8) == 0;
+    at->strikes.skips = skips;
     gml_lake_config config = lake_config_of(at->capacity_bytes);
-    config.device = devices[index];
-    config.shared = &shared->devices[devices[index]];
+    config.device = devices[kind];
+    config.shared = at->device;
     config.can_sleep = at->can_sleep;
     config.settings = settings;
     config.setting_count = draw_settings(random, at, settings);
     atomic_store(&at->strikes.per_million, 10 * shared->per_million);
-    gml_status status = strikes_open(&at->strikes, &config, &at->lake);
-    if (status != GML_OK) { /* as it may where calls fail */
-        CHECK(shared->per_million && (status == GML_DRIVER_FAILED || status == GML_OUT_OF_MEMORY));
-        atomic_store(&at->strikes.per_million, 0);
-        CHECK_OK(strikes_open(&at->strikes, &config, &at->lake));
-    }
+    open_until(at, &config, shared);
     atomic_store(&at->strikes.per_million, shared->per_million);
 }
 
-void stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failing) {
+void stress_open(stress_lakes *shared, uint64_t seed, uint64_t skips) {
     check_random random = {seed};
-    *shared = (stress_lakes){.lock = PTHREAD_MUTEX_INITIALIZER, .is_alone = is_alone};
-    shared->repeats = is_alone && seed % 2 == 0;
-    shared->is_failing = failing;
-    shared->per_million = failing ? UINT64_C(500) << check_below(&random, 5) : 0;
-    for (size_t i = 0; i < STRESS_LAKES; i++) {
-        open_lake(&shared->lakes[i], i, &random, shared);
-        CHECK_OK(gml_streams_set_manual(stress_streams(&shared->lakes[i]), seed % 3 != 0));
+    (void)pthread_mutex_init(&shared->lock, NULL);
+    shared->repeats = shared->is_alone && check_below(&random, 2);
+    shared->is_manual = check_below(&random, 3);
+    uint64_t per_million = UINT64_C(500) << check_below(&random, 5);
+    shared->per_million = shared->fault == STRESS_RANDOM ? per_million : 0;
+    uint64_t first = check_below(&random, STRESS_LAKES);
+    shared->lake_count = (size_t)1 + check_below(&random, STRESS_LAKES);
+    for (size_t i = 0; i < shared->lake_count; i++) {
+        stress_lake *at = &shared->lakes[i];
+        open_lake(at, (i + first) % STRESS_LAKES, &random, shared, skips);
+        if (at->lake) {
+            stress_begin_streams(at, &random);
+            CHECK_OK(gml_streams_set_manual(stress_streams(at), shared->is_manual));
+        }
     }
 }
 
@@ -139,24 +170,48 @@ void stress_open(stress_lakes *shared, uint64_t seed, bool is_alone, bool failin
 
 void stress_calm(stress_lakes *shared) {
     shared->per_million = 0;
-    for (size_t i = 0; i < STRESS_LAKES; i++) {
+    for (size_t i = 0; i < shared->lake_count; i++) {
         atomic_store(&shared->lakes[i].strikes.per_million, 0);
     }
 }
 
-/* Nothing is left, whatever failed before. */
-static void close_lake(stress_lake *at, bool is_failing) {
-    CHECK_OK(gml_lake_check(at->lake));
-    CHECK_OK(gml_lake_trim(at->lake, NULL));
+/* Everything goes back: at once, or as soon as no call fails. */
+static void give_back(stress_lake *at, stress_lakes *shared) {
+    uint64_t struck = 0;
+    do {
+        struck = at->strikes.struck;
+        gml_status status = ASK(gml_lake_trim(at->lake, NULL));
+        CHECK(status == GML_OK || stress_is_explained(shared, status));
+    } while (struck != at->strikes.struck);
     CHECK_OK(gml_lake_check(at->lake));
     const gml_stats stats = lake_stats_of(at->lake);
     CHECK_EQ(stats.live_blocks, 0);
-    CHECK_EQ(stats.reserved_bytes, 0);
+    CHECK(stats.reserved_bytes == 0 || shared->fault >= STRESS_PIECE);
     stress_counts.planned += stats.states[GML_STATE_PLAN];
-    CHECK_OK(gml_lake_close(at->lake));
-    strikes_check_rest(&at->strikes);
-    if (!at->can_sleep || !is_failing) { /* plain memory that sleeps keeps what failed to go */
+    stress_counts.waits += stats.cross_stream_waits;
+}
+
+/* Nothing is left, whatever failed before. */
+static void close_lake(stress_lake *at, stress_lakes *shared) {
+    CHECK_OK(gml_lake_check(at->lake));
+    for (size_t i = 0; i < STRESS_OWN; i++) {
+        stress_pay(at, at->slots[i].handle);
+    }
+    CHECK_OK(gml_streams_set_manual(stress_streams(at), false));
+    give_back(at, shared);
+    uint64_t struck = at->strikes.struck;
+    gml_status status = ASK(gml_lake_close(at->lake));
+    at->lake = NULL;
+    if (struck == at->strikes.struck) {
+        CHECK_OK(status);
+        strikes_check_rest(&at->strikes);
+    }
+    bool may_stay = at->can_sleep && at->strikes.struck; /* plain memory that sleeps */
+    if (struck == at->strikes.struck && !may_stay) {
         strikes_check_memory(&at->strikes);
+    }
+    if (!CHECK(!at->strikes.fault[0])) {
+        fprintf(stderr, "%s\n", at->strikes.fault);
     }
     stress_counts.struck += at->strikes.struck;
     (void)pthread_rwlock_destroy(&at->awake);
@@ -164,13 +219,14 @@ static void close_lake(stress_lake *at, bool is_failing) {
 
 void stress_close(stress_lakes *shared) {
     for (size_t i = 0; i < STRESS_EXCHANGED; i++) {
-        if (shared->exchange[i].at) {
-            stress_touch(&shared->exchange[i]);
-            CHECK_OK(
-                gml_lake_free(shared->exchange[i].at->lake, shared->exchange[i].block.address));
+        stress_block *held = &shared->exchange[i];
+        if (held->at) {
+            stress_touch(held);
+            CHECK_OK(ASK(gml_lake_free(held->at->lake, held->block.address)));
         }
     }
-    for (size_t i = 0; i < STRESS_LAKES; i++) {
-        close_lake(&shared->lakes[i], shared->is_failing);
+    for (size_t i = 0; i < shared->lake_count; i++) {
+        close_lake(&shared->lakes[i], shared);
     }
+    (void)pthread_mutex_destroy(&shared->lock);
 }

@@ -79,7 +79,7 @@ static gml_plan *make_plan(void) {
 /* How often memory was asked for. */
 static uint64_t run_refused(gml_plan *plan, uint64_t which) {
     enum { SERVED = 3 * 80 + 2 * 104 + 2 * 3 }; /* by the second round, whatever the first lacked */
-    int64_t before = pieces;
+    int64_t before = host_pieces;
     program self = {.lake = trainer_open_lake("sim", "plan", 0), .plan = plan};
     asked = 0;
     refused_one = which;
@@ -91,7 +91,7 @@ static uint64_t run_refused(gml_plan *plan, uint64_t which) {
     run_steps(&self);
     CHECK_EQ(self.served, SERVED);
     trainer_close(self.lake);
-    CHECK_EQ(pieces, before);
+    CHECK_EQ(host_pieces, before);
     return asked;
 }
 
@@ -110,7 +110,7 @@ TEST(each_piece_is_refused) {
 /* Closes amid a step that is served, with no host memory from that time on; how often it was asked
  * for. */
 static uint64_t close_without(uint64_t from) {
-    int64_t before = pieces;
+    int64_t before = host_pieces;
     program self = {.lake = trainer_open_lake("sim", "plan", 0)};
     for (uint64_t step = 0; step < 5; step++) {
         run_step(&self, 0, 0);
@@ -125,7 +125,7 @@ static uint64_t close_without(uint64_t from) {
     CHECK_OK(gml_lake_close(self.lake));
     is_armed = false;
     refused_from = 0;
-    CHECK_EQ(pieces, before);
+    CHECK_EQ(host_pieces, before);
     return asked;
 }
 
