@@ -167,12 +167,10 @@ MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1
 	@$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-OPERATIONS ?= 5000000
-FAILING ?= 4
-stress: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: OPERATIONS=5000000 SEED=1 FAILING=4
-	@$(BIN)/python tests/stress.py --operations $(OPERATIONS) --seed $(or $(SEED),1) --failing $(FAILING)
-
 PROGRAMS ?= 20000
+stress: build/address/.built build/thread/.built $(VENV)/.created ## Random programs under the sanitizers: PROGRAMS=20000 SEED=1
+	@$(BIN)/python tests/stress.py --programs $(PROGRAMS) --seed $(or $(SEED),1)
+
 differential: ## Random programs under PyTorch's allocator and under gmlake, after `make standin`: PROGRAMS=20000 SEED=1
 	@$(BIN)/python -m tests.standin.differential --programs $(PROGRAMS) --seed $(or $(SEED),1) --jobs $(JOBS)
 

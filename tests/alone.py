@@ -39,7 +39,7 @@ ABOUT_THE_WHOLE: Final = (
 )
 """Tests of that kind in other files of the house."""
 
-LONG_IN_C: Final = "faults|property|stress|lake_(sleep|elastic|pools)|stitch|contract|cost_model"
+LONG_IN_C: Final = "faults|stress|lake_(sleep|elastic|pools)|stitch|contract|cost_model"
 """C tests that take more than a few seconds; left out in a hurry, as they run in `make test-c`."""
 
 QUICK_IN_PYTHON: Final = ("core/test_lake.py", "commands", "trace", "house", "pictures")

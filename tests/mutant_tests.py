@@ -69,8 +69,6 @@ LEAST_LIMIT: Final = 10.0  # seconds that every change has, and beyond them
 SLOWER: Final = 4  # times those of the unchanged code
 SETTINGS: Final = {
     "LSAN_OPTIONS": "allocator_may_return_null=1",
-    "GMLAKE_STRESS_OPERATIONS": "200000",  # with fewer, the stress misses what it must meet
-    "GMLAKE_STRESS_THREADED_OPERATIONS": "4000",
     "GMLAKE_STRESS_SECONDS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",  # a change in the same second would not be seen
     "XDG_CACHE_HOME": str(WORK / "cache"),

@@ -1,17 +1,16 @@
-"""Random programs of any length against the lakes, under the sanitizers.
+"""Random programs against the lakes, as many as wanted, under the sanitizers.
 
-make stress [OPERATIONS=5000000] [SEED=1] [FAILING=4]
+make stress [PROGRAMS=20000] [SEED=1]
 
-Runs build/address/tests/c/test_lake_stress with one thread for so many operations, then
-build/thread/tests/c/test_lake_stress with four for a fifth as many, a few seeds at a time: what
-ends one process leaves the others. FAILING: of four seeds in a row, how many have calls of the
-driver that fail. The output of a run that failed is kept in build/stress, and names its seeds.
+Runs that many programs of build/address/tests/c/test_lake_stress, then a fifth as many with four
+threads of build/thread/tests/c/test_lake_stress, a few at a time: what ends one process leaves the
+others. The output of a process that failed is kept in build/stress, and ends with the line that
+repeats the program alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
@@ -22,72 +21,63 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "build/stress"
-PAIRS = 10  # of policies and drivers, each of which makes the operations of a seed
-SEED_OPERATIONS = 2500  # as in test_lake_stress.c
+AT_ONCE = {"address": 50, "thread": 10}  # programs of a process
+THREADS = {"address": "1", "thread": "4"}
 COUNT = re.compile(r"([a-z][a-z ]*): (\d+)")
+REPEATS = re.compile(r"^failed: (.*)$", re.MULTILINE)
 
 
-def run(kind: str, seed: int, seeds: int, failing: int) -> tuple[bool, Counter[str], str]:
-    """Whether that many seeds pass, how often what happened, and all that the program said."""
-    operations = str(seeds * SEED_OPERATIONS)
-    is_threaded = kind == "thread"
-    settings = {
-        "GMLAKE_STRESS_SEED": str(seed),
-        "GMLAKE_STRESS_FAILING": str(failing),
-        "GMLAKE_STRESS_OPERATIONS": "0" if is_threaded else operations,
-        "GMLAKE_STRESS_THREADED_OPERATIONS": operations if is_threaded else "0",
-    }
+def run(kind: str, seed: int, programs: int) -> tuple[bool, Counter[str], str]:
+    """Whether that many programs pass, how often what happened, and all that was said."""
+    settings = {"seed": seed, "programs": programs, "threads": THREADS[kind]}
     program = [str(ROOT / f"build/{kind}/tests/c/test_lake_stress")]
+    program += [f"{name}={value}" for name, value in settings.items()]
     # ThreadSanitizer of older compilers stops where addresses are randomised by many bits.
-    if is_threaded and shutil.which("setarch"):
+    if kind == "thread" and shutil.which("setarch"):
         program = ["setarch", "-R", *program]
     done = subprocess.run(
-        program,
-        env=os.environ | settings,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
+        program, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     counts = Counter({name.strip(): int(count) for name, count in COUNT.findall(done.stdout)})
     return done.returncode == 0, counts, done.stdout
 
 
-def run_all(kind: str, operations: int, first: int, failing: int) -> bool:
-    """All seeds, and a summary. Whether none failed."""
-    seeds = 2 if kind == "thread" else 10
+def run_all(kind: str, programs: int, first: int) -> bool:
+    """All programs, and a summary. Whether none failed."""
     counts: Counter[str] = Counter()
-    failed: list[int] = []
-    made, seed, began = 0, first, time.monotonic()
-    while made < operations:
-        passed, more, said = run(kind, seed, seeds, failing)
+    failed: list[str] = []
+    seed, began = first, time.monotonic()
+    while seed < first + programs:
+        many = min(AT_ONCE[kind], first + programs - seed)
+        passed, more, said = run(kind, seed, many)
         counts += more
-        made += seeds * SEED_OPERATIONS * PAIRS
         if not passed:
-            failed.append(seed)
             KEPT.mkdir(parents=True, exist_ok=True)
             (KEPT / f"{kind}-{seed}.txt").write_text(said, encoding="utf-8")
-        seed += seeds
-        speed = made / (time.monotonic() - began)
+            failed += REPEATS.findall(said) or [f"of {KEPT}/{kind}-{seed}.txt"]
+        seed += many
         word = "passed" if passed else "FAILED"
-        print(f"{kind}: seeds {seed - seeds} to {seed - 1} {word}; {made:,} operations,", end=" ")
-        print(f"{speed:,.0f} each second", flush=True)
-    print(f"{kind}: {made:,} operations of seeds {first} to {seed - 1}:", end=" ")
-    print(f"{len(failed)} runs failed" + "".join(f", {KEPT}/{kind}-{at}.txt" for at in failed))
+        speed = (seed - first) / (time.monotonic() - began)
+        print(
+            f"{kind}: programs {seed - many} to {seed - 1} {word}; {speed:,.1f} each second",
+            flush=True,
+        )
+    print(f"{kind}: programs {first} to {seed - 1}: {len(failed)} failed")
+    for line in failed:
+        print(f"  {line}")
     print("  " + ", ".join(f"{name} {count:,}" for name, count in counts.items()), flush=True)
     return not failed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--operations", type=int, default=5_000_000)
+    parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--failing", type=int, default=4, choices=range(5))
-    parser.add_argument("--kind", choices=("address", "thread"), help="one of the two alone")
+    parser.add_argument("--kind", choices=tuple(AT_ONCE), help="one of the two alone")
     given = parser.parse_args()
-    kinds = (given.kind,) if given.kind else ("address", "thread")
-    parts = {"address": given.operations, "thread": given.operations // (1 if given.kind else 5)}
-    passed = [run_all(kind, parts[kind], given.seed, given.failing) for kind in kinds]
+    kinds = (given.kind,) if given.kind else tuple(AT_ONCE)
+    parts = {"address": given.programs, "thread": given.programs // (1 if given.kind else 5)}
+    passed = [run_all(kind, parts[kind], given.seed) for kind in kinds]
     return 0 if all(passed) else 1
 
 

@@ -52,8 +52,8 @@ if(GMLAKE_TESTS)
     gmlake_add_tests(${PLANNER_TESTS} LIBRARIES gmlake_planner_test_support gmlake_planner_objects)
     target_link_libraries(test_stalloc PRIVATE gmlake_stalloc)
     # Tests of the allocator that run every policy there is, or one that knows of steps.
-    foreach(name contract faults property race_edges share share_faults share_stress lake_arena
-            lake_elastic lake_export lake_history lake_pieces lake_sleep lake_stress)
+    foreach(name contract race_edges share lake_arena lake_elastic lake_export
+            lake_history lake_pieces lake_sleep lake_stress)
         if(TARGET test_${name})
             target_link_libraries(test_${name} PRIVATE gmlake_planner_objects)
         endif()

@@ -266,11 +266,13 @@ static const char *draw_policy(check_random *random) {
     return drawn < count ? gml_policy_name(drawn) : lending_policy((drawn - count) % lending);
 }
 
-static stress_fault draw_fault(check_random *random) {
+static stress_fault draw_fault(check_random *random, bool is_shared) {
     static const stress_fault faults[] = {STRESS_NONE,   STRESS_NONE,  STRESS_CALL,
                                           STRESS_PAIR,   STRESS_PAIR,  STRESS_RANDOM,
                                           STRESS_RANDOM, STRESS_PIECE, STRESS_PIECES};
-    return faults[check_below(random, sizeof faults / sizeof *faults)];
+    stress_fault drawn = faults[check_below(random, sizeof faults / sizeof *faults)];
+    bool has_numbers = drawn != STRESS_NONE && drawn != STRESS_RANDOM; /* of what one thread does */
+    return is_shared && has_numbers ? STRESS_RANDOM : drawn;
 }
 
 static program draw_program(uint64_t seed) {
@@ -281,7 +283,7 @@ static program draw_program(uint64_t seed) {
     const char *asked_driver = asked_for("driver"), *asked_fault = asked_for("fault");
     contract_policy = asked_policy ? asked_policy : policy;
     contract_driver = asked_driver ? asked_driver : driver;
-    drawn.fault = draw_fault(&random);
+    drawn.fault = draw_fault(&random, number_of("threads", 1) > 1);
     for (size_t i = 0; asked_fault && i < STRESS_FAULTS; i++) {
         drawn.fault = strcmp(fault_names[i], asked_fault) == 0 ? (stress_fault)i : drawn.fault;
     }
@@ -347,44 +349,16 @@ static bool is_whole(void) {
            !asked_for("skip");
 }
 
-/* That it happened at all. */
 TEST(everything_happened) {
-    const stress_census *of = &stress_counts;
-    const struct {
-        const char *what;
-        uint64_t count;
-    } rows[] = {
-        {"sleeps without backup", of->sleeps[0]},
-        {"to the host", of->sleeps[1]},
-        {"to disk", of->sleeps[2]},
-        {"sleeps that failed", of->failed_sleeps},
-        {"of these asleep", of->half_sleeps},
-        {"wakes", of->wakes},
-        {"wakes that failed", of->failed_wakes},
-        {"saved blocks read", of->saved},
-        {"buffers grown", of->grown},
-        {"buffers shrunk", of->shrunk},
-        {"requests refused", of->refused},
-        {"memory given", of->given},
-        {"captures", of->captures},
-        {"in turn", of->turns},
-        {"turns that failed", of->failed_turns},
-        {"graphs spoiled", of->spoiled},
-        {"states saved", of->states},
-        {"states restored", of->restored},
-        {"streams ended", of->ended},
-        {"uses untold", of->untold},
-        {"waits between streams", of->waits},
-        {"contents looked at", of->looks},
-        {"driver calls that failed", of->struck},
-        {"host memory refused", of->starved},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        printf("%s%s: %" PRIu64, i ? ", " : "", rows[i].what, rows[i].count);
-        CHECK(rows[i].count || !is_whole());
-    }
-    printf(", blocks planned: %" PRIu64 "\n", (uint64_t)of->planned);
-    CHECK(of->planned || !is_whole() || !policy_with_steps());
+    const char *separator = "";
+#define LOOK(field, text)                                                                          \
+    printf("%s" text ": %" PRIu64, separator, (uint64_t)stress_counts.field);                      \
+    separator = ", ";                                                                              \
+    CHECK(stress_counts.field || !is_whole());
+    STRESS_COUNTS(LOOK)
+#undef LOOK
+    printf(", blocks planned: %" PRIu64 "\n", (uint64_t)stress_counts.planned);
+    CHECK(stress_counts.planned || !is_whole() || !policy_with_steps());
 }
 
 /* Whether some programs notice where the lakes' calls of one kind are not made. */

@@ -1,10 +1,12 @@
-/* A policy on its own, over a driver that is watched and may be told to fail: fault(shadow(name)),
- * so that the shadow sees only the calls that reach the device. */
+/* A policy on its own, over a driver that checks the order of streams, may be told to fail, and
+ * counts what the policy took and did not give back. */
 #ifndef GML_TEST_HARNESS_H
 #define GML_TEST_HARNESS_H
 
+#include "driver/streams.h"
+#include "lake/hooks.h"
 #include "policy/policy.h"
-#include "support/shadow.h"
+#include "support/strikes.h"
 
 typedef struct harness_config {
     const char *driver; /* "sim" or "host" */
@@ -13,15 +15,18 @@ typedef struct harness_config {
     uint64_t arena_bytes; /* 0: none */
     const gml_setting *settings;
     size_t setting_count;
-    uint64_t fail_call, fail_per_million, fail_seed; /* as in gml_test_options */
+    uint64_t fail_per_million, fail_seed; /* see strikes.per_million */
 } harness_config;
 
 typedef struct test_harness {
-    gml_driver *shadow, *driver; /* the driver is the shadow, or a fault wrapper around it */
-    gml_policy *policy;          /* NULL if it could not be created */
+    gml_driver *driver;
+    gml_policy *policy; /* NULL if it could not be created */
+    gml_checker *checker;
+    strikes *strikes;
+    gml_map live; /* addresses of blocks that have begun and not ended */
 } test_harness;
 
-/* The status of the policy's creation; the drivers are there in any case, or the program ends. */
+/* The status of the policy's creation; the driver is there in any case, or the program ends. */
 gml_status harness_open(test_harness *harness, const harness_config *config);
 
 /* Destroys the policy, so that what it left behind can be counted. */
@@ -29,13 +34,18 @@ gml_status harness_destroy_policy(test_harness *harness);
 
 void harness_close(test_harness *harness);
 
-/* As gml_lake_mark() does. pre: the policy knows of steps. */
-gml_status harness_mark(test_harness *harness);
+/* A live block begins, or ends: work on its stream uses it, and is pending until the stream is
+ * advanced if streams are advanced by hand. Whether what used the memory before is ordered before
+ * that. */
+bool harness_begin(test_harness *harness, const gml_block *block);
+void harness_end(test_harness *harness, const gml_block *block);
+
+gml_streams *harness_streams(const test_harness *harness);
 
 /* Driver calls made so far, failed ones included. */
 uint64_t harness_calls(const test_harness *harness);
 
-/* What the shadow counts but the policy should have given back: 0 after a clean end. */
+/* What was counted but the policy should have given back: 0 after a clean end. */
 uint64_t harness_leftovers(const test_harness *harness);
 
 #endif

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 static atomic_int_least64_t host_pieces; /* taken and not given back */
-static uint64_t asked, refused_one; /* how often while it is armed; which time it is refused */
-static uint64_t refused_from;       /* from which time on it is refused; 0: never */
-static uint64_t refusals;           /* so far */
+static uint64_t asked, refused_one;      /* how often while it is armed; which time it is refused */
+static uint64_t refused_from;            /* from which time on it is refused; 0: never */
+static uint64_t refusals;                /* so far */
 static atomic_bool is_armed;
 static volatile bool is_looking; /* the compiler takes it that dlsym() calls none of these */
 

@@ -121,12 +121,36 @@ typedef struct stress_state {
 } stress_state;
 
 /* How often what matters happened: a stress in which nothing does proves nothing. */
+#define STRESS_COUNTS(X)                                                                           \
+    X(plain_sleeps, "sleeps without backup")                                                       \
+    X(host_sleeps, "to the host")                                                                  \
+    X(disk_sleeps, "to disk")                                                                      \
+    X(failed_sleeps, "sleeps that failed")                                                         \
+    X(half_sleeps, "of these asleep")                                                              \
+    X(wakes, "wakes")                                                                              \
+    X(failed_wakes, "wakes that failed")                                                           \
+    X(saved, "saved blocks read")                                                                  \
+    X(grown, "buffers grown")                                                                      \
+    X(shrunk, "buffers shrunk")                                                                    \
+    X(refused, "requests refused")                                                                 \
+    X(given, "memory given")                                                                       \
+    X(captures, "captures")                                                                        \
+    X(turns, "in turn")                                                                            \
+    X(spoiled, "graphs spoiled")                                                                   \
+    X(states, "states saved")                                                                      \
+    X(restored, "states restored")                                                                 \
+    X(ended, "streams ended")                                                                      \
+    X(untold, "uses untold")                                                                       \
+    X(waits, "waits between streams")                                                              \
+    X(looks, "contents looked at")                                                                 \
+    X(struck, "driver calls that failed")                                                          \
+    X(starved, "host memory refused")
+
 typedef struct stress_census {
-    atomic_uint_least64_t sleeps[3]; /* by backup */
-    atomic_uint_least64_t failed_sleeps, half_sleeps, wakes, failed_wakes, saved;
-    atomic_uint_least64_t grown, shrunk, refused, given, captures, struck, starved, planned, waits;
-    atomic_uint_least64_t turns, failed_turns, spoiled; /* spoiled: graphs, each time */
-    atomic_uint_least64_t states, restored, ended, looks, untold;
+#define COUNT(field, text) atomic_uint_least64_t field;
+    STRESS_COUNTS(COUNT)
+#undef COUNT
+    atomic_uint_least64_t planned; /* blocks; some policies have no steps */
 } stress_census;
 
 extern stress_census stress_counts;

@@ -123,15 +123,18 @@ static bool are_apart(const live_block *one, const live_block *other) {
 
 static void add_block(stress *self, uint64_t named) {
     stress_block *held = &self->blocks[self->count++];
+    gml_block_info info = {0};
     bool is_captured =
         self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
     held->is_captured = self->takes_turn && is_captured;
     uint64_t pool = is_captured && !named ? self->captured_in : named;
+    CHECK_OK(gml_lake_block(held->at->lake, held->block.address, &info));
+    CHECK(!pool || info.pool.second == stress_pool_id(self, pool).second);
+    for (uint64_t i = 1; i <= STRESS_POOLS; i++) { /* one may have helped out */
+        pool = info.pool.second == stress_pool_id(self, i).second ? i : pool;
+    }
     /* What a graph that takes turns asked for is its own, and no part of the pool's state. */
     held->life = pool && !held->is_captured ? stress_life_of(self, held->at, pool) : 0;
-    gml_block_info info = {0};
-    CHECK_OK(gml_lake_block(held->at->lake, held->block.address, &info));
-    CHECK_EQ(info.pool.second, pool ? stress_pool_id(self, pool).second : 0);
     for (size_t i = 0; i + 1 < self->count; i++) {
         const stress_block *other = &self->blocks[i];
         CHECK(other->at != held->at || are_apart(&other->block, &held->block));

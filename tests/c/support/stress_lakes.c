@@ -136,6 +136,7 @@ static void open_lake(stress_lake *at, size_t kind, check_random *random, stress
     at->strikes.plan = shared->is_alone ? &shared->plan : NULL;
     at->strikes.is_old = check_below(random, 8) == 0;
     at->strikes.skips = skips;
+    at->strikes.is_unchecked = shared->fault >= STRESS_PIECE;
     gml_lake_config config = lake_config_of(at->capacity_bytes);
     config.device = devices[kind];
     config.shared = at->device;
@@ -191,8 +192,8 @@ static void give_back(stress_lake *at, stress_lakes *shared) {
     stress_counts.waits += stats.cross_stream_waits;
 }
 
-/* Nothing is left, whatever failed before. */
-static void close_lake(stress_lake *at, stress_lakes *shared) {
+/* Nothing is left, whatever failed before; whether that had to be so. */
+static bool close_lake(stress_lake *at, stress_lakes *shared) {
     CHECK_OK(gml_lake_check(at->lake));
     for (size_t i = 0; i < STRESS_OWN; i++) {
         stress_pay(at, at->slots[i].handle);
@@ -202,12 +203,13 @@ static void close_lake(stress_lake *at, stress_lakes *shared) {
     uint64_t struck = at->strikes.struck;
     gml_status status = ASK(gml_lake_close(at->lake));
     at->lake = NULL;
-    if (struck == at->strikes.struck) {
+    bool is_sure = struck == at->strikes.struck;
+    if (is_sure) {
         CHECK_OK(status);
         strikes_check_rest(&at->strikes);
     }
-    bool may_stay = at->can_sleep && at->strikes.struck; /* plain memory that sleeps */
-    if (struck == at->strikes.struck && !may_stay) {
+    is_sure &= !at->can_sleep || !at->strikes.struck; /* plain memory that sleeps may stay */
+    if (is_sure) {
         strikes_check_memory(&at->strikes);
     }
     if (!CHECK(!at->strikes.fault[0])) {
@@ -215,6 +217,7 @@ static void close_lake(stress_lake *at, stress_lakes *shared) {
     }
     stress_counts.struck += at->strikes.struck;
     (void)pthread_rwlock_destroy(&at->awake);
+    return is_sure;
 }
 
 void stress_close(stress_lakes *shared) {
@@ -225,8 +228,13 @@ void stress_close(stress_lakes *shared) {
             CHECK_OK(ASK(gml_lake_free(held->at->lake, held->block.address)));
         }
     }
+    bool is_sure = true;
     for (size_t i = 0; i < shared->lake_count; i++) {
-        close_lake(&shared->lakes[i], shared);
+        is_sure &= close_lake(&shared->lakes[i], shared);
+    }
+    for (size_t i = 0; i < STRESS_DEVICES && is_sure; i++) {
+        CHECK_EQ(shared->devices[i].held_bytes, 0);
+        CHECK_EQ(shared->devices[i].captures, 0);
     }
     (void)pthread_mutex_destroy(&shared->lock);
 }

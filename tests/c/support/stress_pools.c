@@ -106,7 +106,6 @@ void stress_end_capture(stress *self) {
         is_over ? ASK(gml_lake_abandon_pool(at->lake, id)) : ASK(gml_lake_end_pool(at->lake, id));
     if (status != GML_OK && is_failed_turn(self, status)) {
         self->shared->explained += stress_is_explained(self->shared, status);
-        stress_counts.failed_turns++;
         is_over = true;
     } else {
         stress_expect(self, status);
@@ -232,8 +231,8 @@ static void restore(stress *self, stress_state *of) {
     static stress_block before[STRESS_LIVE];
     told to = {0};
     stress_lake *at = of->at;
-    bool is_there = stress_pool_of(self, at, of->pool)->uses &&
-                    stress_life_of(self, at, of->pool) == of->life;
+    bool is_there =
+        stress_pool_of(self, at, of->pool)->uses && stress_life_of(self, at, of->pool) == of->life;
     bool may_wait = stress_may_capture(self, at);
     size_t count = count_in(self, at, of->life);
     if (self->count + of->count > STRESS_LIVE) {
@@ -253,6 +252,8 @@ static void restore(stress *self, stress_state *of) {
         stress_counts.restored++;
     } else if (!(status == GML_NOT_READY && may_wait)) {
         CHECK_EQ(to.begun, 0);
+        CHECK(!to.ended ||
+              self->shared->fault == STRESS_RANDOM); /* after three failures in a row */
         stress_expect(self, status);
     }
 }

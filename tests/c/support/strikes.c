@@ -193,7 +193,7 @@ static void destroy(gml_driver *self) {
     free(striking_of(self));
 }
 
-static gml_status open_driver(strikes *by, gml_driver **driver) {
+gml_status strikes_wrap(strikes *by, gml_driver **driver) {
     striking_driver *opened = calloc(1, sizeof *opened);
     if (!opened) {
         return GML_NO_HOST_MEMORY;
@@ -235,11 +235,11 @@ static gml_status wrap(const gml_lake_hooks *hooks, gml_hook_layer layer, gml_dr
                        gml_checker **checker) {
     const striking_hooks *self = (const striking_hooks *)hooks;
     gml_status status = GML_OK;
-    if (layer != GML_HOOK_BELOW_SLEEP) {
+    if (layer != GML_HOOK_BELOW_SLEEP && !self->of->is_unchecked) {
         status = gml_race_driver_open(*driver, driver, checker);
     }
     bool is_below = layer != GML_HOOK_ABOVE_SLEEP;
-    return status == GML_OK && is_below ? open_driver(self->of, driver) : status;
+    return status == GML_OK && is_below ? strikes_wrap(self->of, driver) : status;
 }
 
 gml_status strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out) {

@@ -26,7 +26,8 @@ typedef struct strikes {
     uint64_t row;                      /* of the calls that come next, how many fail */
     uint64_t struck;                   /* calls that failed */
     uint64_t skips; /* the calls whose bit is set answer GML_OK and are not made: a planted fault */
-    bool is_old;    /* the driver has no event behind all streams, as before CUDA 12.5 */
+    bool is_unchecked; /* the order of streams, since to check it takes host memory, too */
+    bool is_old;       /* the driver has no event behind all streams, as before CUDA 12.5 */
     gml_stream gone[STRIKES_GONE]; /* streams that were destroyed */
     size_t gone_count;
     char fault[96]; /* the first call that no driver would forgive; "": none */
@@ -35,9 +36,11 @@ typedef struct strikes {
     uint64_t memory, addresses, mapped, host, events;
 } strikes;
 
-/* Opens a lake whose calls fail by `of`, which must outlive it, also while it opens. The order of
- * streams is checked. */
+/* Opens a lake whose calls fail by `of`, which must outlive it, also while it opens. */
 gml_status strikes_open(strikes *of, const gml_lake_config *config, gml_lake **out);
+
+/* The same for a driver alone, which it then owns. */
+gml_status strikes_wrap(strikes *by, gml_driver **driver);
 
 /* From now on no call may name the stream, or it may again. */
 void strikes_end_stream(strikes *of, gml_stream stream);

@@ -37,8 +37,10 @@ static void begin_block(stress *self) {
     gml_status status = policy->ops->allocate(policy, size_bytes, stream, &block);
     if (status == GML_OK) {
         self->blocks[self->count++] = block;
-        (void)shadow_begin(self->harness.shadow, block->address, size_bytes, stream);
-    } else if (status != GML_OUT_OF_MEMORY && !self->may_fail) {
+        if (!harness_begin(&self->harness, block)) {
+            self->fault = self->harness.checker->reason;
+        }
+    } else if (status == GML_CORRUPT || (status != GML_OUT_OF_MEMORY && !self->may_fail)) {
         self->fault = "an allocation failed for another reason than lack of memory";
     }
 }
@@ -47,7 +49,7 @@ static void end_block(stress *self) {
     size_t at = (size_t)check_below(&self->step, self->count);
     gml_block *block = self->blocks[at];
     self->blocks[at] = self->blocks[--self->count];
-    (void)shadow_end(self->harness.shadow, block->address, block->requested_bytes, block->stream);
+    harness_end(&self->harness, block);
     self->harness.policy->ops->free(self->harness.policy, block);
 }
 
@@ -122,7 +124,9 @@ static void disturb(stress *self) {
     uint64_t released_bytes;
     switch (check_below(&self->random, 8)) {
     case 0:
-        (void)policy->ops->trim(policy, &released_bytes);
+        if (policy->ops->trim(policy, &released_bytes) == GML_CORRUPT) {
+            self->fault = self->harness.driver->reason;
+        }
         break;
     case 1: /* a graph is captured, or no longer */
         self->harness.driver->device->captures = !gml_driver_is_frozen(self->harness.driver);
@@ -159,19 +163,17 @@ static void operate(stress *self, uint64_t at) {
     } else if (self->count) {
         end_block(self);
     }
-    (void)gml_streams_advance(shadow_streams(self->harness.shadow),
+    (void)gml_streams_advance(harness_streams(&self->harness),
                               check_below(&self->random, STREAMS), check_below(&self->random, 6),
                               NULL);
 }
 
 static void look(stress *self, uint64_t at) {
     gml_policy *policy = self->harness.policy;
-    if (policy->reserved_bytes != shadow_count(self->harness.shadow).held_bytes) {
+    if (policy->reserved_bytes != self->harness.driver->held_bytes) {
         self->fault = "reserved bytes are not what the driver was asked for";
     } else if (at % 64 == 0 && policy->ops->check(policy) != GML_OK) {
         self->fault = self->harness.driver->reason;
-    } else if (shadow_breach(self->harness.shadow)[0]) {
-        self->fault = shadow_breach(self->harness.shadow);
     }
 }
 
@@ -186,7 +188,7 @@ static uint64_t run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t ar
         harness_close(&self.harness);
         return 0;
     }
-    CHECK_OK(gml_streams_set_manual(shadow_streams(self.harness.shadow), true));
+    CHECK_OK(gml_streams_set_manual(harness_streams(&self.harness), true));
     for (uint64_t i = 0; i < OPERATIONS && !self.fault; i++) {
         operate(&self, i);
         look(&self, i);
@@ -195,9 +197,6 @@ static uint64_t run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t ar
     gml_status status = self.fault ? GML_OK : harness_destroy_policy(&self.harness);
     if (!self.fault && status == GML_OK && harness_leftovers(&self.harness)) {
         self.fault = "memory or addresses were left behind";
-    }
-    if (!self.fault && shadow_breach(self.harness.shadow)[0]) {
-        self.fault = shadow_breach(self.harness.shadow);
     }
     CHECK(status == GML_OK || fail_per_million);
     if (!CHECK(!self.fault)) {
