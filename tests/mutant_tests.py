@@ -60,6 +60,8 @@ FURTHER: Final = {
     ),
 }
 MOST_PROGRAMS: Final = 5  # of tests/c that count as near
+GENERATOR: Final = ROOT / "tests/c/lake/test_lake_stress.c"
+GENERATED: Final = ("core", "driver", "lake", "policy")  # folders that its programs run through
 MOST_CALLS: Final = 3  # from what a test speaks of to a file
 QUICK_SECONDS: Final = 2.0  # other tests may take as long
 MOST_FILES: Final = 3  # of tests/python where no folder has the name of a file's
@@ -236,7 +238,8 @@ def near_programs(file: str) -> list[Path]:
         return has_name, is_small and program in own, spoken[program]
 
     found = sorted((one for one in programs if any(score(one))), key=score, reverse=True)
-    return found[:MOST_PROGRAMS]
+    near = found[:MOST_PROGRAMS]
+    return near if folder not in GENERATED or GENERATOR in near else [*near, GENERATOR]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import random
 import re
 import tokenize
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+BY_HAND: Final = ROOT / "tests/mutants_by_hand.json"
 ROOMS: Final = {
     "sleep": (
         *(f"csrc/lake/{name}.c" for name in ("sleep", "backup", "elastic")),
@@ -143,3 +145,19 @@ def in_order(rooms: list[str], seed: int, root: Path = ROOT) -> list[Mutant]:
     every = [one for file in files for one in mutants_of(file, (root / file).read_text())]
     random.Random(seed).shuffle(every)  # noqa: S311
     return every
+
+
+def by_hand() -> list[Mutant]:
+    """Return the changes that somebody thought of, in the order of their list.
+
+    Each is what stands `before`, within a line, behind the text that it is `under`.
+    """
+    found = []
+    for entry in json.loads(BY_HAND.read_text()):
+        text = (ROOT / entry["file"]).read_text()
+        place = text.index(entry["before"], text.index(entry["under"]))
+        number = text.count("\n", 0, place)
+        before = text.split("\n")[number]
+        after = before.replace(entry["before"], entry["after"], 1)
+        found.append(Mutant(entry["file"], number, before, after))
+    return found

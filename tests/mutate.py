@@ -1,10 +1,12 @@
 """Change the code in small ways, one at a time, and see whether a test notices.
 
     make mutate [ROOM=csrc/lake] [COUNT=20] [SEED=1] [ONLY=7]
+    make mutate ROOM=by-hand [ONLY=7]
 
 ROOM has folders, files, globs or the names of ROOMS in tests/mutants.py. What survives is a test
 that is missing, code that does nothing, or a change that means the same: a person says which. A
-change that does not compile does not count. ONLY repeats one.
+change that does not compile does not count. ONLY repeats one. The room `by-hand` has the changes
+of tests/mutants_by_hand.json: to locks, to the order of streams, and to what is undone or freed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import sys
 import time
 
 from mutant_tests import Tests, UnfitError
-from mutants import Mutant, files_of, in_order
+from mutants import Mutant, by_hand, files_of, in_order
 
 DRAWN_FOR_EACH = 3  # that many are drawn for each that counts, since some do not compile
 
@@ -51,9 +53,12 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        drawn = list(enumerate(in_order(options.room, options.seed), 1))
+        is_by_hand = options.room == ["by-hand"]
+        every = by_hand() if is_by_hand else in_order(options.room, options.seed)
+        drawn = list(enumerate(every, 1))
     except ValueError as error:
         sys.exit(str(error))
+    options.count = len(drawn) if is_by_hand else options.count
     wanted = drawn[: DRAWN_FOR_EACH * options.count]
     if options.only:
         wanted = [drawn[number - 1] for number in options.only if number <= len(drawn)]
@@ -62,7 +67,8 @@ def main() -> int:
     survivors, timeouts, tried, uncounted = [], 0, 0, 0
     try:
         begin = time.monotonic()
-        tests.prepare(files_of(options.room))
+        files = sorted({one.file for one in every}) if is_by_hand else files_of(options.room)
+        tests.prepare(files)
         print(f"the unchanged code took {time.monotonic() - begin:.0f} s", flush=True)
         begin = time.monotonic()
         for number, mutant in wanted:

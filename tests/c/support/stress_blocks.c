@@ -124,10 +124,10 @@ static bool are_apart(const live_block *one, const live_block *other) {
 static void add_block(stress *self, uint64_t named) {
     stress_block *held = &self->blocks[self->count++];
     gml_block_info info = {0};
-    bool is_captured =
-        self->captured_on == held->at && held->block.stream == stress_capturing_stream(self);
+    bool is_captured = self->captured_on == held->at && (!named || named == self->captured_in) &&
+                       held->block.stream == stress_capturing_stream(self);
     held->is_captured = self->takes_turn && is_captured;
-    uint64_t pool = is_captured && !named ? self->captured_in : named;
+    uint64_t pool = is_captured ? self->captured_in : named;
     CHECK_OK(gml_lake_block(held->at->lake, held->block.address, &info));
     CHECK(!pool || info.pool.second == stress_pool_id(self, pool).second);
     for (uint64_t i = 1; i <= STRESS_POOLS; i++) { /* one may have helped out */

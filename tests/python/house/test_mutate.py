@@ -49,6 +49,12 @@ def test_every_room_has_files_and_a_seed_is_an_order(mutants: Any) -> None:
         mutants.files_of(["csrc/nowhere"])
 
 
+def test_changes_by_hand_change_code_that_is_there(mutants: Any) -> None:
+    found = mutants.by_hand()
+    assert len(found) >= 40
+    assert all(one.before != one.after for one in found)
+
+
 @pytest.mark.long
 def test_a_change_is_noticed(tmp_path: Path) -> None:
     options = ("--room", "src/gmlake/units.py", "--count", "2", "--seed", "1")
