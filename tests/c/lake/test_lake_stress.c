@@ -36,9 +36,10 @@
 
 enum {
     PROGRAMS = 90,
-    OPERATIONS = 1500,
+    OPERATIONS = 1200,
     NUMBERED_OPERATIONS = 250, /* of programs that are run again and again */
-    SHOTS = 8,                 /* so often */
+    SHOTS = 6,                 /* so often */
+    SIM_TIMES = 3,             /* as many of all on `sim`, which has no pages to fill */
     STEP_OPERATIONS = 64, /* of those that may repeat, where lakes are looked at once in each */
     GROUP_STEPS = 10,     /* of one kind; two kinds take turns */
     SAME_STEPS = 8,       /* of those: nothing but requests, work and, now and then, drift */
@@ -294,6 +295,7 @@ static program draw_program(uint64_t seed) {
         drawn.threads = 1;
     }
     size_t operations = may_share ? OPERATIONS / drawn.threads : NUMBERED_OPERATIONS;
+    operations *= lake_is_host() ? 1 : SIM_TIMES;
     drawn.operations = (size_t)number_of("operations", operations);
     drawn.skips = asked_for("skip") ? UINT64_C(1) << number_of("skip", 0) : 0;
     return drawn;
@@ -303,7 +305,8 @@ static program draw_program(uint64_t seed) {
 static void run_shots(program of, uint64_t count) {
     check_random random = {of.seed};
     int before = check_failures();
-    for (int i = 0; i < SHOTS && count && check_failures() == before; i++) {
+    int shots = lake_is_host() ? SHOTS : SHOTS * SIM_TIMES;
+    for (int i = 0; i < shots && count && check_failures() == before; i++) {
         of.at[0] = 1 + check_below(&random, count);
         of.at[1] = 0;
         if (of.fault == STRESS_PAIR) {

@@ -82,7 +82,8 @@ static void fall_asleep(stress *self, stress_lake *at) {
 static bool wake(stress *self, stress_lake *at) {
     gml_sleep_report report = {0};
     (void)pthread_rwlock_wrlock(&at->awake);
-    bool was_asleep = stress_is_asleep(at);
+    bool was_asleep = stress_is_asleep(at), is_sure = self->shared->fault == STRESS_NONE;
+    uint64_t held_bytes = self->shared->is_alone ? at->device->held_bytes : 0;
     strike_often(self, at);
     gml_status status = ASK(gml_lake_wake(at->lake, &report));
     strike_as_a_rule(self, at);
@@ -98,6 +99,8 @@ static bool wake(stress *self, stress_lake *at) {
         stress_counts.failed_wakes += status != GML_OK;
         if (status != GML_OUT_OF_MEMORY) { /* there may be a limit */
             stress_expect(self, status);
+        } else if (self->shared->is_alone && is_sure) {
+            CHECK_EQ(at->device->held_bytes, held_bytes); /* nothing was taken in vain */
         }
     }
     CHECK_EQ(is_asleep, was_asleep && status != GML_OK);
