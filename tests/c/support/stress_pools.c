@@ -105,7 +105,9 @@ void stress_end_capture(stress *self) {
     gml_status status =
         is_over ? ASK(gml_lake_abandon_pool(at->lake, id)) : ASK(gml_lake_end_pool(at->lake, id));
     if (status != GML_OK && is_failed_turn(self, status)) {
-        self->shared->explained += stress_is_explained(self->shared, status);
+        if (status != GML_UNSUPPORTED && status != GML_OUT_OF_MEMORY) {
+            stress_expect(self, status);
+        }
         is_over = true;
     } else {
         stress_expect(self, status);
