@@ -183,6 +183,31 @@ TEST(an_extent_knows_its_head_whole_and_tail) {
     gml_driver_close(driver);
 }
 
+/* Whichever of two neighbours was freed last, and whichever of them is given back last. */
+TEST(merged_memory_is_as_old_as_its_latest_free) {
+    for (int later = 0; later < 2; later++) {
+        for (int last = 0; last < 2; last++) {
+            gml_driver *driver = open_driver();
+            gml_base_range range;
+            gml_freeset set;
+            gml_extent *halves[2];
+            gml_freeset_init(&set, 0);
+            CHECK_OK(gml_base_range_open(&range, driver, CHUNK, 2));
+            CHECK_OK(gml_base_range_grow(&range, 2 * CHUNK, CHUNK, &set));
+            CHECK_OK(gml_base_range_prepare(&range, 4));
+            halves[0] = gml_base_range_claim(&range, 0, CHUNK, NULL);
+            halves[1] = gml_base_range_claim(&range, CHUNK, CHUNK, NULL);
+            gml_base_range_unclaim(&range, halves[!last], &set, later == last ? 3 : 7);
+            gml_base_range_unclaim(&range, halves[last], &set, later == last ? 7 : 3);
+            const gml_extent *merged = gml_base_range_find(&range, 0);
+            CHECK_EQ(merged->size_bytes, 2 * CHUNK);
+            CHECK_EQ(merged->instant, 7);
+            CHECK_OK(gml_base_range_close(&range));
+            gml_driver_close(driver);
+        }
+    }
+}
+
 /* Chunks are as large as alignment and what is asked for allow, and never above what is wished. */
 TEST(chunks_are_powers_of_two_at_multiples_of_their_size) {
     gml_driver *driver = open_driver();
