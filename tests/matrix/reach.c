@@ -1,4 +1,5 @@
-/* Which basic blocks a process and its children run: a byte for each in a file that all of them map.
+/* Which basic blocks a process and its children run: a byte for each in a file that all of them
+ * map.
  *
  * Preloaded into programs whose libraries were built with -fsanitize-coverage=trace-pc, as
  * tests/matrix/reach.py does. GMLAKE_REACH names the file: SLOTS paths of modules, then a map of

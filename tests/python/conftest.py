@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -87,6 +88,15 @@ def _interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def _few_objects() -> Iterator[None]:
+    """Hide what is there already from `diagnose()`, which asks the collector for every object."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=RECORDED or [NOT_RECORDED], ids=lambda path: path.stem if path else "none")

@@ -163,9 +163,8 @@ static void operate(stress *self, uint64_t at) {
     } else if (self->count) {
         end_block(self);
     }
-    (void)gml_streams_advance(harness_streams(&self->harness),
-                              check_below(&self->random, STREAMS), check_below(&self->random, 6),
-                              NULL);
+    (void)gml_streams_advance(harness_streams(&self->harness), check_below(&self->random, STREAMS),
+                              check_below(&self->random, 6), NULL);
 }
 
 static void look(stress *self, uint64_t at) {

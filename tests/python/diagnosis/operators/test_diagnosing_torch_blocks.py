@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_few_objects")]
 torch = pytest.importorskip("torch")
 
 from operator_traces import record  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 
 from places import ROOT
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_few_objects")]
 torch = pytest.importorskip("torch")
 
 sys.path.insert(0, str(ROOT))
