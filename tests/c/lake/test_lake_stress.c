@@ -35,7 +35,7 @@
 #endif
 
 enum {
-    PROGRAMS = 90,
+    PROGRAMS = 110,
     OPERATIONS = 1200,
     NUMBERED_OPERATIONS = 250, /* of programs that are run again and again */
     SHOTS = 6,                 /* so often */
@@ -103,17 +103,18 @@ static void name_program(void) {
 
 static void operate(stress *self) {
     uint64_t choice = check_below(&self->random, 100);
+    bool is_plain = self->repeats || self->shared->is_plain;
     if (choice < 42 && self->count < STRESS_LIVE) {
         stress_begin_block(self);
     } else if (choice < 74 && self->count) {
         stress_end_block(self, check_below(&self->random, self->count));
-    } else if (choice < 76 && self->count && !self->repeats) {
+    } else if (choice < 76 && self->count && !is_plain) {
         stress_exchange_block(self);
-    } else if (choice < 81 && !self->repeats) {
+    } else if (choice < 81 && !is_plain) {
         stress_change_buffer(self);
-    } else if (choice < 84 && !self->repeats) {
+    } else if (choice < 84 && !is_plain) {
         stress_change_sleep(self);
-    } else if (choice < 88 && !self->repeats) {
+    } else if (choice < 88 && !is_plain) {
         stress_change_pool(self, stress_any_lake(self));
     } else {
         stress_tell(self);

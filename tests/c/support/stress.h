@@ -165,6 +165,7 @@ typedef struct stress_lakes {
     bool is_alone;        /* one thread */
     bool is_manual;       /* streams run when they are told to */
     bool repeats;         /* it comes in steps, which `plan` may foresee */
+    bool is_plain;        /* nothing but requests and work on streams happens */
     uint64_t per_million; /* driver calls that fail, as a rule; 0: none does */
     uint64_t explained;   /* answers that say that a call failed, or that the host has no memory */
     uint64_t serial;

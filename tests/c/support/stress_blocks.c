@@ -146,17 +146,21 @@ static void add_block(stress *self, uint64_t named) {
     stress_touch(held);
 }
 
-/* Up to 6 MiB: a lake has room for a few dozen. */
+/* Up to 6 MiB: a lake has room for a few dozen. Where bytes cost nothing, also larger ones, of few
+ * sizes, as programs have them. */
 static uint64_t draw_size(check_random *random) {
-    switch (check_below(random, 4)) {
+    static const uint64_t usual[] = {3 * MIB + 512, 8 * MIB, 10 * MIB, 16 * MIB, 21 * MIB + 4096};
+    switch (check_below(random, lake_is_host() ? 4 : 5)) {
     case 0:
         return 1 + check_below(random, 4096);
     case 1:
         return 1 + check_below(random, MIB);
     case 2:
         return 1 + check_below(random, 3 * MIB);
-    default:
+    case 3:
         return (1 + check_below(random, 3)) * 2 * MIB;
+    default:
+        return usual[check_below(random, sizeof usual / sizeof *usual)];
     }
 }
 

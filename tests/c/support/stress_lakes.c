@@ -153,6 +153,7 @@ void stress_open(stress_lakes *shared, uint64_t seed, uint64_t skips) {
     (void)pthread_mutex_init(&shared->lock, NULL);
     shared->repeats = shared->is_alone && check_below(&random, 2);
     shared->is_manual = check_below(&random, 3);
+    shared->is_plain = check_below(&random, 3) == 0;
     uint64_t per_million = UINT64_C(500) << check_below(&random, 5);
     shared->per_million = shared->fault == STRESS_RANDOM ? per_million : 0;
     uint64_t first = check_below(&random, STRESS_LAKES);

@@ -204,7 +204,8 @@ void stress_look(stress *self, stress_lake *at) {
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 void stress_tell(stress *self) {
-    /* Twice what is likelier, and first what happens in steps that repeat. */
+    /* Twice what is likelier, and first what happens in steps that repeat, and in plain programs.
+     */
     static stress_deed *const deeds[] = {
         work,
         work,
@@ -214,6 +215,10 @@ void stress_tell(stress *self) {
         use_elsewhere,
         trim,
         mark,
+        stress_end_stream,
+        stress_end_stream,
+        give,
+        give,
         set_limit,
         set_margin,
         stress_spoil_graph,
@@ -222,12 +227,9 @@ void stress_tell(stress *self) {
         look_at_block,
         look,
         keep_history,
-        give,
-        give,
-        stress_end_stream,
-        stress_end_stream,
     };
-    enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6 };
+    enum { DEEDS = sizeof deeds / sizeof *deeds, REPEATED = 6, PLAIN = 12 };
     stress_lake *at = stress_any_lake(self);
-    deeds[check_below(&self->random, self->repeats ? REPEATED : DEEDS)](self, at);
+    size_t kinds = self->repeats ? REPEATED : self->shared->is_plain ? PLAIN : DEEDS;
+    deeds[check_below(&self->random, kinds)](self, at);
 }

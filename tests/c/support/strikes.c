@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_IN_A_ROW = 3 };
+/* What is tried three times at the end of something succeeds then, so that nothing may be left. */
+enum { MOST_IN_A_ROW = 2, BETWEEN_ROWS = 4 };
 
 static const uint64_t MILLION = 1000000;
 
@@ -47,13 +48,17 @@ static bool is_struck(strikes *by) {
         by->struck++;
         return true;
     }
+    if (by->rest) {
+        by->rest--;
+        return false;
+    }
     if (!by->row && gml_mix_next(&by->random_state) % MILLION < per_million) {
         by->row = 1 + gml_mix_next(&by->random_state) % MOST_IN_A_ROW;
     }
     if (!by->row || !per_million) {
         return false;
     }
-    by->row--;
+    by->rest = --by->row ? 0 : BETWEEN_ROWS;
     by->struck++;
     return true;
 }

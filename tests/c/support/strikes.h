@@ -1,5 +1,5 @@
 /* A driver whose calls fail as often as a test says, and for as long: like hooks/fault.h, which
- * draws from the opening on with one chance for all of it. Calls fail at random, up to three in a
+ * draws from the opening on with one chance for all of it. Calls fail at random, up to two in a
  * row, so that what undoes a failure fails too, or by number. What no driver would forgive is
  * noted: a call that a capture does not survive, and one on a stream that is gone; and what a lake
  * took and did not give back is counted at its end. */
@@ -24,6 +24,7 @@ typedef struct strikes {
     strikes_plan *plan;                /* NULL: no call fails by its number */
     uint64_t random_state;             /* the seed at first */
     uint64_t row;                      /* of the calls that come next, how many fail */
+    uint64_t rest;                     /* of those behind them, how many do not */
     uint64_t struck;                   /* calls that failed */
     uint64_t skips; /* the calls whose bit is set answer GML_OK and are not made: a planted fault */
     bool is_unchecked; /* the order of streams, since to check it takes host memory, too */
