@@ -193,6 +193,10 @@ static void give_back(stress_lake *at, stress_lakes *shared) {
     stress_counts.waits += stats.cross_stream_waits;
 }
 
+static void add_uses(void *context, const gml_pool_info *pool) {
+    *(size_t *)context += pool->use_count;
+}
+
 /* Nothing is left, whatever failed before; whether that had to be so. */
 static bool close_lake(stress_lake *at, stress_lakes *shared) {
     CHECK_OK(gml_lake_check(at->lake));
@@ -200,6 +204,9 @@ static bool close_lake(stress_lake *at, stress_lakes *shared) {
         stress_pay(at, at->slots[i].handle);
     }
     CHECK_OK(gml_streams_set_manual(stress_streams(at), false));
+    size_t uses = 0;
+    gml_lake_pools(at->lake, add_uses, &uses);
+    CHECK_EQ(uses, 0);
     give_back(at, shared);
     uint64_t struck = at->strikes.struck;
     gml_status status = ASK(gml_lake_close(at->lake));
