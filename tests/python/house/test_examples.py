@@ -204,7 +204,7 @@ def real_memory_events(recorder: Any, model: Any, training: Any) -> list[int]:
     """Train on real CPU tensors; return the size of each malloc, and minus it for each free."""
     from torch import profiler
 
-    profile = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
+    profile: Any = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
 
     class Marks:
         """Turn the profiler on at the first mark and off at the last."""
