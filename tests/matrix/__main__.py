@@ -6,8 +6,9 @@ A change is run against every test of C that reaches its line, also when some ha
 already; --first stops at the first that does. What does not compile, or compiles to the same code,
 gets no row. Rows that are there already are kept, and their changes are passed over.
 
-The first line of the file names the tests, and the seconds of processor time that each takes; a row
-has the numbers of those that noticed. tests/matrix/cover.py reads it.
+The first line of the file names the tests, and the seconds of processor time that each takes: null
+for one that takes too many, or fails without a change. A row has the numbers of those that noticed.
+tests/matrix/cover.py reads it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -29,7 +31,7 @@ from mutants import Mutant, in_order
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def opened(path: Path, seconds: dict[str, float]) -> set[tuple[str, int, str]]:
+def opened(path: Path, seconds: dict[str, float | None]) -> set[tuple[str, int, str]]:
     """Begin a file of rows, or read which changes it has. Raises ValueError: of other tests."""
     if not path.exists():
         path.write_text(json.dumps({"tests": seconds}) + "\n")
@@ -57,7 +59,10 @@ def main() -> int:
     tests = CTests(options.tree.resolve(), options.work.resolve(), options.packages)
     tests.trace()
     numbers = {str(test): number for number, test in enumerate(tests.seconds)}
-    known = opened(options.rows, {str(test): tests.seconds[test] for test in tests.seconds})
+    took = {
+        str(test): seconds if isfinite(seconds) else None for test, seconds in tests.seconds.items()
+    }
+    known = opened(options.rows, took)
     plain = tests.folder / "plain"
     if not (plain / "built").exists():
         tests.build("plain", "-O1")

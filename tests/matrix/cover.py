@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=1, help="by so many tests each")
     options = parser.parse_args()
     head, *rows = map(json.loads, options.rows.read_text().splitlines())
-    seconds = dict(enumerate(head["tests"].values()))
+    seconds = {number: took or 0.0 for number, took in enumerate(head["tests"].values())}
     names = list(head["tests"])
     found = noticed_by(rows)
     chosen: list[int] = []
