@@ -103,7 +103,7 @@ class Browser:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def find_all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return list(self.driver.find_elements(By.CSS_SELECTOR, selector))
 
     def emulate(self, **features: str) -> None:
         """Pretend that the user prefers something, or that the page goes to a printer (media)."""

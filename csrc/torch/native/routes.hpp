@@ -471,6 +471,7 @@ struct Routes {
         }
         if (status != GML_OK && is_capture) {
             shadows.end(device, stands);
+            owners.capture_is_over(device, id); /* from 2.14 on the graph's destructor ends it */
         }
         check_capture(status, lake, "cannot be begun");
         return stands;
@@ -536,6 +537,9 @@ struct Routes {
         }
         if (ended.is_capture) {
             shadows.end(ended.device, ended.stands);
+        }
+        if (status != GML_OK) { /* from 2.14 on the graph's destructor ends it again */
+            owners.capture_is_over(ended.device, ended.id);
         }
         if (!has_failed) {
             check_capture(status, lake, "cannot be ended");
