@@ -86,10 +86,12 @@ static uint64_t number_of(const char *name, uint64_t otherwise) {
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* The line that repeats it. Also where a signal or a sanitizer ends the program. */
+/* The line that repeats it. Also where a signal or a sanitizer ends the program, which is over
+ * then, whatever becomes of the line. */
 static void name_program(void) {
     char line[320];
     int length =
+        /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c,cert-msc54-cpp) */
         snprintf(line, sizeof line,
                  "\nfailed: test_lake_stress seed=%" PRIu64
                  " programs=1 policy=%s driver=%s threads=%zu fault=%s at=%" PRIu64 " and=%" PRIu64
@@ -265,7 +267,8 @@ static const char *draw_policy(check_random *random) {
         lending++;
     }
     uint64_t drawn = check_below(random, count + 2 * lending);
-    return drawn < count ? gml_policy_name(drawn) : lending_policy((drawn - count) % lending);
+    return drawn < count || !lending ? gml_policy_name(drawn)
+                                     : lending_policy((drawn - count) % lending);
 }
 
 static stress_fault draw_fault(check_random *random, bool is_shared) {
@@ -371,7 +374,10 @@ static bool is_noticed(gml_driver_call skipped, const char *driver) {
     (void)fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        (void)dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+        int nowhere = open("/dev/null", O_WRONLY);
+        if (nowhere >= 0) {
+            (void)dup2(nowhere, STDERR_FILENO);
+        }
         contract_policy = "stitch";
         contract_driver = driver;
         int before = check_failures();

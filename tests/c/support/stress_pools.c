@@ -177,7 +177,9 @@ typedef struct told {
 
 static void see(void *context, bool is_new, gml_address address) {
     told *to = context;
-    if (!is_new && CHECK(to->ended < STRESS_LIVE)) {
+    bool has_room = to->ended < STRESS_LIVE;
+    CHECK(is_new || has_room);
+    if (!is_new && has_room) {
         to->addresses[to->ended++] = address;
     }
     to->begun += is_new;

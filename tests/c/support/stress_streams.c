@@ -117,7 +117,9 @@ void stress_owe(stress_lake *at, stress_slot *slot, gml_stream user) {
     }
     CHECK_OK(gml_streams_event_create(stress_streams(at), &debt));
     CHECK_OK(gml_streams_event_record(stress_streams(at), debt, user));
-    slot->debts[slot->debt_count++] = debt;
+    if (slot->debt_count < STRESS_DEBTS) {
+        slot->debts[slot->debt_count++] = debt;
+    }
 }
 
 void stress_pay(stress_lake *at, gml_stream stream) {
