@@ -100,21 +100,14 @@ class Reach:
             file.truncate(0)
             file.truncate(SLOTS * (PATH_BYTES + MAP_BYTES))
 
-    def wipe(self) -> None:
-        """Forget what ran, in processes that go on, too."""
-        with self.path.open("r+b") as file:
-            for _, begin, data in self._written(file.fileno()):
-                os.pwrite(file.fileno(), bytes(len(data)), begin)
-
     def found(self) -> list[tuple[str, int]]:
-        """Return what ran: modules and addresses in them; numbers, in that of Python."""
+        """Return what ran: modules and addresses in them."""
         hits = []
         with self.path.open("rb") as file:
             table = os.pread(file.fileno(), SLOTS * PATH_BYTES, 0)
             for slot, begin, data in self._written(file.fileno()):
                 name = table[slot * PATH_BYTES : (slot + 1) * PATH_BYTES].rstrip(b"\0").decode()
                 base = begin - SLOTS * PATH_BYTES - slot * MAP_BYTES
-                name = "python" if slot == SLOTS - 1 else name
                 hits += [(name, base + match.start()) for match in re.finditer(b"\1", data)]
         return hits
 
@@ -181,13 +174,16 @@ def programs_of(build: Path, tree: Path) -> list[Program]:
         text=True,
         check=True,
     ).stdout
-    sources = {path.stem: path for path in (tree / "tests/c").rglob("test_*.c")}
+    sources = {
+        f"standin_{path.stem}" if path.parent.name == "standin" else path.stem: path
+        for path in (tree / "tests/c").rglob("test_*.c")
+    }
     found = []
     for test in json.loads(said)["tests"]:
         name = test["name"]
         properties = {one["name"]: one["value"] for one in test["properties"]}
         variables = dict(one.split("=", 1) for one in properties.get("ENVIRONMENT", ()))
-        text = sources[name.removeprefix("standin_")].read_text()
+        text = sources[name].read_text()
         names = [first or second for first, second in TEST.findall(text)]
         tests = [CTest(name, one) for one in dict.fromkeys(names)] or [CTest(name, "")]
         found.append(Program(name, Path(test["command"][0]), variables, tests))
