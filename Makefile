@@ -45,7 +45,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rest test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench figures results mutate matrix fuzz differential stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench figures results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -153,15 +153,11 @@ sanitize-address: build/address/.built
 sanitize-thread: build/thread/.built
 	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --label-exclude sequential --output-on-failure --timeout 600 --parallel $(JOBS)
 
-COUNT ?= 20
-mutate: $(VENV)/.test ## Small changes of the code that no test notices: ROOM=csrc/lake COUNT=20 SEED=1
-	@$(BIN)/python tests/mutate.py --jobs $(JOBS) --count $(COUNT) $(if $(ROOM),--room $(ROOM)) \
-	    $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
-
-ROWS ?= tests/matrix/rows_c.jsonl
-matrix: $(VENV)/.created standin ## Which tests of C notice which changes of the code, row by row: ROWS=FILE COUNT=400 SEED=1
-	@$(BIN)/python tests/matrix --rows $(ROWS) --count $(COUNT) --seed $(or $(SEED),1) \
-	    --packages $(STANDIN_SITE) --jobs $(JOBS)
+ROWS ?= build/rows.jsonl
+COUNT ?= 240
+matrix: $(VENV)/.test standin ## Which tests notice which small changes of the code, row by row: ROOM=csrc/lake ROWS=FILE COUNT=240 SEED=1
+	@$(BIN)/python tests/matrix --rows $(ROWS) --count $(COUNT) --seed $(or $(SEED),1) --jobs $(JOBS) \
+	    --packages $(STANDIN_SITE) $(if $(ROOM),--rooms $(ROOM)) $(if $(SUITES),--suites $(SUITES))
 
 MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1
@@ -234,10 +230,11 @@ $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.
 	@cmp -s pyproject.toml $@ || $(PIP) install 'gmlake[$*]'
 	@cp pyproject.toml $@
 
+# Not compiled: of 15,000 modules that would be, the tests import a few thousand.
 $(STANDIN)/.ready: $(STANDIN)/.created Makefile
 	@echo "fetching PyTorch $(STANDIN_TORCH) for CUDA and its tests' libraries into $(STANDIN): 5.2 GB on disk, some minutes"
 	@echo "(GMLAKE_TEST_TORCH=0 leaves out all that needs PyTorch)"
-	@$(STANDIN)/bin/python -m pip --disable-pip-version-check install \
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check install --no-compile \
 	    $(foreach package,$(STANDIN_PACKAGES),'$(package)')
 	@touch $@
 

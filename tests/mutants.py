@@ -1,4 +1,4 @@
-"""The small changes that tests/mutate.py makes to the code, and the files that a room has."""
+"""The small changes whose notice tests/matrix looks for, and the files that a room has."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ import subprocess
 from bisect import bisect_right
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,14 +100,21 @@ class Reach:
             file.truncate(0)
             file.truncate(SLOTS * (PATH_BYTES + MAP_BYTES))
 
+    def wipe(self) -> None:
+        """Forget what ran, in processes that go on, too."""
+        with self.path.open("r+b") as file:
+            for _, begin, data in self._written(file.fileno()):
+                os.pwrite(file.fileno(), bytes(len(data)), begin)
+
     def found(self) -> list[tuple[str, int]]:
-        """Return what ran: modules and addresses in them."""
+        """Return what ran: modules and addresses in them; numbers, in that of Python."""
         hits = []
         with self.path.open("rb") as file:
             table = os.pread(file.fileno(), SLOTS * PATH_BYTES, 0)
             for slot, begin, data in self._written(file.fileno()):
                 name = table[slot * PATH_BYTES : (slot + 1) * PATH_BYTES].rstrip(b"\0").decode()
                 base = begin - SLOTS * PATH_BYTES - slot * MAP_BYTES
+                name = "python" if slot == SLOTS - 1 else name
                 hits += [(name, base + match.start()) for match in re.finditer(b"\1", data)]
         return hits
 
@@ -135,6 +142,8 @@ def lines_of(hits: set[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int
         by_module[module].append(address)
     found = {}
     for module, addresses in by_module.items():
+        if not Path(module).exists():  # a test's own copy
+            continue
         said = subprocess.run(
             ["addr2line", "-e", module],
             input="".join(f"{address - 1:#x}\n" for address in addresses),
@@ -264,6 +273,20 @@ class CTests:
             answer.append((program.name, test.name, took, places))
         return answer
 
+    def took(self) -> dict[str, float]:
+        """Return the seconds of each test; those of one that is never run are infinite."""
+        return {
+            str(test): took if took < self.longest else inf for test, took in self.seconds.items()
+        }
+
+    def worker(self, number: int) -> CWorker:
+        """Return what runs them under a change."""
+        plain = self.folder / "plain"
+        if not (plain / "built").exists():
+            self.build("plain", "-O1")
+            (plain / "built").touch()
+        return CWorker(self, plain, number)
+
     def reaching(self, mutant: Mutant) -> list[CTest]:
         """Return the tests that run a line, the quickest first; they all took less than longest."""
         lines = self.known.get(mutant.file, [])
@@ -356,7 +379,7 @@ def changed_text(tree: Path, mutant: Mutant) -> str:
     return "\n".join(lines)
 
 
-class Worker:
+class CWorker:
     """Runs the tests of C that reach a change, in a copy of the build."""
 
     def __init__(self, tests: CTests, plain: Path, number: int) -> None:
@@ -365,34 +388,32 @@ class Worker:
         self.copy = Copy(tests.tree, plain, tests.folder / f"worker{number}")
         self._programs = {one.name: one for one in programs_of(plain, tests.tree)}
 
-    def row(self, mutant: Mutant, *, is_whole: bool = True) -> dict[str, Any] | None:
-        """Return what noticed a change; None where it is none.
+    def has(self, mutant: Mutant) -> bool:
+        """Return whether a test of C might notice."""
+        return self.copy.has(mutant.file)
+
+    def changed(self, mutant: Mutant) -> AbstractContextManager[bool]:
+        """Make a change for a while."""
+        return self.copy.changed(mutant)
+
+    def killed(
+        self, mutant: Mutant, *, most: float = inf, is_whole: bool = True
+    ) -> tuple[int, int, list[str]]:
+        """Return how many reach a change, how many were run, and which noticed it.
 
         is_whole: by every test that reaches its line; else by the first that notices.
         """
         reaching = self.tests.reaching(mutant)
         killed: list[str] = []
-        spent, late = 0.0, 0
-        with self.copy.changed(mutant) as is_other:
-            if not is_other:
-                return None
-            for test in reaching:
-                if late == MOST_LATE or (killed and not is_whole):
-                    break
-                code, took = self._run(test)
-                spent += took
-                late += code is None
-                killed += [] if code in (0, SKIPPED) else [str(test)]
-        return {
-            "file": mutant.file,
-            "line": mutant.number + 1,
-            "before": mutant.before.strip(),
-            "after": mutant.after.strip(),
-            "reached": len(reaching),
-            "is_whole": late < MOST_LATE,
-            "killed": killed,
-            "seconds": round(spent, 2),
-        }
+        run, spent, late = 0, 0.0, 0
+        for test in reaching:
+            if late == MOST_LATE or spent > most or (killed and not is_whole):
+                break
+            code, took = self._run(test)
+            run, spent = run + 1, spent + took
+            late += code is None
+            killed += [] if code in (0, SKIPPED) else [str(test)]
+        return len(reaching), run, killed
 
     def _run(self, test: CTest) -> tuple[int | None, float]:
         program = self._programs[test.program]

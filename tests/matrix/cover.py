@@ -1,6 +1,6 @@
 """Which tests are enough to notice every change that the rows of a matrix say any test noticed.
 
-python tests/matrix/cover.py ROWS > COVER
+python tests/matrix/cover.py ROWS... > COVER
 
 Prints the tests, one on a line, in the order in which they were chosen: always the one that notices
 most of what none before it does, for each second that it takes. A test that is not among them adds
@@ -10,24 +10,25 @@ nothing to those that are.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+from rows import Row, join
+
 START = 0.05  # seconds that every test costs, however short it is
 
 
-def noticed_by(rows: list[dict[str, list[int]]]) -> dict[int, set[int]]:
+def noticed_by(rows: list[Row]) -> dict[str, set[int]]:
     """Return by test the numbers of the rows whose change it noticed."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
+    found: defaultdict[str, set[int]] = defaultdict(set)
     for number, row in enumerate(rows):
         for test in row["killed"]:
             found[test].add(number)
     return found
 
 
-def cover_of(found: dict[int, set[int]], seconds: dict[int, float]) -> list[int]:
+def cover_of(found: dict[str, set[int]], seconds: dict[str, float]) -> list[str]:
     """Return tests in the order of what each adds to those before; the others add nothing."""
     left = {test: set(rows) for test, rows in found.items()}
     chosen = []
@@ -43,14 +44,13 @@ def cover_of(found: dict[int, set[int]], seconds: dict[int, float]) -> list[int]
 def main() -> int:
     """Print the cover."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("rows", type=Path)
+    parser.add_argument("rows", type=Path, nargs="+")
     parser.add_argument("--times", type=int, default=1, help="by so many tests each")
     options = parser.parse_args()
-    head, *rows = map(json.loads, options.rows.read_text().splitlines())
-    seconds = {number: took or 0.0 for number, took in enumerate(head["tests"].values())}
-    names = list(head["tests"])
+    tests, rows = join(options.rows)
+    seconds = {test: took or 0.0 for test, took in tests.items()}
     found = noticed_by(rows)
-    chosen: list[int] = []
+    chosen: list[str] = []
     for _ in range(options.times):
         rest = {test: numbers for test, numbers in found.items() if test not in chosen}
         chosen += cover_of(rest, seconds)
@@ -61,7 +61,7 @@ def main() -> int:
         file=sys.stderr,
     )
     for test in chosen:
-        print(names[test])
+        print(test)
     return 0
 
 

@@ -1,21 +1,14 @@
-"""The changes that tests/mutate.py makes, and that it tells a gap in the tests from none."""
+"""The changes whose notice tests/matrix looks for: of code, and of no text."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from places import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-PROGRAM = ROOT / "tests" / "mutate.py"
 
 
 @pytest.fixture
@@ -53,17 +46,3 @@ def test_changes_by_hand_change_code_that_is_there(mutants: Any) -> None:
     found = mutants.by_hand()
     assert len(found) >= 40
     assert all(one.before != one.after for one in found)
-
-
-@pytest.mark.long
-def test_a_change_is_noticed(tmp_path: Path) -> None:
-    options = ("--room", "src/gmlake/units.py", "--count", "2", "--seed", "1")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *options],
-        env={**os.environ, "GMLAKE_MUTATE_FOLDER": str(tmp_path / "mutate")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "of 2 were noticed, 0 of them by time-out" in done.stdout
