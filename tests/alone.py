@@ -30,7 +30,7 @@ ENVIRONMENT: Final = ROOT / "build/alone/venv"
 NAMES_ANNEXES: Final = "src/gmlake/annexes.py"
 """The one file of the allocator that may name them."""
 
-WHOLE: Final = ("documentation", "results", "examples", "counted", "mutants", "promises")
+WHOLE: Final = ("documentation", "results", "counted", "mutants", "promises")
 """Tests of the house that read what is about the whole: documents, benchmarks, tools."""
 
 ABOUT_THE_WHOLE: Final = (

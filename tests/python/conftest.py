@@ -8,20 +8,18 @@ import re
 import signal
 from collections import Counter
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import gmlake
 from developer import HAS_LAB
-from places import RECORDED, RECORDINGS, SHIPPED
+from places import RECORDINGS, SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-NOT_RECORDED: Any = pytest.param(None, marks=pytest.mark.recordings)
 
 settings.register_profile("default", deadline=None, max_examples=60)
 settings.register_profile(
@@ -97,13 +95,6 @@ def _few_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-@pytest.fixture(params=RECORDED or [NOT_RECORDED], ids=lambda path: path.stem if path else "none")
-def recorded_trace(request: pytest.FixtureRequest) -> Path:
-    """Each snapshot recorded by PyTorch; they are not part of the repository."""
-    path: Path = request.param
-    return path
 
 
 @pytest.fixture(params=SHIPPED, ids=lambda path: path.stem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from gmlake import Trace
 from gmlake.commands import main
 from gmlake.fitting import GRANULE_BYTES
 from gmlake.trace import REQUEST, Kind
-from recording import BASE, MIB, alloc, event, free, snapshot
+from recording import BASE, MIB, alloc, free, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,39 +87,6 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     assert need.is_served is None
 
 
-def test_a_policy_may_need_more_than_it_holds_where_there_is_no_end() -> None:
-    events: list[dict[str, Any]] = []
-    places: dict[str, tuple[int, int]] = {}
-    program = "1:850 3:200 5:200 -3 6:200 -1 -5 9:100 -6 12:200 14:200 15:300 -12 -14 17:100 18:300"
-    for word in f"{program} 20:800".split():
-        if word.startswith("-"):
-            events.append(free(*places[word[1:]]))
-        else:
-            name, size = word.split(":")
-            places[name] = BASE + (int(name) << 32), int(size) * MIB
-            events.append(alloc(*places[name]))
-    trace = read(events)
-    (held,) = gmlake.replay(trace, "expandable").results
-    (need,) = gmlake.fit(trace, policies="expandable").needs
-    assert need.smallest_bytes > held.peak_reserved_bytes
-    assert serves(trace, "expandable", need.smallest_bytes)
-    assert not serves(trace, "expandable", need.smallest_bytes - GRANULE_BYTES)
-
-
-def test_stitching_needs_less_where_memory_lies_in_pieces() -> None:
-    caching, stitch = gmlake.fit(read(pieces()), policies="caching,stitch").needs
-    assert stitch.smallest_bytes == stitch.peak_live_bytes == 1000 * MIB
-    assert caching.smallest_bytes >= 1400 * MIB
-
-
-def test_a_device_is_answered_by_yes_or_no() -> None:
-    report = gmlake.fit(read(pieces()), "1100MiB", policies="caching,stitch")
-    assert [need.is_served for need in report.needs] == [False, True]
-    lines = str(report).splitlines()
-    assert lines[0] == "yes, it fits into 1.07 GiB with: stitch"
-    assert lines[1] == "no, it does not fit into 1.07 GiB with: caching"
-
-
 @pytest.mark.parametrize("batches", [(4, 8), (8, 4), (3, 5)])
 def test_the_largest_batch_is_the_one_that_would_run(batches: tuple[int, int]) -> None:
     memory = 3 << 30
@@ -141,12 +107,6 @@ def test_kernels_that_only_one_batch_takes_do_not_hide_the_rest() -> None:
     assert live(stitch.batch, 30) <= 30 << 30 < live(stitch.batch + 1, 30)
 
 
-def test_a_longer_recording_is_as_good() -> None:
-    expected = gmlake.fit([step(4), step(8)], "3GiB", (4, 8)).largest
-    assert gmlake.fit([step(4, steps=5), step(8)], "3GiB", (4, 8)).largest == expected
-    assert gmlake.fit([step(4), step(8, steps=5)], "3GiB", (4, 8)).largest == expected
-
-
 def test_other_programs_are_compared_by_a_line_and_that_is_said() -> None:
     falling = [alloc(BASE + (i << 32), (24 - 2 * i) * MIB) for i in range(12)]
     report = gmlake.fit([read(falling, "other"), step(16)], "3GiB", (4, 16), "stitch")
@@ -155,77 +115,6 @@ def test_other_programs_are_compared_by_a_line_and_that_is_said() -> None:
     small, large = (need.smallest_bytes for need in report.needs)
     expected = 4 + int(((3 << 30) - small) * 12 / (large - small))
     assert report.largest[0].batch == expected
-
-
-def test_what_others_had_is_added_where_it_was_measured() -> None:
-    """A device of 1,000 MiB had 300 left when PyTorch held 600, so others had 100."""
-    events = [event("segment_alloc", BASE, 600 * MIB), alloc(BASE, 600 * MIB)]
-    refused = {"action": "oom", "size": 400 * MIB, "device_free": 300 * MIB, "stream": 0}
-    document = snapshot([*events, {**refused, "time_us": 1}])
-    trace = Trace.from_snapshot(document)
-    assert gmlake.fit(trace, policies="caching").needs[0].others_bytes == 0
-    assert "these had" not in str(gmlake.fit(trace, policies="caching"))
-    document["allocator_settings"] = {"gmlake_device_bytes.0": 1000 * MIB}
-    trace = Trace.from_snapshot(document)
-    report = gmlake.fit(trace, policies="caching")
-    assert (report.needs[0].smallest_bytes, report.needs[0].others_bytes) == (1000 * MIB, 100 * MIB)
-    said = " ".join(str(report).split())
-    assert "1000 MiB live at the peak, what PyTorch refused included" in said
-    assert "not included: memory of CUDA itself (its context), of libraries" in said
-    assert "these had 100 MiB of the device when it was recorded; with that much of it " in said
-    assert "the smallest device has 1.07 GiB (caching)" in said
-    for memory, fits in (("1100MiB", "caching"), ("1098MiB", "none of them")):
-        said = " ".join(str(gmlake.fit(trace, memory, policies="caching")).split())
-        assert "yes, it fits into 1.07 GiB with: caching" in said
-        assert said.endswith(f"it fits into 1.07 GiB with: {fits}")
-
-
-def test_what_others_had_is_in_gmlakes_own_files(tmp_path: Path) -> None:
-    with gmlake.Lake("sim", "stitch", "1GiB") as lake:
-        lake.keep_history(100)
-        lake.allocate(40 * MIB)
-        seen = lake.snapshot()
-    assert gmlake.fit(gmlake.load_trace(saved(seen, tmp_path))).needs[0].others_bytes == 0
-    seen[0].counters.update(device_bytes=1 << 30, other_bytes=70 * MIB)
-    path = saved(seen, tmp_path)
-    assert gmlake.fit(gmlake.load_trace(path)).needs[0].others_bytes == 70 * MIB
-    again = gmlake.Snapshot.load(path)
-    assert gmlake.fit(gmlake.load_trace(saved(again, tmp_path))).needs[0].others_bytes == 70 * MIB
-
-
-def saved(seen: gmlake.Snapshot, folder: Path) -> Path:
-    seen.save(folder / "seen.pickle")
-    return folder / "seen.pickle"
-
-
-def test_not_even_one_fits() -> None:
-    report = gmlake.fit([step(4), step(8)], "200MiB", (4, 8))
-    assert [one.batch for one in report.largest] == [0, 0, 0]
-
-
-def test_what_was_refused_counts() -> None:
-    refused = {"action": "oom", "size": 600 * MIB, "device_free": MIB, "stream": 0, "time_us": 1}
-    begin = [event("segment_alloc", BASE, 500 * MIB), alloc(BASE, 500 * MIB)]
-    report = gmlake.fit(read([*begin, refused, free(BASE, 500 * MIB)]))
-    assert {need.smallest_bytes for need in report.needs} == {1100 * MIB}
-    assert "at least: the recording has a request that PyTorch refused" in str(report)
-
-
-def test_wrong_wishes_are_errors() -> None:
-    same = [step(4), step(4)]
-    for batches, memory, text in (
-        ((4, 4), "1GiB", "two different batches"),
-        ((0, 4), "1GiB", "two different batches"),
-        ((4, 8), None, "for which memory"),
-        ((4,), "1GiB", "two recordings"),
-        ((4, 8), "1GiB", "a larger batch needs no more"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            gmlake.fit(same, memory, batches)
-    with pytest.raises(ValueError, match="no policy is called"):
-        gmlake.fit(same, policies="best")
-    with pytest.raises(ValueError, match="two recordings"):
-        gmlake.fit(step(4), "1GiB", (4, 8))
 
 
 # ---- the command
@@ -263,20 +152,6 @@ def test_the_exit_code_tells_whether_it_fits(
     assert main(["fit", *files, "--batch", "4,8", "--memory", "100MiB"]) == 1
     assert main(["fit", *files]) == 0
     assert main(["fit", "absent", files[1], *one_policy]) == 2
-
-
-def test_its_json_has_every_figure(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", *files, "--policy", "stitch", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["reports"]
-    assert [one["needs"][0]["trace"] for one in told] == ["4.gmtrace", "8.gmtrace"]
-    assert all(one["needs"][0]["smallest_bytes"] >= live(4) for one in told)
-
-
-def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.pickle"
-    path.write_bytes(pickle.dumps([1, 2], 4))
-    assert main(["fit", str(path), str(path), "--batch", "1,2", "--memory", "1GiB"]) == 2
-    assert "x.pickle" in capsys.readouterr().err
 
 
 def test_how_much_of_what_is_live_lies_in_private_pools() -> None:

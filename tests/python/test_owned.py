@@ -22,47 +22,6 @@ def folder(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_folders_that_others_may_use_are_told_apart(tmp_path: Path) -> None:
-    for mode, forbidden, is_safe in [
-        (0o700, owned.NO_ACCESS, True),
-        (0o755, owned.NO_WRITE, True),
-        (0o755, owned.NO_ACCESS, False),
-        (0o720, owned.NO_WRITE, False),
-        (0o702, owned.NO_WRITE, False),
-    ]:
-        tmp_path.chmod(mode)
-        if is_safe:
-            os.close(owned.open_folder(tmp_path, forbidden))
-        else:
-            with pytest.raises(PermissionError, match=f"its mode is {mode:o}"):
-                owned.open_folder(tmp_path, forbidden)
-
-
-def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir(0o700)
-    (tmp_path / "link").symlink_to("real")
-    with pytest.raises(OSError, match=r"directory|symbolic"):
-        owned.open_folder(tmp_path / "link")
-
-
-def test_files_are_judged_as_their_folder_is(tmp_path: Path, folder: int) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x")
-    path.chmod(0o755)
-    os.close(owned.open_file(folder, "file", owned.NO_WRITE))
-    with pytest.raises(PermissionError, match="its mode is 755"):
-        owned.open_file(folder, "file")
-    path.chmod(0o757)
-    with pytest.raises(PermissionError, match="its mode is 757"):
-        owned.open_file(folder, "file", owned.NO_WRITE)
-    (tmp_path / "link").symlink_to("file")
-    with pytest.raises(OSError, match="symbolic"):
-        owned.open_file(folder, "link")
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(PermissionError, match="not a plain file"):
-        owned.open_file(folder, "pipe")
-
-
 def test_a_written_file_takes_the_place_of_a_link(tmp_path: Path, folder: int) -> None:
     (tmp_path / "other").write_bytes(b"precious")
     for target in ("other", "nothing"):

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 import pytest
 
 import gmlake
 from gmlake import snapshots
-
-
-@pytest.mark.parametrize(
-    ("package", "old", "new"),
-    [
-        (gmlake, "Region", "Session"),
-        (snapshots, "RegionKind", "SpanKind"),
-        (snapshots, "REGION", "SPAN"),
-    ],
-)
-def test_an_old_name_is_the_new_one(package: object, old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"\.{old} is now .*\.{new}; "):
-        found = getattr(package, old)
-    assert found is getattr(package, new)
-    assert old not in dir(package)
 
 
 def test_spans_by_their_old_names() -> None:
@@ -45,15 +27,3 @@ def test_a_setting_by_its_old_name() -> None:
     refused = pytest.raises(ValueError, match=r"optimize_for is 'fast', but must be time")
     with pytest.warns(DeprecationWarning, match="optimize_for"), refused:
         gmlake.Lake(economy="fast")
-
-
-def test_interop_by_its_old_name() -> None:
-    for name in [name for name in sys.modules if name.startswith("gmlake.friends")]:
-        del sys.modules[name]
-    with pytest.warns(DeprecationWarning, match=r"gmlake\.friends is now gmlake\.interop"):
-        old = importlib.import_module("gmlake.friends")
-    new = importlib.import_module("gmlake.interop")
-    assert [getattr(old, name) for name in new.__all__] == [
-        getattr(new, name) for name in new.__all__
-    ]
-    assert importlib.util.find_spec("gmlake.friends.on_numba") is not None

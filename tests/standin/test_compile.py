@@ -40,22 +40,3 @@ def test_a_steady_step_keeps_nothing(outcome: Outcome, mode: str) -> None:
     results = outcome.results[mode]
     assert results["allocated"][-1] == results["allocated"][-2]
     assert results["memory_calls"] == {}
-
-
-def test_kernels_of_triton_are_launched(outcome: Outcome) -> None:
-    kernels = outcome.results["default"]["kernels"]
-    assert kernels["cuLaunchKernel"] + kernels["cuLaunchKernelEx"] > 0
-    assert kernels["cudaGraphLaunch"] == 0
-    assert outcome.results["default"]["private_bytes"] == 0
-
-
-def test_graphs_replace_them(outcome: Outcome) -> None:
-    kernels = outcome.results["reduce-overhead"]["kernels"]
-    assert kernels["cudaGraphLaunch"] == 2  # forward and backward
-    assert kernels["cuLaunchKernel"] + kernels["cuLaunchKernelEx"] == 0
-    assert outcome.results["reduce-overhead"]["private_bytes"] > 0
-
-
-def test_everything_is_given_back(outcome: Outcome) -> None:
-    assert outcome.code == 0, outcome.errors
-    assert outcome.results["reserved_at_end"] == [0, 0]

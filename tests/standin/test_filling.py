@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,14 +66,6 @@ def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
     assert outcome.results[part][name] is True
 
 
-def test_what_fails_is_told(outcome: Outcome) -> None:
-    assert "gmlake: an elastic tensor gives no rows, for this reason:" in outcome.errors
-    assert "ValueError: no idea" in outcome.errors
-    for answer in ("-1", "None"):
-        told = rf"ValueError: give\(\d+\) returned {answer}, not how many rows are still in use"
-        assert re.search(told, outcome.errors)
-
-
 @pytest.mark.long
 def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
     ended = run_benchmark(
@@ -91,7 +82,3 @@ def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
     assert filled["used"] > 0.9
     assert filled["cache_bytes"] > static["cache_bytes"]
     assert filled["given"] > static["given"] == 0
-
-
-def test_no_rule_was_broken(outcome: Outcome) -> None:
-    assert outcome.code == 0, outcome.errors

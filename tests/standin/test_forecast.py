@@ -78,54 +78,6 @@ def test_the_answer_is_two_sentences_a_table_and_what_it_rests_on() -> None:
     assert f"with PyTorch {found['torch']}; " in lines[-1]
 
 
-def test_the_json_has_every_figure() -> None:
-    found = training()
-    assert list(found) == [
-        *("schema", "program", "device", "torch", "steps", "why", "peak_live_bytes", "beyond"),
-        *("needs", "held", "kinds", "notes", "batch", "world", "rank", "fits"),
-    ]
-    assert found["schema"] == "gmlake-forecast-1"
-    assert found["program"] == "forecast_train.py"
-    assert found["device"] == {
-        "label": "NVIDIA H100 80GB HBM3",
-        "memory_bytes": 85_017_493_504,
-        "capability": "9.0",
-        "multiprocessors": 132,
-        "is_checked": True,
-    }
-    assert set(found["beyond"]) == {
-        *("context_bytes", "kernels_bytes", "libraries_bytes", "communication_bytes"),
-        "error_bytes",
-    }
-    assert [need["policy"] for need in found["needs"]] == ["caching", "expandable", "stitch"]
-    for need in found["needs"]:
-        assert set(need) == {
-            *("policy", "reserved_bytes", "smallest_bytes", "needed_bytes", "fits"),
-            "largest_batch",
-        }
-        assert need["largest_batch"] is None
-    assert (found["batch"], found["world"], found["rank"], found["notes"]) == (None, 1, 0, [])
-
-
-def test_the_figures_agree_with_each_other() -> None:
-    found = training()
-    beyond = dict(found["beyond"])
-    error = beyond.pop("error_bytes")
-    memory = found["device"]["memory_bytes"]
-    for need in found["needs"]:
-        assert found["peak_live_bytes"] <= need["smallest_bytes"] <= need["reserved_bytes"]
-        assert need["needed_bytes"] == need["smallest_bytes"] + sum(beyond.values())
-        assert need["fits"] == (need["needed_bytes"] + error <= memory)
-    assert found["fits"] == any(need["fits"] for need in found["needs"])
-    for groups in (found["held"], found["kinds"]):
-        sizes = [size for _, size in groups]
-        assert sizes
-        assert sum(sizes) <= found["peak_live_bytes"]
-        assert sizes == sorted(sizes, reverse=True)
-    assert all("forecast_train.py" in line for line, _ in found["held"])
-    assert sum(size for _, size in found["kinds"]) >= 0.99 * found["peak_live_bytes"]
-
-
 @pytest.mark.long
 def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> None:
     without = forecast(script(tmp_path, "torch.ones(1000, device='cuda')"))
@@ -294,21 +246,6 @@ def test_a_device_that_cuda_alone_fills_has_room_for_no_batch() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["BATCH", "=8", "BATCH=", "BATCH=a", "BATCH=0", "BATCH=-8", "BATCH=8,", "BATCH=8,16,32"],
-)
-def test_a_batch_of_another_form_is_refused(given: str) -> None:
-    said = refused("--batch", given, TRAIN)
-    assert said == (
-        f"gmlake: {given!r} is not NAME=A or NAME=A,B, as --batch-size=8,16 or BATCH=8\n"
-    )
-
-
-def test_two_batches_must_differ() -> None:
-    assert "two different batches are needed" in refused("--batch", "BATCH=8,8", TRAIN)
-
-
 @pytest.mark.long
 def test_a_batch_that_changes_nothing_is_refused() -> None:
     assert "both recordings need the same memory" in refused("--batch", "NOTHING=8", TRAIN)
@@ -370,42 +307,12 @@ def test_a_device_may_be_a_size() -> None:
     assert not found["device"]["is_checked"]
 
 
-def test_an_unknown_device_is_one_line_that_names_all() -> None:
-    said = refused("--device", "gtx", TRAIN)
-    assert "no device is called 'gtx'" in said
-    assert all(name in said for name in DEVICES)
-
-
 @pytest.mark.long
 def test_a_script_that_needs_more_than_the_device_has_is_run_all_the_same(tmp_path: Path) -> None:
     path = script(tmp_path, "x = torch.empty(200 << 30, dtype=torch.uint8, device='cuda')")
     found = forecast(path)
     assert found["peak_live_bytes"] == 200 << 30
     assert not found["fits"]
-
-
-# ---- what is refused
-
-
-def test_options_after_the_script_get_a_hint() -> None:
-    said = refused(TRAIN, "--device", "h200")
-    assert said.endswith(f"come before the script: gmlake forecast --device h200 {TRAIN}\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "which program? Name a script, or -m MODULE"),
-        (["nowhere.py"], "nowhere.py: no such file; name a script, or -m MODULE"),
-        (["--steps", "0", TRAIN], "0 steps: at least one is needed"),
-        (["--ranks", "2", "--rank", "2", TRAIN], "rank 2 of 2: ranks are counted from 0"),
-        (["--rank", "-1", TRAIN], "rank -1 of 1: ranks are counted from 0"),
-        (["--ranks", "0", TRAIN], "rank 0 of 0: ranks are counted from 0"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_run_is_refused_before_it_is(words: list[str | Path], says: str) -> None:
-    assert refused(*words) == f"gmlake: {says}\n"
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from tests.standin.running import (
-    PROGRAMS,
     Outcome,
     finish_program,
     run_program,
@@ -25,52 +23,12 @@ from tests.standin.test_compile import HAS_COMPILER, HAS_HEADERS
 
 from gmlake.pytorch import adapter, compiling
 
-MIB = 1 << 20
-
 
 def run(name: str, *settings: str, **variables: str) -> dict[str, Any]:
     """Run one function of the program `native`."""
     outcome = run_program("native", name, settings=settings, variables=variables)
     assert outcome.code == 0, outcome.errors
     return outcome.results
-
-
-def test_it_begins_and_ends_at_any_time() -> None:
-    seen = run("any_time")
-    assert seen["before"] == 0
-    assert seen["inside"] == [16, "native", [0]]
-    assert seen["nested"] == 16
-    assert seen["again"] == 32
-    assert len(seen["losses"]) == 4
-    assert seen["outside"] >= 32
-    assert seen["allocated"]
-    assert seen["left"] == 0
-    assert seen["reserved"] == 0
-    assert [seen["lasting"], seen["disabled"]] == [16, [16, 16]]
-
-
-def test_each_gets_what_the_other_holds_idle() -> None:
-    seen = run("idle", "--capacity", "512MiB")
-    assert seen["of_pytorch"] == seen["of_gmlake"] == 360
-    assert seen["refused"].startswith("OutOfMemoryError: CUDA out of memory. Tried to allocate 600")
-    assert "gmlake (policy stitch) holds" in seen["refused"]
-
-
-def test_a_request_that_the_other_serves_is_no_refusal() -> None:
-    assert run("leftovers", "--capacity", "512MiB") == {
-        "after_one_that_is_served": [0, 0],
-        "refused": ["OutOfMemoryError"] * 2,
-        "after_two_that_are_not": [2, 2],
-    }
-
-
-def test_a_limit_from_before_holds_for_both() -> None:
-    assert run("fraction", "--capacity", "1GiB") == {
-        "inside": "OutOfMemoryError",
-        "outside": "OutOfMemoryError",
-        "again": 480,
-        "fraction": 0.5,
-    }
 
 
 def test_it_begins_beside_no_capture_and_no_pool_that_it_does_not_know() -> None:
@@ -82,14 +40,6 @@ def test_it_begins_beside_no_capture_and_no_pool_that_it_does_not_know() -> None
     assert seen["served"] == 16
 
 
-def test_a_storage_from_before_gets_what_gmlake_holds_idle_and_has_part_in_a_limit() -> None:
-    seen = run("older", "--capacity", "1GiB")
-    assert [seen["idle"], seen["resized"]] == [700, ""]
-    assert seen["limited"] == ["OutOfMemoryError", ""]
-    assert 480 <= seen["reserved"] <= 512
-    assert seen["last"] == ["OutOfMemoryError", 120]
-
-
 @pytest.mark.parametrize("allocator", ["", "per_process_memory_fraction:0.95"])
 def test_nothing_is_done_to_another_device(allocator: str) -> None:
     settings = ("--capacity", "1GiB", "--devices", "4")
@@ -98,18 +48,6 @@ def test_nothing_is_done_to_another_device(allocator: str) -> None:
     assert outcome.results["used"] == [0]
     kept = 400 if torch.__version__ < "2.14" else 0  # PyTorch then empties every device's cache
     assert outcome.results["full"] == ["OutOfMemoryError", kept, [0, 1]]
-
-
-def test_libraries_find_a_context_behind_the_first_tensor_of_a_thread() -> None:
-    assert run("products") == {"numbers": [4096, 4096]}
-
-
-def test_the_default_stream_of_another_device_uses_a_tensor() -> None:
-    assert run("far", "--devices", "2") == {"early": False, "late": True}
-
-
-def test_threads_go_on_while_it_begins_and_ends() -> None:
-    assert run("threads") == {"errors": [], "live": 0, "allocated": 0}
 
 
 @pytest.mark.long
@@ -138,50 +76,11 @@ def test_other_processes_can_be_given_what_gmlake_serves() -> None:
     assert seen["served"] > 0
 
 
-def test_memory_that_comes_and_goes_is_recorded() -> None:
-    seen = run("segments")
-    assert seen["events"] == [
-        *(["segment_map", 80], ["alloc", 80]),
-        *(["free_requested", 40], ["free_completed", 40]),
-    ]
-    assert seen["frames"] == [True]
-    assert seen["sums"] == [120, 0]
-    assert seen["unmapped"] == 120 * MIB
-
-
-def test_the_end_of_a_free_from_before_a_recording_is_told() -> None:
-    seen = run("held_up")
-    assert seen["waiting"] == ["active_pending_free"]
-    assert "free_requested" not in seen["told"]
-    assert seen["told"].index("free_completed") < seen["told"].index("alloc")
-    assert seen["states"] == []
-
-
 def test_a_request_that_a_capture_is_refused_leaves_nothing_held() -> None:
     seen = run("refused_capture", "--capacity", "256MiB")
     assert seen["refused"] == "OutOfMemoryError"
     assert seen["held"] < 228
     assert seen["kept"] == 5
-
-
-def test_the_end_of_host_memory_leaves_no_lock_held_and_no_memory_behind(tmp_path: Path) -> None:
-    library = tmp_path / "no_memory.so"
-    source = PROGRAMS / "no_memory.cpp"
-    subprocess.run(
-        [*compiling.compiler(), "-O2", "-fPIC", "-shared", source, "-o", library], check=True
-    )
-    # Its operator new is to be that of PyTorch, so it has to be there before PyTorch is.
-    outcome = run_program(
-        "no_memory", str(library), settings=("--capacity", "1GiB"), own_process=True
-    )
-    assert outcome.code == 0, (outcome.results, outcome.errors)
-    assert outcome.results == {
-        "snapshot": [[True], True, 72],
-        "empty_cache": [[True], True, 72],
-        "allocate": [[True], True, 80],
-        "free": [[], True, 72],
-        "left": 0,
-    }
 
 
 # ---- the adapter
@@ -253,13 +152,6 @@ def off(variables: dict[str, str]) -> str:
     assert outcome.code == 0, outcome.errors
     assert outcome.results == {"mode": "off", "enabled": False, "numbers": 1024, "served": 0}
     return outcome.errors
-
-
-def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
-    said = off({"CXX": "no-such-compiler"} | without_adapters(tmp_path))
-    assert said.count("GmlakeWarning") == 1
-    assert "CXX=no-such-compiler is not there" in said
-    assert "install g++" in said
 
 
 @pytest.mark.long

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.gmlake_run import RUN, run
 from tests.standin.running import Outcome, run_program
 
 from gmlake import Snapshot, load_trace
@@ -41,16 +39,6 @@ def test_the_first_refusal_is_written_and_the_exception_names_it(file: Path) -> 
     assert outcome.errors.count("gmlake: out of memory on device 0, 300 MiB were requested") == 1
 
 
-def test_it_knows_what_was_refused_and_what_was_held(file: Path) -> None:
-    run_out("twice", file)
-    (refusal,) = refusals_of(load_trace(file))
-    assert refusal.size_bytes == 300 * MIB
-    assert refusal.live_bytes == (4 * 100 + 5 * 300) * MIB
-    assert refusal.live_bytes <= refusal.held_bytes
-    assert refusal.held_bytes + refusal.device_free_bytes <= 2048 * MIB
-    assert refusal.event == 0  # nothing was kept until then
-
-
 def test_lines_and_events_are_kept_where_they_are_asked_for(file: Path) -> None:
     run_out("twice", file, GMLAKE_ON_OOM_LINES="1")
     (refusal,) = refusals_of(load_trace(file))
@@ -66,19 +54,6 @@ def test_the_page_counts_stitched_memory_once(file: Path) -> None:
     said = moments.moments[moments.shown].says[0]
     assert said.startswith("Refused: 300 MiB, asked for at ")
     assert "Live then 1.86 GiB, held 1.86 GiB, nothing of it free" in said
-
-
-@pytest.mark.parametrize("lines", ["", "1"])
-def test_the_exception_the_page_and_replay_say_the_same(file: Path, lines: str) -> None:
-    said = run_out("scattered", file, GMLAKE_ON_OOM_LINES=lines).results["said"]
-    told = re.search(r"could serve is (\d+\.\d\d) MiB \(fragmentation (\d+\.\d) %\)", said)
-    assert told, said
-    device = Snapshot.load(file)[0]
-    (refusal,) = refusals_of(load_trace(file))
-    largest = [device.largest_free_bytes, refusal.largest_free_bytes]
-    assert [f"{size / MIB:.2f}" for size in largest] == [told[1]] * 2
-    assert device.fragmentation > 0.5
-    assert 100 * device.fragmentation == pytest.approx(float(told[2]), abs=0.1)
 
 
 def test_a_history_of_the_programs_own_goes_on(file: Path) -> None:
@@ -110,17 +85,3 @@ def test_each_rank_has_its_file_and_none_is_lost(file: Path) -> None:
     names = sorted(path.name for path in file.parent.iterdir())
     assert names[0].startswith("oom-rank3-")
     assert names[1:] == ["oom-rank3.pickle"]
-
-
-def test_a_folder_that_is_gone_is_one_line(file: Path) -> None:
-    outcome = run_out("unwritable", file)
-    assert outcome.results["said"].endswith("To see what lives: torch.cuda.memory_summary().")
-    assert outcome.errors.count("oom.pickle could not be written: [Errno 2]") == 1
-
-
-def test_run_takes_it_as_an_option(file: Path) -> None:
-    code = "import torch\nheld = []\nwhile True: held.append(torch.empty(1 << 28, device='cuda'))"
-    ended = run(*RUN, "--on-oom", str(file), "--on-oom-lines", "-c", code, settings=SETTINGS)
-    assert ended.code == 1
-    assert f"To see what lives: gmlake view {file}." in ended.errors
-    assert refusals_of(load_trace(file))[0].size_bytes == 1 << 30

@@ -7,21 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.standin.gmlake_run import run_benchmark
-from tests.standin.running import run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.mark.parametrize(
-    ("part", "names"), [("asked", {"later"}), ("known", {"there", "back", "region"})]
-)
-def test_copies_arrive(part: str, names: set[str]) -> None:
-    outcome = run_program(
-        "peers", part, settings=("--devices", "2", "--backed", "--capacity", "256MiB")
-    )
-    assert outcome.code == 0, outcome.errors
-    assert outcome.results == dict.fromkeys(names, True)
 
 
 @pytest.fixture(scope="module")

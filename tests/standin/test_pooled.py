@@ -8,16 +8,12 @@ Given the same requests, the policies have to do in pools what PyTorch did, and 
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from tests.standin.running import run_program
-from torch.cuda import _memory_viz as viz
 
 import gmlake
-from gmlake.trace import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,38 +90,3 @@ def test_a_replay_of_a_recording_under_gmlake_reserves_what_the_run_did(
     for trace in traces:
         (result,) = gmlake.replay(trace, "stitch").results
         assert result.peak_reserved_bytes == pytest.approx(outcome.results["reserved"], rel=0.02)
-
-
-def test_events_of_segments_name_the_pool_whose_memory_came_and_went(
-    gone: tuple[Outcome, list[gmlake.Trace]],
-) -> None:
-    outcome, (whole, end) = gone
-    expected = {str(list(pool)): 0 for pool in ((0, 0), *whole.pools)} | outcome.results["by_pool"]
-    assert changes_by_pool(whole) == expected
-    assert set(expected.values()) != {0}
-    of_pools = changes_by_pool(end)
-    assert of_pools.pop("[0, 0]") == 50 << 20
-    assert set(of_pools.values()) == {0}
-
-
-def changes_by_pool(trace: gmlake.Trace) -> dict[str, int]:
-    """What each pool had come to hold by the segment events."""
-    requests = trace.requests
-    sizes = requests["size_bytes"].astype(np.int64)
-    signs = (requests["kind"] == Kind.SEGMENT_ALLOC) * 1 - (
-        requests["kind"] == Kind.SEGMENT_FREE
-    ) * 1
-    return {
-        str(list(pool)): int((sizes * signs)[requests["pool"] == number].sum())
-        for number, pool in enumerate(((0, 0), *trace.pools))
-    }
-
-
-def test_pytorchs_tools_read_a_recording_under_gmlake(files: tuple[Outcome, list[Path]]) -> None:
-    for path in files[1]:
-        with path.open("rb") as file:
-            found = pickle.load(file)
-        for page in (viz.segment_plot(found), viz.trace_plot(found)):
-            assert "<html" in page or "MemoryViz" in page
-        assert "# free completed for" in viz.trace(found)
-        assert "capture" in viz.trace(found)

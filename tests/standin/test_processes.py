@@ -32,25 +32,6 @@ def test_a_process_with_gmlake_opens_every_tensor(seen: dict[str, Any]) -> None:
     assert seen["with_back"] == [77] * 4
 
 
-def test_a_process_without_it_opens_what_lies_in_chunks_of_one_size(seen: dict[str, Any]) -> None:
-    assert set(seen["are_own"]) == {True, False}
-    cases = zip(seen["are_own"], seen["with"]["told"], seen["without"]["told"], strict=True)
-    for is_own, expected, told in cases:
-        assert "future version of torch" in told if is_own else told == expected
-    assert seen["without_back"] == [0 if is_own else 77 for is_own in seen["are_own"]]
-
-
-def test_what_is_opened_counts_as_the_others(seen: dict[str, Any]) -> None:
-    for who in ("with", "without"):
-        assert (seen[who]["allocated"], seen[who]["reserved"]) == ([0], 0)
-
-
-def test_everything_comes_back_when_all_are_done(seen: dict[str, Any]) -> None:
-    assert seen["is_same"]
-    refused = zip(seen["are_own"], (64, 101, 1, 0), strict=True)
-    assert seen["left"] == sum(size << 20 for is_own, size in refused if is_own)  # PyTorch waits
-
-
 @pytest.mark.long
 def test_queues_carry_tensors() -> None:
     seen = run("queue")

@@ -6,8 +6,6 @@ from typing import Any
 
 from tests.standin.running import run_program
 
-PASSED_BY = 'inside gmlake.enabled("caching") PyTorch\'s own allocator serves'
-
 
 def seen(what: str) -> dict[str, Any]:
     outcome = run_program("refusing", what, settings=("--backed", "--capacity", "1GiB"))
@@ -47,14 +45,6 @@ def test_settings_hold_once_a_region_was_used() -> None:
     assert found["refused"].startswith("ValueError: gmlake is enabled with other settings already")
     assert found["stays"]
     assert found["other"].startswith("ValueError: gmlake serves this process with other settings")
-
-
-def test_no_region_is_passed_by_without_a_word() -> None:
-    found = seen("settings")
-    assert found["inside"].startswith(f"RuntimeError: region 'w': {PASSED_BY}")
-    assert found["in_exportable"].startswith(f"RuntimeError: exportable: {PASSED_BY}")
-    assert "a thread is inside of a gmlake.region()" in found["reverse"]
-    assert found["served"]
 
 
 def test_odd_arguments_are_refused_where_they_are_given() -> None:

@@ -42,21 +42,6 @@ def run_code(
     return ended
 
 
-def test_tensors_are_served(tmp_path: Path) -> None:
-    code = SERVED + f"tensor = torch.empty({3 * MIB}, device='cuda', dtype=torch.uint8)\nshow()"
-    ended = run_code(tmp_path, code, "--report")
-    assert ended.result == {
-        "backend": "native",
-        "enabled": True,
-        "allocated": 3 * MIB,
-        "rank": None,
-    }
-    (report,) = ended.reports
-    assert (report["device"], report["allocations"]) == ("0", "1")
-    assert report["name"].startswith("process ")
-    assert report["states"] == "exact 0, split 0, stitch 0, grow 1, oom 0, plan 0"
-
-
 @pytest.mark.long
 def test_a_report_says_what_plans_served_and_why_no_more(tmp_path: Path) -> None:
     code = f"""
@@ -72,30 +57,6 @@ for number in range(7):
         "4 of 6 steps planned, with 16 of 17 requests; "  # CUDA is not in use when the first begins
         "the last: left: a request came, or a block ended, that the plan has not"
     )
-
-
-def test_the_import_of_torch_starts_nothing(tmp_path: Path) -> None:
-    """So the program may set CUDA_VISIBLE_DEVICES afterwards, and fork.
-
-    Asking the management library starts nothing.
-    """
-    code = f"""
-import os, sys, torch
-from gmlake.standin import control
-assert all(name.startswith(("__cudaRegister", "nvml")) for name in control.calls())
-assert not torch.cuda.is_initialized()
-child = os.fork()
-if child == 0:
-    torch.empty({MIB}, device="cuda")
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-{SERVED}
-tensor = torch.empty({MIB}, device="cuda")
-show()
-"""
-    ended = run_code(tmp_path, code, "--report")
-    assert ended.result["allocated"] == 4 * MIB
-    assert [report["device"] for report in ended.reports] == ["0"]
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -53,25 +52,6 @@ def sizes(trace: Trace) -> Counter[int]:
     """Return how often each size was asked for."""
     requests = trace.requests[trace.requests["kind"] == Kind.ALLOC]
     return Counter(requests["size_bytes"].tolist())
-
-
-def test_what_a_script_made_is_known_without_a_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text("import torch\nprint(torch.arange(3, device='cuda')[2].item())\n")
-    assert without_gpu(path).stdout == "2\n"
-
-
-def test_a_whole_script_is_recorded_without_a_gpu(script: Path) -> None:
-    file = script.with_name("memory.pickle")
-    done = without_gpu("--record", file, script)
-    assert done.returncode == 3, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen == {"device": LABEL, "peak": 15 * MIB, "total": 24_084 * MIB}
-    trace = load_trace(file)
-    assert sizes(trace) == {3 * MIB: 5}
-    assert trace.peak_live_bytes == 15 * MIB
-    frames = [frame for site in Snapshot.load(file).sites.values() for frame in site.frames]
-    assert any(frame.startswith("hold  ") for frame in frames)
 
 
 @pytest.mark.long

@@ -101,10 +101,6 @@ void scenario_runs(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_
     scenario_add_range(self, (gml_access_range){offset, size_bytes, stride_bytes, repeat, 1});
 }
 
-void scenario_weighted(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_t weight) {
-    scenario_add_range(self, (gml_access_range){offset, size_bytes, size_bytes, 1, weight});
-}
-
 void scenario_range(scenario *self, uint64_t offset, uint64_t size_bytes) {
     scenario_runs(self, offset, size_bytes, 0, 1);
 }
@@ -157,14 +153,4 @@ const gml_finding *scenario_find(const scenario *self, uint32_t pattern, uint32_
         }
     }
     return NULL;
-}
-
-void scenario_expect(const scenario *self, uint32_t pattern, uint32_t object, uint64_t from,
-                     uint64_t to) {
-    const gml_finding *finding = scenario_find(self, pattern, object);
-    CHECK_EQ(scenario_count(self, pattern, object), 1);
-    if (CHECK(finding != NULL)) {
-        CHECK_EQ(finding->from_api, from);
-        CHECK_EQ(finding->to_api, to);
-    }
 }

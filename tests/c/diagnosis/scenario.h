@@ -32,15 +32,6 @@ typedef struct scenario {
 } scenario;
 
 /* A test with a scenario of its own, `s`. */
-#define SCENARIO(name)                                                                             \
-    static void tell_##name(scenario *s);                                                          \
-    TEST(name) {                                                                                   \
-        scenario own;                                                                              \
-        scenario_open(&own);                                                                       \
-        tell_##name(&own);                                                                         \
-        scenario_close(&own);                                                                      \
-    }                                                                                              \
-    static void tell_##name(scenario *s)
 
 void scenario_open(scenario *self);
 void scenario_close(scenario *self);
@@ -65,7 +56,6 @@ void scenario_access(scenario *self, uint32_t object, uint32_t flags);
 void scenario_range(scenario *self, uint64_t offset, uint64_t size_bytes);
 void scenario_runs(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_t stride_bytes,
                    uint64_t repeat);
-void scenario_weighted(scenario *self, uint64_t offset, uint64_t size_bytes, uint64_t weight);
 void scenario_add_range(scenario *self, gml_access_range range);
 
 /* APIs that access nothing of interest. */
@@ -81,9 +71,5 @@ const gml_finding *scenario_find(const scenario *self, uint32_t pattern, uint32_
 /* Of the pattern: how many, and the only one; a failed check if it is not the only one. */
 size_t scenario_total(const scenario *self, uint32_t pattern);
 gml_finding scenario_only(const scenario *self, uint32_t pattern);
-
-/* Checks that there is one finding of the pattern and the object, and from where to where. */
-void scenario_expect(const scenario *self, uint32_t pattern, uint32_t object, uint64_t from,
-                     uint64_t to);
 
 #endif

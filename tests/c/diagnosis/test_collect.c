@@ -302,21 +302,6 @@ TEST(a_child_writes_nothing) {
     CHECK_EQ(records[1].kind, GML_LOG_FREE);
 }
 
-static void long_program(void) {
-    for (uint64_t i = 0; i < 200; i++) {
-        allocate(0x10000 + i * 0x1000, 0x1000);
-    }
-    for (uint64_t i = 200; i-- > 0;) {
-        release(0x10000 + (i * 77 % 200) * 0x1000);
-    }
-}
-
-TEST(every_live_object_is_found_again) {
-    watch(long_program);
-    CHECK_EQ(record_count, 400);
-    CHECK_EQ(records[200].address, 0x10000 + 199 * 77 % 200 * 0x1000);
-}
-
 static void no_program(void) {
 }
 
@@ -366,22 +351,6 @@ TEST(what_was_freed_unseen_is_freed_before_its_address_is_used_again) {
     CHECK_EQ(records[3].address, 0x10100);
 }
 
-static void release_one(void) {
-    release(0x10000);
-}
-
-static void allocating_program(void) {
-    allocate(0x10000, 256);
-}
-
-TEST(the_first_destructors_are_heard) {
-    at_end = release_one;
-    watch(allocating_program);
-    at_end = NULL;
-    CHECK_EQ(record_count, 2);
-    CHECK_EQ(records[1].kind, GML_LOG_FREE);
-}
-
 static void leave(void) {
     exit(0);
 }
@@ -410,38 +379,6 @@ TEST(a_call_from_within_a_call_does_not_wait_for_itself) {
     CHECK(strcmp(names[records[0].name], "outer") == 0);
 }
 
-static sem_t is_loading;
-
-static void allocate_on_load(void) {
-    (void)sem_post(&is_loading);
-    (void)usleep(100000); /* the other thread calls meanwhile */
-    allocate(0x20000, 256);
-}
-
-static void *load_plugin(void *argument) {
-    (void)argument;
-    return dlopen(FAKE_PLUGIN, RTLD_NOW);
-}
-
-static void loading_program(void) {
-    char text[32];
-    pthread_t loader;
-    (void)sem_init(&is_loading, 0, 0);
-    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)(uintptr_t)allocate_on_load);
-    (void)setenv("GMLAKE_TEST_ON_LOAD", text, 1);
-    if (pthread_create(&loader, NULL, load_plugin, NULL) != 0) {
-        return;
-    }
-    (void)sem_wait(&is_loading);
-    launch("meanwhile", NULL, NULL, NULL);
-    (void)pthread_join(loader, NULL);
-}
-
-TEST(a_constructor_may_call_the_driver) {
-    watch(loading_program);
-    CHECK_EQ(record_count, 2);
-}
-
 static void *fill_and_be_cancelled(void *argument) {
     (void)pthread_cancel(pthread_self());
     for (uint64_t i = 0; i < 2000; i++) {
@@ -461,38 +398,6 @@ static void cancelling_program(void) {
 TEST(a_cancelled_thread_leaves_nothing_locked) {
     watch(cancelling_program);
     CHECK_EQ(record_count, MOST_RECORDS);
-}
-
-static void unloading_program(void) {
-    (void)dlclose(collector);
-    allocate(0x10000, 256);
-}
-
-TEST(unloading_does_no_harm) {
-    watch(unloading_program);
-    CHECK_EQ(record_count, 1);
-}
-
-/* Its own file takes the numbers of all others. */
-static void closing_program(void) {
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/own", folder);
-    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    for (int other = 3; file >= 0 && other < 1024; other++) {
-        (void)dup2(file, other);
-    }
-    allocating_program();
-}
-
-TEST(a_file_of_the_program_is_not_written_to) {
-    char path[256];
-    struct stat own = {0};
-    watch(closing_program);
-    (void)snprintf(path, sizeof path, "%s/own", folder);
-    CHECK_EQ(stat(path, &own), 0);
-    CHECK_EQ(own.st_size, 0);
-    (void)unlink(path);
-    CHECK_EQ(record_count, 0);
 }
 
 static void limited_program(void) {

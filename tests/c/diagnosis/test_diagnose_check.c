@@ -108,22 +108,6 @@ TEST(a_free_before_the_last_access) {
     scenario_close(&c.s);
 }
 
-TEST(a_leak_of_what_is_kept) {
-    claim c;
-    claim_open(&c);
-    uint32_t o = scenario_new(&c.s, BYTES), kept = scenario_object(&c.s, BYTES, GML_OBJECT_KEPT);
-    scenario_alloc(&c.s, kept);
-    scenario_kernel(&c.s, o, WRITES);
-    scenario_access(&c.s, kept, WRITES);
-    claim_state(&c, GML_PATTERN_MEMORY_LEAK, o, 2, GML_NO_API);
-    expect_right(&c);
-    claim_state(&c, GML_PATTERN_MEMORY_LEAK, kept, 2, GML_NO_API);
-    expect_wrong(&c, "memory leak of object 1");
-    claim_state(&c, GML_PATTERN_UNUSED_ALLOCATION, kept, 1, GML_NO_API);
-    expect_wrong(&c, "unused allocation of object 1");
-    scenario_close(&c.s);
-}
-
 TEST(an_unused_object_that_is_used) {
     claim c;
     open_plain(&c);
@@ -283,30 +267,6 @@ static uint64_t open_writes(claim *c, uint64_t from, uint64_t bytes, uint32_t fl
     return last;
 }
 
-TEST(a_dead_write_that_is_read) {
-    claim c;
-    open_writes(&c, 0, 0, READS);
-    c.found.bytes = 300;
-    expect_right(&c);
-    c.found.bytes = 301;
-    expect_wrong(&c, "of 301 B said to be dead, APIs 1 and 3 write 300 B with no access between");
-    c.found.bytes = 1000;
-    expect_wrong(&c, "dead write of object 0");
-    scenario_close(&c.s);
-    open_writes(&c, 0, 150, READS);
-    c.found.bytes = 300;
-    expect_wrong(&c, "write 250 B");
-    c.found.bytes = 250;
-    expect_right(&c);
-    scenario_close(&c.s);
-    open_writes(&c, 350, 1, TOUCHES);
-    c.found.bytes = 299;
-    expect_right(&c);
-    c.found.bytes = 300;
-    expect_wrong(&c, "write 299 B");
-    scenario_close(&c.s);
-}
-
 TEST(a_dead_write_whose_follower_reads_or_comes_first) {
     claim c;
     uint64_t last = open_writes(&c, 0, 0, READS);
@@ -409,44 +369,6 @@ TEST(every_finding_of_a_diagnosis_passes) {
     c.s.diagnosis.lives[0].latest--;
     CHECK_STATUS(gml_diagnosis_check(&c.s.trace, &c.s.diagnosis, all, count, NULL, 0), GML_CORRUPT);
     scenario_close(&c.s);
-}
-
-/* Nothing is dead nor handed over: no byte has to be followed. */
-SCENARIO(columns_of_a_matrix_are_checked_at_once) {
-    enum { SIDE = 3000 };
-    uint32_t x = scenario_new(s, (uint64_t)SIDE * SIDE);
-    for (uint64_t column = 0; column < SIDE; column++) {
-        scenario_kernel(s, x, GML_ACCESS_WRITES);
-        scenario_runs(s, column, 1, SIDE, SIDE);
-    }
-    scenario_call(s, GML_API_KERNEL);
-    scenario_call(s, GML_API_KERNEL);
-    scenario_free(s, x);
-    CHECK(CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)));
-    for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
-        if (s->diagnosis.findings[i].pattern == GML_PATTERN_LATE_DEALLOCATION) {
-            CHECK_OK(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, NULL, 0));
-        }
-    }
-    CHECK_EQ(scenario_total(s, GML_PATTERN_LATE_DEALLOCATION), 1);
-}
-
-SCENARIO(more_runs_than_can_be_checked_are_refused) {
-    uint32_t x = scenario_new(s, UINT64_C(1) << 40);
-    for (int i = 0; i < 2; i++) {
-        scenario_call(s, GML_API_SET);
-        scenario_access(s, x, GML_ACCESS_WRITES);
-        scenario_runs(s, 0, 1, 2, UINT64_C(1) << 39);
-    }
-    scenario_free(s, x);
-    CHECK(CHECK_OK(scenario_diagnose(s, SCENARIO_EVERY_PATTERN)));
-    CHECK_EQ(scenario_total(s, GML_PATTERN_DEAD_WRITE), 1);
-    char reason[80] = "";
-    for (size_t i = 0; i < s->diagnosis.finding_count; i++) {
-        CHECK_EQ(gml_diagnosis_check(&s->trace, &s->diagnosis, &i, 1, reason, sizeof reason),
-                 GML_UNSUPPORTED);
-        CHECK(strstr(reason, "too many") != NULL);
-    }
 }
 
 TEST(findings_of_another_trace_are_refused) {

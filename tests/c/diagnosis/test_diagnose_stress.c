@@ -15,7 +15,6 @@ enum {
 
 static const random_shape SMALL = {.apis = 50, .streams = 4, .size = 64, .live = 5};
 static const random_shape ONE_STREAM = {.apis = 50, .streams = 1, .size = 64, .live = 5};
-static const random_shape LARGE = {.apis = 20000, .streams = 8, .size = 1 << 20, .live = 200};
 
 /* ---- the naive walk -------------------------------------------------------------------------- */
 
@@ -387,24 +386,4 @@ TEST(the_traces_have_every_pattern) {
                     savers[p]);
         }
     }
-}
-
-TEST(large_traces) {
-    for (uint64_t seed = 1; seed <= 3 && stress_open(seed, &LARGE); seed++) {
-        uint64_t peak = peak_with(NULL, 0);
-        CHECK_EQ(it.scenario.diagnosis.peaks[0].bytes, peak);
-        CHECK(it.scenario.diagnosis.fixed_peak_bytes < peak);
-        CHECK(it.count > 1000);
-        passes(it.list, it.count);
-        check_random random = {seed};
-        for (int i = 0; i < 20; i++) {
-            size_t place = (size_t)check_below(&random, it.count);
-            passes(&it.list[place], 1);
-            uint64_t fixed = peak_with(&it.list[place], 1);
-            CHECK_EQ(it.scenario.diagnosis.findings[place].saving_bytes,
-                     fixed < peak ? peak - fixed : 0);
-        }
-        stress_close();
-    }
-    stress_close();
 }

@@ -106,42 +106,6 @@ TEST(a_callers_context_and_mode_are_put_back) {
     gml_driver_close(driver);
 }
 
-/* A capture in global mode forbids such calls to every thread that does not relax its mode. */
-TEST(a_global_capture_survives_calls_on_other_streams) {
-    gml_driver *driver = open_cuda();
-    gml_cu_stream stream = (gml_cu_stream)(uintptr_t)raw_cuda_stream(&raw);
-    gml_stream other = raw_cuda_stream(&raw);
-    gml_event event = 0;
-    gml_address block = 0;
-    void *graph = NULL;
-    CHECK_OK(gml_driver_event_create(driver, &event));
-    CHECK_EQ(raw.cuStreamBeginCapture(stream, MODE_GLOBAL), GML_CU_SUCCESS);
-    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
-    CHECK_OK(gml_driver_event_record(driver, event, other));
-    CHECK_OK(gml_driver_event_synchronize(driver, event));
-    CHECK_OK(gml_driver_event_query(driver, event));
-    CHECK_OK(gml_driver_stream_synchronize(driver, other));
-    CHECK_OK(gml_driver_free(driver, block));
-    CHECK_EQ(raw.cuStreamEndCapture(stream, &graph), GML_CU_SUCCESS);
-    CHECK(graph != NULL);
-    CHECK_EQ(raw.cuGraphDestroy(graph), GML_CU_SUCCESS);
-    CHECK_OK(gml_driver_event_destroy(driver, event));
-    gml_driver_close(driver);
-}
-
-TEST(errors_name_the_call_and_the_error) {
-    gml_driver *driver = open_cuda();
-    uint64_t granule = driver->info.granularity_bytes;
-    gml_handle handle = 0;
-    CHECK_STATUS(
-        gml_driver_create(driver, (driver->info.total_bytes / granule + 1) * granule, &handle),
-        GML_OUT_OF_MEMORY);
-    CHECK(strstr(driver->reason, "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY") == driver->reason);
-    CHECK_STATUS(gml_driver_unmap(driver, granule, granule), GML_DRIVER_FAILED);
-    CHECK(strstr(driver->reason, "cuMemUnmap: CUDA_ERROR_") == driver->reason);
-    gml_driver_close(driver);
-}
-
 TEST(a_device_that_does_not_exist_is_absent) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
@@ -177,44 +141,6 @@ static size_t count_handed(gml_driver *driver, uint64_t size_bytes) {
     driver->outgoing = NULL;
     CHECK_EQ(driver->held_bytes, 0);
     return outgoing.count;
-}
-
-TEST(a_large_chunk_that_is_released_goes_as_a_file) {
-    gml_driver *driver = open_cuda();
-    CHECK_EQ(count_handed(driver, LARGE), 1);
-    CHECK_EQ(outgoing.bytes, LARGE);
-    CHECK_EQ(count_handed(driver, LARGE - driver->info.granularity_bytes), 1);
-    CHECK_EQ(count_handed(driver, 2 * LARGE), 2);
-    CHECK_EQ(gml_handed_drop(&outgoing), 3 * LARGE);
-    gml_driver_close(driver);
-}
-
-/* Half of the files that it may open are the program's. */
-TEST(no_more_goes_as_files_than_may_be_open) {
-    enum { MOST = 200, KEPT = MOST / 2 - 1 };
-    gml_driver *driver = open_cuda();
-    struct rlimit before, few;
-    int kept[KEPT];
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    few = (struct rlimit){.rlim_cur = MOST, .rlim_max = before.rlim_max};
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    CHECK_EQ(gml_kept_files_room(), MOST / 2);
-    for (int i = 0; i < KEPT; i++) {
-        kept[i] = dup(STDERR_FILENO);
-        gml_kept_files_add(kept[i]);
-    }
-    CHECK_EQ(gml_kept_files_room(), 1);
-    CHECK_EQ(count_handed(driver, LARGE), 1);
-    CHECK_EQ(count_handed(driver, LARGE), 1);
-    for (int i = 0; i < KEPT; i++) {
-        gml_kept_files_close(kept[i]);
-        CHECK(fcntl(kept[i], F_GETFD) < 0);
-    }
-    CHECK_EQ(gml_kept_files_room(), MOST / 2 - 1);
-    CHECK_EQ(count_handed(driver, LARGE), 2);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    (void)gml_handed_drop(&outgoing);
-    gml_driver_close(driver);
 }
 
 static int lowest_free_file(void) {
@@ -287,17 +213,6 @@ TEST(what_cannot_be_imported_is_created) {
     gml_driver_close(driver);
 }
 
-TEST(where_memory_is_to_be_exported_none_is_imported) {
-    gml_driver *driver = open_taking();
-    gml_handle handle = 0;
-    CHECK_OK(gml_driver_share(driver, GML_CU_HANDLE_FILE));
-    (void)add_nothing();
-    CHECK_OK(gml_driver_create(driver, LARGE, &handle));
-    CHECK_EQ(gml_handed_drop(&incoming), LARGE);
-    CHECK_OK(gml_driver_release(driver, handle));
-    gml_driver_close(driver);
-}
-
 TEST(a_device_that_is_full_gets_what_was_handed_over) {
     const uint64_t too_much = UINT64_C(1) << 46;
     gml_driver *driver = open_taking();
@@ -354,29 +269,6 @@ TEST(defects_are_told_in_one_line) {
     check_defect("missing:cuInit", GML_DRIVER_ABSENT, "newer NVIDIA driver");
 }
 
-TEST(a_device_without_virtual_memory_has_malloc) {
-    gml_address block = 0;
-    set_defect("no_virtual_memory");
-    gml_driver *driver = open_cuda();
-    CHECK(!driver->info.has_virtual_memory);
-    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
-    CHECK_OK(gml_driver_free(driver, block));
-    set_defect("");
-    gml_driver_close(driver);
-}
-
-TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams) {
-    gml_event event = 0;
-    set_defect("missing:cuCtxRecordEvent");
-    gml_driver *driver = open_cuda();
-    CHECK_OK(gml_driver_event_create(driver, &event));
-    CHECK_STATUS(gml_driver_event_record_all(driver, event), GML_UNSUPPORTED);
-    CHECK(strstr(driver->reason, "12.5") != NULL);
-    CHECK_OK(gml_driver_event_destroy(driver, event));
-    set_defect("");
-    gml_driver_close(driver);
-}
-
 TEST(refused_rdma_memory_is_done_without) {
     gml_handle handle = 0;
     set_defect("no_rdma");
@@ -385,23 +277,6 @@ TEST(refused_rdma_memory_is_done_without) {
     CHECK_OK(gml_driver_release(driver, handle));
     set_defect("");
     gml_driver_close(driver);
-}
-
-static bool is_context_active(void) {
-    unsigned flags = 0;
-    int is_active = 0;
-    CHECK_EQ(raw.cuDevicePrimaryCtxGetState(0, &flags, &is_active), GML_CU_SUCCESS);
-    return is_active != 0;
-}
-
-/* Ends the context that the other tests share, so it runs last. */
-TEST(closing_lets_go_of_the_context) {
-    CHECK_EQ(raw.cuDevicePrimaryCtxRelease(0), GML_CU_SUCCESS);
-    CHECK(!is_context_active());
-    gml_driver *driver = open_cuda();
-    CHECK(is_context_active());
-    gml_driver_close(driver);
-    CHECK(!is_context_active());
 }
 
 #if MAY_CHOOSE_ADDRESSES
@@ -428,15 +303,10 @@ int main(void) {
     RUN(memory_of_the_host_is_whole_and_goes_back);
     RUN(a_caller_without_context_stays_without);
     RUN(a_callers_context_and_mode_are_put_back);
-    RUN(a_global_capture_survives_calls_on_other_streams);
-    RUN(errors_name_the_call_and_the_error);
     RUN(a_device_that_does_not_exist_is_absent);
-    RUN(a_large_chunk_that_is_released_goes_as_a_file);
-    RUN(no_more_goes_as_files_than_may_be_open);
     RUN(a_chunk_that_the_driver_keeps_goes_nowhere);
     RUN(what_was_handed_over_is_created_first);
     RUN(what_cannot_be_imported_is_created);
-    RUN(where_memory_is_to_be_exported_none_is_imported);
     RUN(a_device_that_is_full_gets_what_was_handed_over);
     RUN(a_margin_is_left_beside_what_was_handed_over);
 #if MAY_CHOOSE_ADDRESSES
@@ -445,9 +315,7 @@ int main(void) {
     if (strcmp(cuda, "fake") == 0) {
         RUN(what_cannot_be_exported_is_released_alone);
         RUN(defects_are_told_in_one_line);
-        RUN(a_device_without_virtual_memory_has_malloc);
         RUN(refused_rdma_memory_is_done_without);
     }
-    RUN(closing_lets_go_of_the_context);
     return report();
 }

@@ -128,23 +128,6 @@ TEST(what_makes_no_sense_is_refused) {
 }
 
 #if MAY_CHOOSE_ADDRESSES
-TEST(memory_is_mapped_in_a_window) {
-    gml_driver *driver = open_window("host");
-    uint64_t size = driver->info.granularity_bytes;
-    gml_address address = 0;
-    gml_handle handle = 0;
-    void *bytes = NULL;
-    CHECK_OK(gml_driver_create(driver, size, &handle));
-    CHECK_OK(gml_driver_reserve(driver, size, 0, &address));
-    CHECK_OK(gml_driver_map(driver, address, size, handle));
-    CHECK_OK(gml_driver_set_access(driver, address, size));
-    CHECK_OK(gml_driver_bytes(driver, address, size, &bytes));
-    memset(bytes, 3, size);
-    CHECK_OK(gml_driver_unmap(driver, address, size));
-    CHECK_OK(gml_driver_unreserve(driver, address, size));
-    CHECK_OK(gml_driver_release(driver, handle));
-    gml_driver_close(driver);
-}
 #endif
 
 TEST(windows_of_one_process_lie_side_by_side) {

@@ -60,32 +60,6 @@ TEST(all_blocks_lie_in_one_allocation) {
     }
 }
 
-/* Memory is handed out from the beginning on, so what was never used is one piece at the end. */
-TEST(free_neighbours_merge_and_the_whole_arena_serves) {
-    gml_lake *lake = open_arena("sim", "stitch", 64 * MIB);
-    gml_address blocks[8], whole;
-    for (size_t i = 0; i < 8; i++) {
-        CHECK_OK(gml_lake_allocate(lake, 8 * MIB, 0, &blocks[i]));
-    }
-    CHECK_STATUS(gml_lake_allocate(lake, 2 * MIB, 0, &whole), GML_OUT_OF_MEMORY);
-    CHECK_OK(gml_lake_free(lake, blocks[2]));
-    CHECK_OK(gml_lake_free(lake, blocks[5]));
-    /* 16 MiB are free, in two places that cannot be put side by side. */
-    CHECK_STATUS(gml_lake_allocate(lake, 16 * MIB, 0, &whole), GML_OUT_OF_MEMORY);
-    uint64_t released_bytes = 1;
-    CHECK_OK(gml_lake_trim(lake, &released_bytes));
-    CHECK_EQ(released_bytes, 0);
-    for (size_t i = 0; i < 8; i++) {
-        if (i != 2 && i != 5) {
-            CHECK_OK(gml_lake_free(lake, blocks[i]));
-        }
-    }
-    CHECK_OK(gml_lake_allocate(lake, 64 * MIB, 0, &whole));
-    CHECK_EQ(whole, blocks[0]);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 64 * MIB);
-    CHECK_OK(gml_lake_close(lake));
-}
-
 /* What one stream freed serves another, as ever. */
 TEST(streams_lend_each_other_what_they_have) {
     gml_lake *lake = open_arena("sim", "stitch", 32 * MIB);
@@ -93,33 +67,6 @@ TEST(streams_lend_each_other_what_they_have) {
     CHECK_OK(gml_lake_allocate(lake, 32 * MIB, 1, &first));
     CHECK_OK(gml_lake_free(lake, first));
     CHECK_OK(gml_lake_allocate(lake, 20 * MIB, 2, &second));
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
-/* A release that failed is tried again by the next trim, though nothing new is idle. */
-TEST(what_could_not_be_released_goes_later) {
-    const gml_setting setting = {"arena", 32 * MIB};
-    const gml_lake_config config = {.driver = "sim",
-                                    .policy = "stitch",
-                                    .settings = &setting,
-                                    .setting_count = 1,
-                                    .hooks = &breaking_hooks};
-    gml_lake *lake = NULL;
-    gml_address block = 0;
-    char reason[240] = "";
-    uint64_t released_bytes = 0;
-    CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
-    CHECK_OK(gml_lake_allocate(lake, 8 * MIB, 0, &block));
-    CHECK_OK(gml_lake_free(lake, block));
-    breaking_refuse(GML_CALL_RELEASE, true);
-    CHECK_STATUS(gml_lake_trim(lake, &released_bytes), GML_DRIVER_FAILED);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 8 * MIB);
-    CHECK_STATUS(gml_lake_trim(lake, &released_bytes), GML_DRIVER_FAILED);
-    breaking_refuse(GML_CALL_RELEASE, false);
-    CHECK_OK(gml_lake_trim(lake, &released_bytes));
-    CHECK_EQ(released_bytes, 8 * MIB);
-    CHECK_EQ(stats_of(lake).reserved_bytes, 0);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
 }

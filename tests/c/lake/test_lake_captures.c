@@ -209,41 +209,6 @@ TEST(a_capture_ends_after_the_calls_on_other_lakes) {
     }
 }
 
-/* ---- lakes that come and go ------------------------------------------------------------------ */
-
-enum { ROUNDS = 200 };
-
-static void *come_and_go(void *context) {
-    for (int i = 0; i < ROUNDS; i++) {
-        gml_lake *lake = open_lake("stitch", false);
-        gml_address block = 0;
-        CHECK_OK(gml_lake_allocate(lake, MIB, 0, &block));
-        CHECK_OK(gml_lake_begin_pool(lake, GRAPH)); /* ends with the lake */
-        (void)gml_lake_close(lake); /* another may capture: what that keeps goes with the driver */
-    }
-    return context;
-}
-
-TEST(lakes_come_and_go_while_others_capture) {
-    at = (meeting){0};
-    pthread_t others[2];
-    at.other = open_lake("stitch", false);
-    for (size_t i = 0; i < 2; i++) {
-        CHECK_EQ(pthread_create(&others[i], NULL, come_and_go, NULL), 0);
-    }
-    for (int i = 0; i < ROUNDS; i++) {
-        CHECK_OK(gml_lake_begin_pool(at.other, GRAPH));
-        CHECK_OK(gml_lake_end_pool(at.other, GRAPH));
-        CHECK_OK(gml_lake_release_pool(at.other, GRAPH));
-    }
-    for (size_t i = 0; i < 2; i++) {
-        CHECK_EQ(pthread_join(others[i], NULL), 0);
-    }
-    CHECK(at.device.sharers == &at.other->sharer && !at.other->sharer.next);
-    CHECK(!gml_device_is_frozen(&at.device));
-    CHECK_OK(gml_lake_close(at.other));
-}
-
 int main(void) {
     return check_all();
 }

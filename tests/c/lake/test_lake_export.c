@@ -52,12 +52,6 @@ static shared share(gml_lake *lake, gml_address address) {
     return made;
 }
 
-static uint64_t lake_views(gml_lake *lake) {
-    gml_stats stats = {0};
-    CHECK_OK(gml_lake_stats(lake, &stats));
-    return stats.views;
-}
-
 /* The answer alone. */
 static gml_status try_share(gml_lake *lake, gml_address address) {
     size_t count = 0;
@@ -90,19 +84,6 @@ static void check_same_bytes(gml_lake *lake, gml_address address, uint64_t size_
     }
     CHECK_OK(gml_lake_unimport(lake, other));
     CHECK_STATUS(gml_lake_unimport(lake, other), GML_UNKNOWN_ADDRESS);
-}
-
-TEST(a_block_of_any_size_is_seen_from_outside) {
-    gml_lake *lake = open_lake("cuda", "stitch");
-    const uint64_t sizes[] = {512, 70000, MIB, 3 * MIB, 20 * MIB, 37 * MIB + 512};
-    gml_address blocks[sizeof sizes / sizeof *sizes];
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        blocks[i] = allocate(lake, sizes[i]);
-    }
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        check_same_bytes(lake, blocks[i], sizes[i]);
-    }
-    CHECK_OK(gml_lake_close(lake));
 }
 
 /* PyTorch's algorithm over memory that can sleep: what it takes from the device is mapped. */
@@ -149,46 +130,6 @@ TEST(so_is_a_view_of_chunks_that_lie_apart) {
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* Blocks of a step that repeats, a view among them, go out one by one while the step goes on. */
-TEST(so_is_what_a_step_is_served_again) {
-    if (!policy_with_steps()) {
-        return;
-    }
-    gml_lake *lake = open_lake("cuda", policy_with_steps());
-    enum { PIECES = 8, STEPS = 6 };
-    gml_address lasting[PIECES];
-    for (int i = 0; i < PIECES; i++) {
-        lasting[i] = allocate(lake, 24 * MIB);
-    }
-    for (int i = 0; i < PIECES; i += 2) {
-        CHECK_OK(gml_lake_free(lake, lasting[i]));
-    }
-    gml_stats stats = {0};
-    for (int step = 0; step < STEPS; step++) {
-        CHECK_OK(gml_lake_mark(lake));
-        gml_address wide = allocate(lake, 70 * MIB), narrow = allocate(lake, 3 * MIB);
-        if (step == STEPS - 1) {
-            check_same_bytes(lake, wide, 70 * MIB);
-            check_same_bytes(lake, narrow, 3 * MIB);
-        }
-        gml_address last = allocate(lake, 5 * MIB);
-        if (step == STEPS - 1) {
-            check_same_bytes(lake, last, 5 * MIB);
-            CHECK_EQ(lake_views(lake), 1);
-        }
-        CHECK_OK(gml_lake_free(lake, wide));
-        CHECK_OK(gml_lake_free(lake, narrow));
-        CHECK_OK(gml_lake_free(lake, last));
-    }
-    CHECK_OK(gml_lake_stats(lake, &stats));
-    CHECK(stats.states[GML_STATE_PLAN] >= 3);
-    for (int i = 1; i < PIECES; i += 2) {
-        check_same_bytes(lake, lasting[i], 24 * MIB);
-    }
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 /* What another process may map stays where it is, as long as the block lives, and no longer: other
  * blocks in its chunk do not keep it. */
 TEST(what_was_shared_sleeps_when_it_is_freed) {
@@ -223,29 +164,6 @@ TEST(what_was_shared_sleeps_when_it_is_freed) {
     check_same_bytes(lake, second, MIB + 512);
     CHECK_OK(gml_lake_check(lake));
     CHECK_OK(gml_lake_close(lake));
-}
-
-TEST(files_are_the_same_each_time_and_end_with_the_memory) {
-    gml_lake *lake = open_lake("cuda", "stitch");
-    gml_address block = allocate(lake, 30 * MIB);
-    shared first = share(lake, block), second = share(lake, block);
-    CHECK_EQ(first.count, second.count);
-    for (size_t i = 0; i < first.count; i++) {
-        CHECK_EQ(first.pieces[i].file, second.pieces[i].file);
-        CHECK(fcntl(first.pieces[i].file, F_GETFD) >= 0);
-    }
-    size_t count = 0;
-    uint64_t offset_bytes = 0;
-    CHECK_OK(gml_lake_export(lake, block, NULL, 0, &count, &offset_bytes));
-    CHECK_EQ(count, first.count);
-    CHECK_OK(gml_lake_free(lake, block));
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    for (size_t i = 0; i < first.count; i++) {
-        CHECK(fcntl(first.pieces[i].file, F_GETFD) < 0);
-    }
-    shared last = share(lake, allocate(lake, 5 * MIB));
-    CHECK_OK(gml_lake_close(lake));
-    CHECK(fcntl(last.pieces[0].file, F_GETFD) < 0);
 }
 
 TEST(what_is_mapped_outlives_what_was_shared) {
@@ -337,19 +255,6 @@ TEST(memory_that_is_no_chunk_is_not_shared) {
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_driver_without_other_processes_says_so) {
-    gml_lake *lake = open_lake("host", "stitch");
-    gml_address other = 0;
-    gml_shared_piece piece = {.file = 0, .size_bytes = 2 * MIB};
-    char reason[REASON_BYTES] = "";
-    gml_address block = allocate(lake, 4 * MIB);
-    CHECK_STATUS(try_share(lake, block), GML_UNSUPPORTED);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(reason[0] != '\0' && !strchr(reason, '\n'));
-    CHECK_STATUS(gml_lake_import(lake, &piece, 1, &other), GML_UNSUPPORTED);
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(a_device_that_refuses_to_export_says_so) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 4 * MIB);
@@ -409,17 +314,13 @@ TEST(idle_chunks_are_given_as_files) {
 }
 
 int main(void) {
-    RUN(a_driver_without_other_processes_says_so);
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
         return report();
     }
-    RUN(a_block_of_any_size_is_seen_from_outside);
     RUN(a_segment_of_what_can_sleep_is_one_chunk);
     RUN(so_is_a_view_of_chunks_that_lie_apart);
-    RUN(so_is_what_a_step_is_served_again);
     RUN(what_was_shared_sleeps_when_it_is_freed);
-    RUN(files_are_the_same_each_time_and_end_with_the_memory);
     RUN(what_is_mapped_outlives_what_was_shared);
     RUN(a_file_that_is_none_changes_nothing);
     RUN(a_mapping_that_cannot_end_in_a_capture_ends_later);

@@ -25,11 +25,6 @@ static bool gives_parts(void) {
     return strcmp(contract_policy, "gmlake-paper") != 0 && !contract_is_arena;
 }
 
-/* Those that put chunks together. */
-static bool has_views(void) {
-    return policy_lends(contract_policy) && !contract_is_arena;
-}
-
 static void take_all(gml_lake *lake, gml_address *blocks, gml_stream stream) {
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = lake_take(lake, BLOCK_MIB * MIB, stream);
@@ -40,35 +35,6 @@ static void give_all(gml_lake *lake, const gml_address *blocks) {
     for (int i = 0; i < BLOCKS; i++) {
         lake_give(lake, blocks[i]);
     }
-}
-
-/* What is told to be idle is what can be given. */
-TEST(as_much_as_is_wanted_and_no_block_that_lives) {
-    gml_lake *lake = lake_open(256 * MIB);
-    gml_address blocks[BLOCKS];
-    live_block kept = {.address = lake_take(lake, 3 * MIB, 1), .size_bytes = 3 * MIB, .seed = 7};
-    lake_fill(lake, &kept);
-    take_all(lake, blocks, 1);
-    uint64_t held_bytes = lake->driver->held_bytes;
-    CHECK(gml_lake_idle_bytes(lake) <= held_bytes - lake_stats_of(lake).live_bytes);
-    give_all(lake, blocks);
-    uint64_t idle_bytes = gml_lake_idle_bytes(lake);
-    bool is_pending = true;
-    uint64_t released_bytes = give(lake, 4 * MIB, &is_pending);
-    CHECK(!is_pending);
-    CHECK_EQ(lake->driver->held_bytes, held_bytes - released_bytes);
-    CHECK_EQ(gml_lake_idle_bytes(lake), idle_bytes - released_bytes);
-    if (gives_parts()) {
-        CHECK(released_bytes >= 4 * MIB && released_bytes <= MOST_BEYOND_MIB * MIB);
-        CHECK_EQ(give(lake, UINT64_MAX, &is_pending), idle_bytes - released_bytes);
-        CHECK(idle_bytes >= (uint64_t)BLOCKS * BLOCK_MIB * MIB - 32 * MIB);
-        CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
-        CHECK_EQ(gml_lake_idle_bytes(lake), 0);
-    }
-    CHECK_EQ(lake_stats_of(lake).driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
-    lake_check_filled(lake, &kept);
-    lake_give(lake, kept.address);
-    lake_finish(lake);
 }
 
 TEST(memory_that_work_may_use_is_not_given_and_not_waited_for) {
@@ -95,36 +61,6 @@ TEST(memory_that_work_may_use_is_not_given_and_not_waited_for) {
     lake_finish(lake);
 }
 
-/* Two holes behind one another make one view; what is given takes it away. */
-TEST(views_go_with_their_chunks_once_no_work_uses_them) {
-    if (!has_views()) {
-        return;
-    }
-    gml_lake *lake = lake_open(BLOCKS * BLOCK_MIB * MIB);
-    gml_streams *streams = gml_driver_streams(lake->driver);
-    gml_address blocks[BLOCKS];
-    bool is_pending = false;
-    take_all(lake, blocks, 1);
-    for (int i = 1; i < BLOCKS; i += 2) {
-        lake_give(lake, blocks[i]);
-    }
-    gml_address stitched = lake_take(lake, 2 * BLOCK_MIB * MIB, 1);
-    CHECK_EQ(lake_stats_of(lake).views, 1);
-    CHECK_OK(gml_streams_set_manual(streams, true));
-    lake_queue_work(lake, 1);
-    lake_give(lake, stitched);
-    (void)give(lake, UINT64_MAX, &is_pending);
-    CHECK(is_pending);
-    CHECK_EQ(lake_stats_of(lake).views, 1);
-    CHECK_OK(gml_streams_set_manual(streams, false));
-    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), (uint64_t)BLOCKS / 2 * BLOCK_MIB * MIB);
-    CHECK_EQ(lake_stats_of(lake).views, 0);
-    for (int i = 0; i < BLOCKS; i += 2) {
-        lake_give(lake, blocks[i]);
-    }
-    lake_finish(lake);
-}
-
 TEST(nothing_is_given_during_a_capture) {
     gml_lake *lake = lake_open(64 * MIB);
     bool is_pending = true;
@@ -138,23 +74,6 @@ TEST(nothing_is_given_during_a_capture) {
     CHECK_EQ(gml_lake_idle_bytes(lake), 0);
     gml_device_freeze(lake->driver->device, -1);
     CHECK(!gives_parts() || give(lake, UINT64_MAX, &is_pending) > 0);
-    lake_finish(lake);
-}
-
-TEST(an_arena_keeps_what_it_has) {
-    if (!contract_is_arena) {
-        return;
-    }
-    gml_lake *lake = lake_open(64 * MIB);
-    gml_address first = lake_take(lake, 16 * MIB, 1), last = lake_take(lake, 16 * MIB, 1);
-    bool is_pending = true;
-    lake_give(lake, first);
-    lake_give(lake, last);
-    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
-    CHECK(!is_pending);
-    uint64_t idle_bytes = gml_lake_idle_bytes(lake), released_bytes = 0;
-    CHECK_OK(gml_lake_trim(lake, &released_bytes));
-    CHECK_EQ(released_bytes, idle_bytes);
     lake_finish(lake);
 }
 
@@ -203,62 +122,6 @@ TEST(freed_blocks_whose_uses_are_over_are_given) {
     CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK(give(lake, UINT64_MAX, &is_pending) >= 16 * MIB);
-    lake_finish(lake);
-}
-
-/* What a buffer no longer has is idle once its work is done, though it is still mapped there; and
- * what was not given serves the buffer again without a call. */
-TEST(chunks_that_a_buffer_gave_up_are_given) {
-    if (!has_views()) {
-        return;
-    }
-    gml_lake *lake = lake_open(64 * MIB);
-    gml_streams *streams = gml_driver_streams(lake->driver);
-    gml_address buffer = 0;
-    uint64_t memory_bytes = 0;
-    bool is_pending = false;
-    CHECK_OK(gml_lake_open_elastic(lake, 64 * MIB, 1, &buffer));
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 32 * MIB, 0, &memory_bytes));
-    CHECK_OK(gml_streams_set_manual(streams, true));
-    lake_queue_work(lake, 1);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 2 * MIB, 0, &memory_bytes));
-    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
-    CHECK(is_pending);
-    CHECK_OK(gml_streams_set_manual(streams, false));
-    CHECK_EQ(give(lake, 8 * MIB, &is_pending), 8 * MIB);
-    CHECK(!is_pending);
-    const gml_stats before = lake_stats_of(lake);
-    CHECK_EQ(before.driver_calls[GML_CALL_DEVICE_SYNCHRONIZE], 0);
-    CHECK_EQ(before.driver_calls[GML_CALL_EVENT_SYNCHRONIZE], 0);
-    uint64_t calls = lake_calls(lake);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 24 * MIB, 0, &memory_bytes));
-    CHECK_EQ(lake_calls(lake), calls);
-    CHECK_OK(gml_lake_resize_elastic(lake, buffer, 32 * MIB, 0, &memory_bytes));
-    CHECK_EQ(lake->driver->held_bytes, 32 * MIB);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close_elastic(lake, buffer));
-    lake_finish(lake);
-}
-
-TEST(a_lake_that_sleeps_gives_nothing) {
-    if (!has_views() || contract_is_window) {
-        return;
-    }
-    gml_lake_config config = lake_config_of(64 * MIB);
-    config.can_sleep = true;
-    gml_lake *lake = lake_open_by(&config);
-    gml_address kept = lake_take(lake, 4 * MIB, 1), freed = lake_take(lake, 16 * MIB, 1);
-    gml_sleep_report report;
-    bool is_pending = true;
-    lake_give(lake, lake_take(lake, 16 * MIB, 1));
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
-    lake_give(lake, freed);
-    uint64_t calls = lake_calls(lake);
-    CHECK_EQ(give(lake, UINT64_MAX, &is_pending), 0);
-    CHECK_EQ(lake_calls(lake), calls);
-    CHECK_EQ(gml_lake_idle_bytes(lake), 0);
-    CHECK_OK(gml_lake_wake(lake, &report));
-    lake_give(lake, kept);
     lake_finish(lake);
 }
 

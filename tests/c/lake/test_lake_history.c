@@ -66,15 +66,6 @@ static void check_event(const gml_request *event, gml_request_kind kind, gml_add
     CHECK_EQ(event->pool, 0);
 }
 
-TEST(nothing_is_kept_at_first) {
-    gml_lake *lake = lake_open(0);
-    lake_give(lake, lake_take(lake, MIB, 0));
-    events seen = events_of(lake);
-    CHECK_EQ(seen.count, 0);
-    CHECK_EQ(seen.total, 0);
-    lake_finish(lake);
-}
-
 TEST(every_kind_is_noted_in_order) {
     gml_lake *lake = lake_open(64 * MIB);
     gml_address refused;
@@ -153,40 +144,6 @@ TEST(the_ring_keeps_the_youngest) {
     lake_finish(lake);
 }
 
-TEST(a_ring_of_one) {
-    gml_lake *lake = warm_lake(512);
-    CHECK_OK(gml_lake_keep_history(lake, 1));
-    gml_address address = lake_take(lake, 512, 0);
-    CHECK_EQ(events_of(lake).list[0].kind, GML_REQUEST_ALLOC);
-    lake_give(lake, address);
-    CHECK_EQ(events_of(lake).list[0].kind, GML_REQUEST_FREE);
-    CHECK_EQ(events_of(lake).count, 1);
-    CHECK_EQ(events_of(lake).total, 3);
-    lake_finish(lake);
-}
-
-TEST(keeping_again_forgets_and_zero_stops) {
-    gml_lake *lake = warm_lake(MIB);
-    CHECK_OK(gml_lake_keep_history(lake, 0));
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    gml_address address = lake_take(lake, MIB, 0);
-    CHECK_OK(gml_lake_keep_history(lake, 3));
-    CHECK_EQ(events_of(lake).total, 0);
-    lake_give(lake, address); /* its ALLOC is not there any more */
-    events seen = events_of(lake);
-    CHECK_EQ(seen.total, 2);
-    CHECK_EQ(seen.list[0].kind, GML_REQUEST_FREE_REQUESTED);
-    CHECK_OK(gml_lake_keep_history(lake, 0));
-    lake_give(lake, lake_take(lake, MIB, 0));
-    seen = events_of(lake);
-    CHECK_EQ(seen.count, 0);
-    CHECK_EQ(seen.total, 0);
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    lake_give(lake, lake_take(lake, MIB, 0));
-    CHECK_EQ(events_of(lake).total, 3);
-    lake_finish(lake);
-}
-
 /* ---- sites and marks ------------------------------------------------------------------------- */
 
 typedef struct sites {
@@ -244,66 +201,6 @@ TEST(sites_stay_with_their_events) {
     lake_finish(lake);
 }
 
-typedef struct worker {
-    gml_lake *lake;
-    uint64_t site;
-    pthread_barrier_t *barrier;
-} worker;
-
-static void *work_at_a_site(void *argument) {
-    worker *self = argument;
-    CHECK_EQ(gml_site(), 0); /* whatever others have set */
-    gml_set_site(self->site);
-    pthread_barrier_wait(self->barrier);
-    for (int i = 0; i < 6; i++) {
-        lake_give(self->lake, lake_take(self->lake, self->site * 512, 0));
-    }
-    return NULL;
-}
-
-TEST(threads_have_sites_of_their_own) {
-    gml_lake *lake = warm_lake(1536);
-    lake_give(lake, lake_take(lake, 1024, 0));
-    lake_give(lake, lake_take(lake, 512, 0));
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    gml_set_site(9);
-    pthread_barrier_t barrier;
-    pthread_t threads[3];
-    worker workers[3];
-    pthread_barrier_init(&barrier, NULL, 3);
-    for (uint64_t i = 0; i < 3; i++) {
-        workers[i] = (worker){lake, i + 1, &barrier};
-        CHECK_EQ(pthread_create(&threads[i], NULL, work_at_a_site, &workers[i]), 0);
-    }
-    for (size_t i = 0; i < 3; i++) {
-        pthread_join(threads[i], NULL);
-    }
-    pthread_barrier_destroy(&barrier);
-    CHECK_EQ(gml_site(), 9);
-    gml_set_site(0);
-    sites seen = sites_of(lake);
-    CHECK_EQ(seen.of.count, 54);
-    for (size_t i = 0; i < seen.of.count; i++) {
-        CHECK_EQ(seen.list[i] * 512, seen.of.list[i].size_bytes);
-    }
-    lake_finish(lake);
-}
-
-TEST(marks_are_noted_where_a_history_is_kept) {
-    gml_lake *lake = lake_open(0);
-    CHECK_OK(gml_lake_note_mark(lake, 1));
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    gml_set_site(4);
-    CHECK_OK(gml_lake_note_mark(lake, UINT64_MAX));
-    gml_set_site(0);
-    sites seen = sites_of(lake);
-    CHECK_EQ(seen.of.total, 1);
-    check_event(&seen.of.list[0], GML_REQUEST_MARK, 0, 0, 0);
-    CHECK_EQ(seen.of.list[0].id, UINT64_MAX);
-    CHECK_EQ(seen.list[0], 4);
-    lake_finish(lake);
-}
-
 /* Whatever the ring has dropped, and however often somebody looks: a time is that of the event, and
  * stays what it is. */
 TEST(times_hold_while_the_ring_goes_round) {
@@ -330,20 +227,6 @@ TEST(times_hold_while_the_ring_goes_round) {
             seen_ns[id] = time_ns;
         }
     }
-    lake_finish(lake);
-}
-
-/* More than the host has: refused, and the ring that there was goes on. */
-TEST(a_ring_too_large_changes_nothing) {
-    gml_lake *lake = warm_lake(MIB);
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    lake_give(lake, lake_take(lake, MIB, 0));
-    CHECK_STATUS(gml_lake_keep_history(lake, SIZE_MAX), GML_NO_HOST_MEMORY);
-    CHECK_STATUS(gml_lake_keep_history(lake, SIZE_MAX / sizeof(gml_request) + 1),
-                 GML_NO_HOST_MEMORY);
-    CHECK_EQ(events_of(lake).total, 3);
-    lake_give(lake, lake_take(lake, MIB, 0));
-    CHECK_EQ(events_of(lake).total, 6);
     lake_finish(lake);
 }
 

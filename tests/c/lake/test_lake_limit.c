@@ -86,31 +86,6 @@ TEST(a_refusal_names_the_limit) {
     lake_finish(lake);
 }
 
-/* ---- a margin -------------------------------------------------------------------------------- */
-
-TEST(a_margin_is_left_for_others) {
-    gml_lake *lake = lake_open(128 * MIB);
-    gml_address taken[MOST_TAKEN];
-    char reason[256] = "";
-    CHECK_OK(gml_lake_set_margin(lake, 32 * MIB));
-    size_t count = take_all(lake, taken);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(strstr(reason, "; 32.0 MiB are left to others") != NULL);
-    CHECK(count > 0 && lake_stats_of(lake).reserved_bytes <= 96 * MIB);
-
-    CHECK_OK(gml_lake_set_margin(lake, 0));
-    gml_address more[MOST_TAKEN];
-    size_t more_count = take_all(lake, more);
-    CHECK(more_count > 0 && lake_stats_of(lake).reserved_bytes > 96 * MIB);
-
-    /* What is held below the margin stays, and serves. */
-    CHECK_OK(gml_lake_set_margin(lake, 64 * MIB));
-    give_all(lake, taken, count);
-    CHECK(take_all(lake, taken) >= count);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 /* ---- a capture ------------------------------------------------------------------------------- */
 
 static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
@@ -122,41 +97,6 @@ static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
                                             GML_CALL_STREAM_WAIT,
                                             GML_CALL_STREAM_SYNCHRONIZE,
                                             GML_CALL_DEVICE_SYNCHRONIZE};
-
-/* Makes the lake hold idle memory of several streams, near its capacity. */
-static void fill_and_leave(gml_lake *lake) {
-    for (gml_stream stream = 1; stream < 3; stream++) {
-        gml_address large = lake_take(lake, 20 * MIB, stream);
-        gml_address small = lake_take(lake, 1000, stream);
-        lake_give(lake, large);
-        lake_give(lake, small);
-    }
-}
-
-TEST(a_frozen_lake_grows_or_refuses_and_takes_nothing_back) {
-    gml_lake *lake = lake_open(128 * MIB);
-    fill_and_leave(lake);
-    gml_stats before = lake_stats_of(lake);
-    lake->driver->device->captures = true;
-    gml_address grown = lake_take(lake, 20 * MIB, 3);
-    gml_address address;
-    CHECK_STATUS(gml_lake_allocate(lake, 100 * MIB, 3, &address), GML_OUT_OF_MEMORY);
-    CHECK_STATUS(gml_lake_allocate(lake, 600 * MIB, 1, &address), GML_OUT_OF_MEMORY);
-    uint64_t released_bytes = 7;
-    CHECK_OK(gml_lake_trim(lake, &released_bytes));
-    CHECK_EQ(released_bytes, 0);
-    lake_give(lake, grown);
-    CHECK_OK(gml_lake_check(lake));
-    gml_stats after = lake_stats_of(lake);
-    CHECK(after.reserved_bytes >= before.reserved_bytes);
-    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
-        CHECK_EQ(after.driver_calls[forbidden[i]], before.driver_calls[forbidden[i]]);
-    }
-    lake->driver->device->captures = false;
-    address = lake_take(lake, 100 * MIB, 3);
-    lake_give(lake, address);
-    lake_finish(lake);
-}
 
 /* Blocks that other streams use end after the capture, not in it. */
 TEST(a_frozen_lake_waits_for_no_stream) {
@@ -173,44 +113,6 @@ TEST(a_frozen_lake_waits_for_no_stream) {
     second = lake_take(lake, 40 * MIB, 0);
     CHECK_EQ(lake_stats_of(lake).live_blocks, 1);
     lake_give(lake, second);
-    lake_finish(lake);
-}
-
-/* Failures while frozen leave mappings behind that only later can be taken away. */
-TEST(calls_may_fail_in_a_frozen_lake) {
-    for (uint64_t nth = 1; nth < 60; nth++) {
-        gml_lake_config config = lake_config_of(96 * MIB);
-        config.hooks = GML_HOOKS(.fail_call = nth, .check_order = true);
-        gml_lake *lake = NULL;
-        if (gml_lake_open(&config, &lake, NULL, 0) != GML_OK) {
-            continue;
-        }
-        gml_address taken[6];
-        size_t count = 0;
-        lake->driver->device->captures = true;
-        for (size_t i = 0; i < 6; i++) {
-            gml_status status =
-                gml_lake_allocate(lake, (i % 3 + 1) * 4 * MIB + 512, i % 2, &taken[count]);
-            CHECK(status == GML_OK || status == GML_OUT_OF_MEMORY || status == GML_DRIVER_FAILED);
-            count += status == GML_OK;
-            CHECK_OK(gml_lake_check(lake));
-        }
-        lake->driver->device->captures = false;
-        give_all(lake, taken, count);
-        for (int i = 0; i < 5 && lake_stats_of(lake).reserved_bytes; i++) {
-            (void)gml_lake_trim(lake, NULL);
-        }
-        CHECK_EQ(lake_stats_of(lake).reserved_bytes, 0);
-        CHECK_OK(gml_lake_close(lake));
-    }
-}
-
-TEST(peers_are_unknown_to_drivers_without_a_device) {
-    gml_lake *lake = lake_open(0);
-    char reason[256] = "";
-    CHECK_STATUS(gml_lake_grant(lake, 1), GML_UNSUPPORTED);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(strstr(reason, contract_driver) != NULL);
     lake_finish(lake);
 }
 
@@ -243,29 +145,6 @@ TEST(the_driver_counts_what_is_held) {
     CHECK_OK(gml_driver_release(driver, handles[1]));
     CHECK_EQ(driver->held_bytes, 0);
     CHECK_EQ(driver->sizes.count, 0);
-    gml_driver_close(driver);
-}
-
-TEST(the_driver_asks_for_nothing_beyond_its_limit) {
-    gml_driver *driver = open_wrapped();
-    gml_handle handle, other;
-    gml_address address;
-    CHECK_EQ(gml_device_room(driver->device), UINT64_MAX);
-    driver->device->limit_bytes = 10 * MIB;
-    CHECK_OK(gml_driver_create(driver, 8 * MIB, &handle));
-    CHECK_EQ(gml_device_room(driver->device), 2 * MIB);
-    CHECK_STATUS(gml_driver_create(driver, 4 * MIB, &other), GML_OUT_OF_MEMORY);
-    CHECK(strstr(driver->reason, "limit of 10.0 MiB") != NULL);
-    CHECK_STATUS(gml_driver_malloc(driver, 4 * MIB, &address), GML_OUT_OF_MEMORY);
-    CHECK_EQ(driver->calls[GML_CALL_CREATE], 1);
-    CHECK_EQ(driver->calls[GML_CALL_MALLOC], 0);
-    CHECK_OK(gml_driver_malloc(driver, 2 * MIB, &address));
-    driver->device->limit_bytes = 4 * MIB;
-    CHECK_EQ(gml_device_room(driver->device), 0);
-    CHECK_OK(gml_driver_free(driver, address));
-    CHECK_OK(gml_driver_release(driver, handle));
-    CHECK_OK(gml_driver_create(driver, 4 * MIB, &handle));
-    CHECK_OK(gml_driver_release(driver, handle));
     gml_driver_close(driver);
 }
 

@@ -47,60 +47,6 @@ static void unfollow(const gml_published *seen) {
     CHECK_EQ(munmap((void *)(uintptr_t)seen, sizeof *seen), 0);
 }
 
-static void check_counters(gml_lake *lake, const gml_published *seen) {
-    gml_stats stats = trainer_stats(lake);
-    CHECK_EQ(seen->sequence % 2, 0);
-    CHECK_EQ(seen->live_blocks, stats.live_blocks);
-    CHECK_EQ(seen->live_bytes, stats.live_bytes);
-    CHECK_EQ(seen->requested_bytes, stats.requested_bytes);
-    CHECK_EQ(seen->reserved_bytes, stats.reserved_bytes);
-    CHECK_EQ(seen->peak_live_bytes, stats.peak_live_bytes);
-    CHECK_EQ(seen->peak_reserved_bytes, stats.peak_reserved_bytes);
-    CHECK_EQ(seen->allocations, stats.allocations);
-    CHECK_EQ(seen->frees, stats.frees);
-    CHECK_EQ(seen->driver_calls, trainer_calls(lake));
-    CHECK(memcmp(seen->states, stats.states, sizeof seen->states) == 0);
-}
-
-/* The layout is the same for every reader. */
-_Static_assert(offsetof(gml_published, sequence) == 16, "layout");
-_Static_assert(offsetof(gml_published, start_ns) == 32, "layout");
-_Static_assert(offsetof(gml_published, live_blocks) == 48, "layout");
-_Static_assert(offsetof(gml_published, largest_free_bytes) == 96, "layout");
-_Static_assert(offsetof(gml_published, views) == 136, "layout");
-_Static_assert(offsetof(gml_published, states) == 168, "layout");
-_Static_assert(offsetof(gml_published, looked_ns) == 216, "layout");
-_Static_assert(sizeof(gml_published) == 232, "layout");
-
-TEST(the_file_says_what_the_lake_counts) {
-    place at = make_place();
-    gml_lake *lake = trainer_open_lake("sim", "stitch", 64 * MIB);
-    gml_address early = trainer_take(lake, 3 * MIB, 0);
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    const gml_published *seen = follow(at.path);
-    CHECK(memcmp(seen->magic, GML_PUBLISHED_MAGIC, 8) == 0);
-    CHECK_EQ(seen->version, GML_PUBLISHED_VERSION);
-    CHECK_EQ(seen->size_bytes, sizeof *seen);
-    CHECK_EQ(seen->pid, (uint32_t)getpid());
-    CHECK_EQ(seen->device, 0);
-    CHECK(seen->start_ns > 0 && seen->time_ns >= seen->start_ns);
-    check_counters(lake, seen);
-    gml_address address = trainer_take(lake, 5 * MIB + 1, 0);
-    check_counters(lake, seen);
-    CHECK_EQ(seen->live_blocks, 2);
-    CHECK_OK(gml_lake_free(lake, early));
-    check_counters(lake, seen);
-    CHECK_OK(gml_lake_free(lake, address));
-    CHECK_OK(gml_lake_reset_peaks(lake));
-    check_counters(lake, seen);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    check_counters(lake, seen);
-    CHECK_EQ(seen->reserved_bytes, 0);
-    unfollow(seen);
-    CHECK_OK(gml_lake_close(lake));
-    leave_place(&at);
-}
-
 /* What takes time to find out is looked at after a refusal and a trim. */
 TEST(a_refusal_shows_how_much_could_be_had) {
     place at = make_place();
@@ -131,31 +77,6 @@ TEST(a_refusal_shows_how_much_could_be_had) {
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
-
-TEST(the_file_is_for_its_user_and_ends_with_the_lake) {
-    place at = make_place(), other = make_place();
-    struct stat about;
-    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
-    mode_t mask = umask(0);
-    CHECK_OK(gml_lake_publish(lake, NULL)); /* nothing to end */
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    umask(mask);
-    CHECK_EQ(lstat(at.path, &about), 0);
-    CHECK_EQ(about.st_mode, S_IFREG | S_IRUSR | S_IWUSR);
-    CHECK_EQ(about.st_size, sizeof(gml_published));
-
-    /* Elsewhere from now on. */
-    CHECK_OK(gml_lake_publish(lake, other.path));
-    CHECK(lstat(at.path, &about) != 0);
-    CHECK_EQ(lstat(other.path, &about), 0);
-    CHECK_OK(gml_lake_publish(lake, NULL));
-    CHECK(lstat(other.path, &about) != 0);
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    CHECK_OK(gml_lake_close(lake));
-    CHECK(lstat(at.path, &about) != 0);
-    leave_place(&at);
-    leave_place(&other);
-}
 
 static void check_refused(gml_lake *lake, const char *path, int expected) {
     errno = 0;
@@ -232,61 +153,6 @@ TEST(a_child_writes_nothing) {
     CHECK_OK(gml_lake_free(lake, address));
     CHECK_EQ(seen->sequence, sequence + 2);
     unfollow(seen);
-    CHECK_OK(gml_lake_close(lake));
-    leave_place(&at);
-}
-
-enum { WRITES = 200000, WRITERS = 2 };
-
-static void *write_much(void *context) {
-    for (int i = 0; i < WRITES; i++) {
-        gml_address address = trainer_take(context, 512, 0);
-        CHECK_OK(gml_lake_free(context, address));
-    }
-    return NULL;
-}
-
-static uint64_t read_sequence(int file) {
-    uint64_t sequence = 0;
-    CHECK_EQ(pread(file, &sequence, sizeof sequence, offsetof(gml_published, sequence)),
-             sizeof sequence);
-    return sequence;
-}
-
-/* A copy of one moment; false where it was being written. One copy has no order in itself, so the
- * number is read on its own on both sides. */
-static bool read_once(int file, gml_published *out) {
-    uint64_t before = read_sequence(file);
-    CHECK_EQ(pread(file, out, sizeof *out, 0), sizeof *out);
-    return before % 2 == 0 && read_sequence(file) == before;
-}
-
-/* What is read between two equal numbers belongs together. */
-TEST(readers_see_whole_writes) {
-    place at = make_place();
-    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    int file = open(at.path, O_RDONLY);
-    pthread_t writers[WRITERS];
-    for (size_t i = 0; i < WRITERS; i++) {
-        CHECK_EQ(pthread_create(&writers[i], NULL, write_much, lake), 0);
-    }
-    uint64_t whole = 0, last = 0;
-    gml_published seen = {0};
-    while (seen.frees < (uint64_t)WRITES * WRITERS) {
-        if (read_once(file, &seen)) {
-            whole++;
-            CHECK_EQ(seen.live_blocks, seen.allocations - seen.frees);
-            CHECK_EQ(seen.live_bytes, 512 * seen.live_blocks);
-            CHECK(seen.sequence >= last);
-            last = seen.sequence;
-        }
-    }
-    CHECK(whole > 0);
-    for (size_t i = 0; i < WRITERS; i++) {
-        pthread_join(writers[i], NULL);
-    }
-    CHECK_EQ(close(file), 0);
     CHECK_OK(gml_lake_close(lake));
     leave_place(&at);
 }

@@ -10,7 +10,6 @@
 enum { STREAM = 1 };
 
 static const gml_pool_id POOL = {1, 7};
-static const gml_pool_id OTHER_POOL = {0, 7};
 
 /* What the looks so far add up to, by owner, and how much was told again elsewhere. */
 typedef struct sums {
@@ -27,86 +26,10 @@ static void add(void *context, bool is_new, const gml_held *span) {
     to->told_bytes += span->size_bytes;
 }
 
-static void find_pool(void *context, const gml_pool_info *info) {
-    gml_pool_info *wanted = context;
-    if (info->id.first == wanted->id.first && info->id.second == wanted->id.second) {
-        *wanted = *info;
-    }
-}
-
-static int64_t reserved_by(gml_lake *lake, gml_pool_id id) {
-    gml_pool_info info = {.id = id};
-    gml_pools_each(&lake->pools, find_pool, &info);
-    return (int64_t)info.reserved_bytes;
-}
-
-static void check_sums(gml_lake *lake, const sums *seen) {
-    int64_t pool_bytes = reserved_by(lake, POOL), other_bytes = reserved_by(lake, OTHER_POOL);
-    int64_t all_bytes = (int64_t)lake_stats_of(lake).reserved_bytes;
-    CHECK_EQ(seen->of_pool, pool_bytes);
-    CHECK_EQ(seen->of_other, other_bytes);
-    CHECK_EQ(seen->of_none, all_bytes - pool_bytes - other_bytes);
-}
-
-static gml_address take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes) {
-    gml_address address = 0;
-    CHECK_OK(gml_lake_allocate_in(lake, id, size_bytes, STREAM, &address));
-    return address;
-}
-
 static void forget(gml_looks *looks) {
     free(looks->held.list);
     free(looks->seen.list);
     free(looks);
-}
-
-TEST(changes_name_the_pool) {
-    gml_lake *lake = lake_open(0);
-    gml_looks *looks = NULL;
-    sums seen = {0};
-    CHECK_OK(gml_lake_hold_pool(lake, POOL));
-    CHECK_OK(gml_lake_hold_pool(lake, OTHER_POOL));
-    gml_address eager = lake_take(lake, 24 * MIB, STREAM);
-    gml_address pooled = take_in(lake, POOL, 40 * MIB);
-    gml_lake_changes(lake, &looks, add, &seen);
-    CHECK(seen.of_none > 0 && seen.of_pool > 0);
-    check_sums(lake, &seen);
-    gml_address other = take_in(lake, OTHER_POOL, 60 * MIB);
-    lake_give(lake, pooled);
-    CHECK_OK(gml_lake_release_pool(lake, POOL));
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    gml_lake_changes(lake, &looks, add, &seen);
-    CHECK_EQ(seen.of_pool, 0);
-    CHECK(seen.of_other > 0);
-    check_sums(lake, &seen);
-    lake_give(lake, eager);
-    lake_give(lake, other);
-    CHECK_OK(gml_lake_release_pool(lake, OTHER_POOL));
-    forget(looks);
-    lake_finish(lake);
-}
-
-/* Between two looks, memory may go from one pool to another at the address that it had. */
-TEST(memory_that_changed_hands_is_told_twice) {
-    gml_lake *lake = lake_open(0);
-    gml_looks *looks = NULL;
-    sums seen = {0};
-    CHECK_OK(gml_lake_hold_pool(lake, POOL));
-    lake_give(lake, take_in(lake, POOL, 40 * MIB));
-    gml_lake_changes(lake, &looks, add, &seen);
-    int64_t held_bytes = seen.of_pool;
-    CHECK_OK(gml_lake_release_pool(lake, POOL));
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_OK(gml_lake_hold_pool(lake, OTHER_POOL));
-    gml_address other = take_in(lake, OTHER_POOL, 40 * MIB);
-    seen.told_bytes = 0;
-    gml_lake_changes(lake, &looks, add, &seen);
-    check_sums(lake, &seen);
-    CHECK_EQ(seen.told_bytes, (uint64_t)(held_bytes + seen.of_other));
-    lake_give(lake, other);
-    CHECK_OK(gml_lake_release_pool(lake, OTHER_POOL));
-    forget(looks);
-    lake_finish(lake);
 }
 
 /* As much is held as before, at the same addresses, and it is other memory. */

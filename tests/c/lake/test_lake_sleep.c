@@ -364,26 +364,6 @@ TEST(nothing_sleeps_or_wakes_while_a_graph_is_captured) {
     CHECK_OK(gml_lake_close(test.lake));
 }
 
-/* Another block may have the address later, with other content. */
-TEST(what_was_freed_is_saved_no_more) {
-    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
-    gml_sleep_report report = {0};
-    const void *bytes = NULL;
-    gml_address again = 0;
-    CHECK(populate(&test));
-    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
-    CHECK_OK(gml_lake_wake(test.lake, &report));
-    CHECK_OK(gml_lake_saved(test.lake, test.blocks[13], 1, &bytes));
-    CHECK_OK(gml_lake_free(test.lake, test.blocks[13]));
-    CHECK_STATUS(gml_lake_saved(test.lake, test.blocks[13], 1, &bytes), GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_lake_allocate(test.lake, test.sizes[13], 13 % 3, &again));
-    CHECK_EQ(again, test.blocks[13]);
-    CHECK_STATUS(gml_lake_saved(test.lake, again, 1, &bytes), GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
-    CHECK_OK(gml_lake_saved(test.lake, again, 1, &bytes));
-    CHECK_OK(gml_lake_close(test.lake));
-}
-
 /* The host's memory goes back when nothing is left that it could be for. */
 TEST(trimming_gives_the_hosts_memory_back) {
     for (int is_asleep = 0; is_asleep < 2; is_asleep++) {

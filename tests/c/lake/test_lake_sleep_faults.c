@@ -329,29 +329,3 @@ TEST(what_a_failed_wake_took_goes_back) {
         end_bed(&of);
     }
 }
-
-/* What the device did not take back when it was freed goes with the next sleep, and does not come
- * again. */
-TEST(memory_that_nobody_has_is_not_taken_again) {
-    const gml_lake_config config = {
-        .driver = "sim", .policy = "caching", .hooks = &breaking_hooks, .can_sleep = true};
-    bed of = {.backup = GML_BACKUP_HOST};
-    gml_sleep_report report = {0};
-    gml_address kept = 0, gone = 0;
-    char reason[240] = "";
-    CHECK_OK(gml_lake_open(&config, &of.lake, reason, sizeof reason));
-    CHECK_OK(gml_lake_allocate(of.lake, 20 * MIB, 0, &kept));
-    CHECK_OK(gml_lake_allocate(of.lake, 30 * MIB, 0, &gone));
-    CHECK_OK(gml_lake_free(of.lake, gone));
-    breaking_refuse(GML_CALL_RELEASE, true);
-    (void)gml_lake_trim(of.lake, NULL);
-    breaking_refuse(GML_CALL_RELEASE, false);
-    uint64_t created = calls(&of, GML_CALL_CREATE);
-    CHECK_OK(gml_lake_sleep(of.lake, of.backup, NULL, &report));
-    CHECK_EQ(report.released_bytes, 50 * MIB);
-    CHECK_OK(gml_lake_wake(of.lake, &report));
-    CHECK_EQ(report.released_bytes, 20 * MIB);
-    CHECK_EQ(calls(&of, GML_CALL_CREATE), created + 1);
-    CHECK_OK(gml_lake_check(of.lake));
-    CHECK_OK(gml_lake_close(of.lake));
-}

@@ -85,42 +85,6 @@ TEST(a_stream_that_is_gone_is_not_touched) {
     lake_finish(lake);
 }
 
-/* ---- another device's ------------------------------------------------------------------------ */
-
-static void read_once(void *context) {
-    (*(int *)context)--;
-}
-
-static void queue_read(gml_lake *lake, gml_stream stream, int *reads) {
-    (*reads)++;
-    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, read_once, reads));
-}
-
-TEST(a_stream_of_another_device_has_read_before_the_block_serves_again) {
-    gml_lake *lake = open_watched(0);
-    int foreign_reads = 0;
-    int other_reads = 0;
-    gml_address first = lake_take(lake, 4 * MIB, STREAM);
-    CHECK_OK(gml_lake_record_stream(lake, first, FOREIGN));
-    queue_read(lake, FOREIGN, &foreign_reads);
-    lake_give(lake, first);
-    CHECK_EQ(lake_take(lake, 4 * MIB, STREAM), first);
-    CHECK_EQ(foreign_reads, 0);
-
-    CHECK_OK(gml_lake_record_stream(lake, first, OTHER));
-    CHECK_OK(gml_lake_record_stream(lake, first, FOREIGN));
-    queue_read(lake, FOREIGN, &foreign_reads);
-    queue_read(lake, OTHER, &other_reads);
-    lake_give(lake, first);
-    gml_address second = lake_take(lake, 4 * MIB, STREAM);
-    CHECK(second != first || other_reads == 0);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_EQ(lake->uses.pending_count, 0);
-    CHECK_EQ(foreign_reads + other_reads, 0);
-    lake_give(lake, second);
-    lake_finish(lake);
-}
-
 int main(void) {
     return contract_main_with_arenas();
 }

@@ -100,31 +100,8 @@ static void drop(gml_lake *lake, const graph *ended) {
     CHECK_OK(gml_lake_release_pool(lake, ended->id));
 }
 
-static const uint64_t SIZES[] = {10 * MIB, 40 * MIB, 24 * MIB, 40 * MIB, 6 * MIB};
-enum { GRAPHS = sizeof SIZES / sizeof *SIZES };
-
 static gml_pool_id own_pool(size_t i) {
     return (gml_pool_id){1, 10 + i};
-}
-
-TEST(temporaries_take_as_much_as_the_largest) {
-    for (int is_one_pool = 0; is_one_pool < 2; is_one_pool++) {
-        gml_lake *lake = lake_open(0);
-        graph graphs[GRAPHS];
-        for (size_t i = 0; i < GRAPHS; i++) {
-            gml_pool_id id = is_one_pool ? SHARED : own_pool(i);
-            graphs[i] = capture(lake, id, TURN, SIZES[i], 4 * MIB);
-            (void)counted(lake);
-        }
-        if (shares(lake)) {
-            CHECK_EQ(counted(lake), 40 * MIB + GRAPHS * 4 * MIB);
-        }
-        for (size_t i = 0; i < GRAPHS; i++) {
-            drop(lake, &graphs[i]);
-            (void)counted(lake);
-        }
-        lake_finish(lake);
-    }
 }
 
 TEST(other_turns_and_none_share_nothing) {
@@ -139,179 +116,6 @@ TEST(other_turns_and_none_share_nothing) {
     CHECK_EQ(reserved(lake), 2 * alone);
     drop(lake, &second);
     drop(lake, &third);
-    lake_finish(lake);
-}
-
-TEST(each_graph_has_its_addresses_and_its_outputs) {
-    gml_lake *lake = lake_open(0);
-    graph graphs[GRAPHS];
-    for (size_t i = 0; i < GRAPHS; i++) {
-        graphs[i] = capture(lake, own_pool(i), TURN, SIZES[i], 4 * MIB);
-        write_bytes(lake, graphs[i].output, graphs[i].output_bytes, 100 + (int)i);
-        for (size_t j = 0; j < i; j++) {
-            CHECK(graphs[j].output != graphs[i].output);
-            CHECK(graphs[j].temporary != graphs[i].temporary);
-        }
-    }
-    for (size_t i = 0; i < GRAPHS; i++) { /* as replays would */
-        write_bytes(lake, graphs[i].temporary, graphs[i].temporary_bytes, (int)i);
-    }
-    for (size_t i = 0; i < GRAPHS; i++) {
-        CHECK(are_bytes(lake, graphs[i].output, graphs[i].output_bytes, 100 + (int)i));
-    }
-    bool is_same = are_bytes(lake, graphs[0].temporary, SIZES[GRAPHS - 1], GRAPHS - 1);
-    CHECK(lake_is_host() ? is_same == shares(lake) : is_same);
-    for (size_t i = 0; i < GRAPHS; i++) {
-        drop(lake, &graphs[i]);
-    }
-    lake_finish(lake);
-}
-
-/* The first takes what is new, which it may keep; the others have to have it replaced. */
-TEST(outputs_between_temporaries_are_kept) {
-    gml_lake *lake = lake_open(0);
-    enum { PARTS = 12 };
-    gml_address outputs[GRAPHS][PARTS], temporaries[GRAPHS][PARTS];
-    for (size_t i = 0; i < GRAPHS; i++) {
-        begin(lake, own_pool(i), TURN);
-        for (size_t part = 0; part < PARTS; part++) {
-            temporaries[i][part] = lake_take(lake, 3 * MIB, CAPTURER);
-            outputs[i][part] = lake_take(lake, 70000 * (1 + part), CAPTURER);
-        }
-        for (size_t part = 0; part < PARTS; part++) {
-            lake_give(lake, temporaries[i][part]);
-        }
-        end(lake, own_pool(i));
-        for (size_t part = 0; part < PARTS; part++) {
-            write_bytes(lake, outputs[i][part], 70000 * (1 + part), (int)(16 * i + part));
-        }
-    }
-    for (size_t i = 0; i < GRAPHS; i++) {
-        for (size_t part = 0; part < PARTS; part++) {
-            write_bytes(lake, temporaries[i][part], 3 * MIB, 255);
-        }
-    }
-    (void)counted(lake);
-    for (size_t i = 0; i < GRAPHS; i++) {
-        for (size_t part = 0; part < PARTS; part++) {
-            CHECK(are_bytes(lake, outputs[i][part], 70000 * (1 + part), (int)(16 * i + part)));
-            lake_give(lake, outputs[i][part]);
-        }
-        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
-    }
-    lake_finish(lake);
-}
-
-TEST(a_pieced_together_output_is_kept_at_each_of_its_addresses) {
-    gml_lake *lake = lake_open(0);
-    gml_address outputs[2];
-    for (size_t i = 0; i < 2; i++) {
-        begin(lake, own_pool(i), TURN);
-        gml_address pieces[8];
-        for (size_t piece = 0; piece < 8; piece++) {
-            pieces[piece] = lake_take(lake, 6 * MIB, CAPTURER);
-        }
-        for (size_t piece = 0; piece < 8; piece += 2) {
-            lake_give(lake, pieces[piece]);
-        }
-        outputs[i] = lake_take(lake, 22 * MIB, CAPTURER); /* larger than any hole */
-        for (size_t piece = 1; piece < 8; piece += 2) {
-            lake_give(lake, pieces[piece]);
-        }
-        end(lake, own_pool(i));
-        write_bytes(lake, outputs[i], 22 * MIB, 7 + (int)i);
-    }
-    if (shares(lake)) {
-        CHECK(counted(lake) <= (8 * 6 + 2 * 22) * MIB);
-    }
-    for (size_t i = 0; i < 2; i++) {
-        CHECK(are_bytes(lake, outputs[i], 22 * MIB, 7 + (int)i));
-        lake_give(lake, outputs[i]);
-        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
-    }
-    lake_finish(lake);
-}
-
-TEST(an_output_outlives_its_graph) {
-    gml_lake *lake = lake_open(0);
-    graph first = capture(lake, own_pool(0), TURN, 40 * MIB, 4 * MIB);
-    graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
-    write_bytes(lake, first.output, 4 * MIB, 9);
-    CHECK_OK(gml_lake_release_pool(lake, first.id));
-    write_bytes(lake, second.temporary, second.temporary_bytes, 8);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK(are_bytes(lake, first.output, 4 * MIB, 9));
-    if (shares(lake)) {
-        CHECK_EQ(counted(lake), 24 * MIB + 2 * 4 * MIB);
-    }
-    lake_give(lake, first.output);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK(are_bytes(lake, second.temporary, second.temporary_bytes, 8));
-    drop(lake, &second);
-    lake_finish(lake);
-}
-
-TEST(a_capture_without_requests_holds_nothing) {
-    gml_lake *lake = lake_open(0);
-    begin(lake, own_pool(0), TURN);
-    end(lake, own_pool(0));
-    CHECK_EQ(reserved(lake), 0);
-    CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
-    CHECK(gml_list_is_empty(&lake->pools.all));
-    CHECK(gml_list_is_empty(&lake->pools.turns.all));
-    lake_finish(lake);
-}
-
-TEST(requests_without_a_capture_have_memory_of_their_own) {
-    gml_lake *lake = lake_open(0);
-    CHECK_OK(gml_lake_hold_pool(lake, SHARED));
-    begin(lake, SHARED, TURN);
-    gml_address eager = 0;
-    CHECK_OK(gml_lake_allocate_in(lake, SHARED, 24 * MIB, EAGER, &eager));
-    gml_address named = 0;
-    CHECK_OK(gml_lake_allocate_in(lake, SHARED, 24 * MIB, CAPTURER, &named));
-    gml_address unnamed = lake_take(lake, 24 * MIB, CAPTURER);
-    lake_give(lake, named);
-    lake_give(lake, unnamed);
-    end(lake, SHARED);
-    write_bytes(lake, eager, 24 * MIB, 1);
-    graph other = capture(lake, own_pool(0), TURN, 64 * MIB, 4 * MIB);
-    write_bytes(lake, other.temporary, other.temporary_bytes, 2);
-    CHECK(are_bytes(lake, eager, 24 * MIB, 1));
-    if (shares(lake)) {
-        CHECK_EQ(counted(lake), 24 * MIB + 64 * MIB + 4 * MIB);
-        CHECK(are_bytes(lake, named, 24 * MIB, 2));
-        CHECK(are_bytes(lake, unnamed, 24 * MIB, 2));
-    }
-    lake_give(lake, eager);
-    drop(lake, &other);
-    CHECK_OK(gml_lake_release_pool(lake, SHARED));
-    CHECK_OK(gml_lake_release_pool(lake, SHARED));
-    lake_finish(lake);
-}
-
-/* Graph trees put such pools back into earlier states, and share their memory by that. */
-TEST(pools_that_do_more_than_capture_take_no_turns) {
-    gml_lake *lake = lake_open(0);
-    gml_pool_state *state = NULL;
-    CHECK_OK(gml_lake_enter_pool(lake, own_pool(0)));
-    CHECK_OK(gml_lake_end_pool(lake, own_pool(0)));
-    CHECK_OK(gml_lake_hold_pool(lake, own_pool(1)));
-    gml_status saved = gml_lake_save_pool(lake, own_pool(1), &state);
-    CHECK_STATUS(saved, shares(lake) ? GML_OK : GML_UNSUPPORTED);
-    CHECK_OK(gml_lake_hold_pool(lake, own_pool(2)));
-    CHECK_OK(gml_lake_set_pool(lake, own_pool(2), GML_POOL_IS_WHOLE, true));
-    graph graphs[3];
-    for (size_t i = 0; i < 3; i++) {
-        graphs[i] = capture(lake, own_pool(i), TURN, 40 * MIB, 4 * MIB);
-        CHECK(counted(lake) >= (i + 1) * 44 * MIB);
-    }
-    CHECK(gml_list_is_empty(&lake->pools.turns.all));
-    gml_pool_state_free(state);
-    for (size_t i = 0; i < 3; i++) {
-        drop(lake, &graphs[i]);
-        CHECK_OK(gml_lake_release_pool(lake, own_pool(i)));
-    }
     lake_finish(lake);
 }
 
@@ -344,25 +148,6 @@ TEST(captures_take_turns_one_after_the_other) {
     CHECK_EQ(counted(lake), held);
     CHECK_OK(gml_lake_release_pool(lake, SHARED));
     CHECK_OK(gml_lake_release_pool(lake, SHARED));
-    drop(lake, &before);
-    lake_finish(lake);
-}
-
-TEST(a_failed_capture_gives_everything_back) {
-    gml_lake *lake = lake_open(0);
-    graph before = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
-    uint64_t held = reserved(lake);
-    begin(lake, own_pool(1), TURN);
-    gml_address left = lake_take(lake, 30 * MIB, CAPTURER);
-    lake_give(lake, lake_take(lake, 30 * MIB, CAPTURER));
-    set_capturing(lake, CAPTURER, false);
-    CHECK_OK(gml_lake_abandon_pool(lake, own_pool(1)));
-    write_bytes(lake, left, 30 * MIB, 5); /* a tensor that the program still has */
-    write_bytes(lake, before.temporary, before.temporary_bytes, 6);
-    CHECK(are_bytes(lake, left, 30 * MIB, 5));
-    lake_give(lake, left);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_EQ(counted(lake), held);
     drop(lake, &before);
     lake_finish(lake);
 }
@@ -420,39 +205,6 @@ TEST(spoiling_overwrites_what_is_temporary) {
     CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
     drop(lake, &second);
     lake_finish(lake);
-}
-
-/* ---- sleep ----------------------------------------------------------------------------------- */
-
-TEST(outputs_survive_a_sleep) {
-    gml_lake_config config = lake_config_of(0);
-    config.can_sleep = true;
-    gml_lake *lake = lake_open_by(&config);
-    graph graphs[2];
-    for (size_t i = 0; i < 2; i++) {
-        graphs[i] = capture(lake, own_pool(i), TURN, 24 * MIB, 4 * MIB);
-        write_bytes(lake, graphs[i].output, 4 * MIB, 20 + (int)i);
-    }
-    uint64_t held = counted(lake);
-    for (int round = 0; round < 2; round++) {
-        gml_sleep_report slept, woken;
-        CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &slept));
-        CHECK_EQ(slept.released_bytes, held);
-        CHECK_OK(gml_lake_wake(lake, &woken));
-        CHECK_EQ(counted(lake), held);
-        for (size_t i = 0; i < 2; i++) {
-            CHECK(are_bytes(lake, graphs[i].output, 4 * MIB, 20 + (int)i));
-        }
-        write_bytes(lake, graphs[0].temporary, 24 * MIB, 50 + round);
-        if (shares(lake)) {
-            CHECK(are_bytes(lake, graphs[1].temporary, 24 * MIB, 50 + round));
-        }
-    }
-    drop(lake, &graphs[0]);
-    drop(lake, &graphs[1]);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK_EQ(reserved(lake), 0);
-    CHECK_OK(gml_lake_close(lake));
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */

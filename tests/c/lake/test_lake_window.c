@@ -28,13 +28,6 @@ static gml_lake *open_window(const char *policy) {
     return lake;
 }
 
-/* Where work waits until it is let go, nothing has completed when it is asked for. */
-static gml_lake *open_slow(const char *policy) {
-    gml_lake *lake = open_window(policy);
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
-    return lake;
-}
-
 static void do_nothing(void *context) {
     (void)context;
 }
@@ -68,23 +61,6 @@ static void run_steps(gml_lake *lake, gml_address *out) {
 }
 
 static gml_address quick[ROUNDS * REQUESTS], slow[ROUNDS * REQUESTS];
-
-TEST(addresses_do_not_depend_on_when_work_is_done) {
-    for (size_t p = 0; lending_policy(p); p++) {
-        gml_lake *lake = open_window(lending_policy(p));
-        run_steps(lake, quick);
-        CHECK_OK(gml_lake_close(lake));
-        lake = open_slow(lending_policy(p));
-        run_steps(lake, slow);
-        CHECK(memcmp(quick, slow, sizeof quick) == 0);
-        gml_stats stats = {0};
-        CHECK_OK(gml_lake_stats(lake, &stats));
-        CHECK(stats.driver_calls[GML_CALL_STREAM_WAIT] > 0);
-        CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), false));
-        CHECK_OK(gml_lake_check(lake));
-        CHECK_OK(gml_lake_close(lake));
-    }
-}
 
 TEST(addresses_do_not_depend_on_what_others_hold) {
     for (size_t p = 0; lending_policy(p); p++) {

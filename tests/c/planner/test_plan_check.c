@@ -71,30 +71,6 @@ TEST(shapes_that_do_not_fit) {
     gml_plan_release(plan);
 }
 
-TEST(lanes_that_cannot_be) {
-    gml_plan *plan = make_plan();
-    CORRUPT(plan->lanes[0].lower_bound_bytes, plan->lanes[0].peak_bytes + 512);
-    CORRUPT(plan->lanes[0].peak_bytes, plan->lanes[0].peak_bytes + 512);
-    CORRUPT(plan->lanes[1].peak_bytes, UINT64_MAX);
-    CHECK_OK(gml_plan_check(plan, NULL, 0));
-    gml_plan_release(plan);
-}
-
-TEST(a_lane_in_which_nothing_is_placed_has_no_peak) {
-    step_tape tape = {.step_count = 0};
-    tape_begin(&tape);
-    (void)tape_request(&tape, 512, 3);
-    tape_end(&tape);
-    gml_profile *profile = tape_profile(&tape);
-    gml_plan *plan = NULL;
-    if (CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
-        CORRUPT(plan->lanes[0].peak_bytes, 512);
-    }
-    gml_plan_release(plan);
-    gml_profile_free(profile);
-    tape_close(&tape);
-}
-
 TEST(entries_that_contradict_each_other) {
     gml_plan *plan = make_plan();
     gml_plan_entry *entries = plan->entries;
@@ -131,22 +107,4 @@ TEST(lanes_in_another_order) {
     plan->fingerprint = gml_plan_fingerprint(plan);
     expect_corrupt(plan, "swapped lanes");
     gml_plan_release(plan);
-}
-
-TEST(an_entry_without_offset_ends_within_a_period) {
-    step_tape tape = {.step_count = 0};
-    tape_begin(&tape);
-    (void)tape_request(&tape, 512, 0);
-    tape_release(&tape, tape_request(&tape, 512, 0));
-    tape_end(&tape);
-    gml_profile *profile = tape_profile(&tape);
-    gml_plan *plan = NULL;
-    if (CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0))) {
-        CHECK_EQ(plan->entries[0].offset, GML_NO_OFFSET);
-        CORRUPT(plan->entries[0].end, plan->entries[0].start + plan->period + 1);
-        CORRUPT(plan->entries[0].end, 0);
-    }
-    gml_plan_release(plan);
-    gml_profile_free(profile);
-    tape_close(&tape);
 }

@@ -113,46 +113,6 @@ TEST(what_is_written_is_read_again) {
     check_round_trip(plan_of((training){.layers = 1}));
 }
 
-/* A file must not move from machine to machine with other bytes, nor from version to version of the
- * code with the same number: this one was written by version 4. */
-TEST(the_format_stays_what_it_is) {
-    step_tape tape = {.step_count = 0};
-    tape_begin(&tape);
-    size_t a = tape_request(&tape, 1024, 0), b = tape_request(&tape, 512, 0);
-    tape_release(&tape, a);
-    tape_release(&tape, b);
-    tape_end(&tape);
-    gml_profile *profile = tape_profile(&tape);
-    gml_plan *plan = NULL;
-    CHECK_OK(gml_plan_build(profile, &quick, &plan, NULL, 0));
-    static const uint8_t expected[] = {
-        'g', 'm', 'l', 'p', 'l', 'a', 'n', '\n', 4, 0, 0, 0, 0, 0, 0, 0,
-    };
-    static const uint8_t counts[] = {1, 4, 2, 1};
-    if (plan) {
-        file_bytes file = encode(plan);
-        CHECK(memcmp(file.bytes, expected, sizeof expected) == 0);
-        CHECK(memcmp(file.bytes + GML_PLAN_FILE_HEADER, counts, sizeof counts) == 0);
-        const uint8_t *fingerprint = file.bytes + GML_PLAN_FILE_HEADER + sizeof counts;
-        size_t length = 1;
-        while (fingerprint[length - 1] & 0x80) {
-            length++;
-        }
-        static const uint8_t body[] = {
-            0, 3, 3, 0, /* the lane, placed by online best fit */
-            4, 0, 2, 0, /* of the first entry size, start, life and lane, */
-            1, 0, 2, 0, /* and of the second, which has one unit less */
-            1, 5,       /* offsets: 0, and 2 units more */
-        };
-        CHECK_EQ(file.count, GML_PLAN_FILE_HEADER + sizeof counts + length + sizeof body);
-        CHECK(memcmp(fingerprint + length, body, sizeof body) == 0);
-        free(file.bytes);
-    }
-    gml_plan_release(plan);
-    gml_profile_free(profile);
-    tape_close(&tape);
-}
-
 TEST(a_file_takes_few_bytes_per_request) {
     gml_plan *plan =
         plan_of((training){.layers = 64, .keeps_gradients = true, .has_side_stream = true});
@@ -163,9 +123,6 @@ TEST(a_file_takes_few_bytes_per_request) {
 }
 
 /* ---- damage ---------------------------------------------------------------------------------- */
-
-/* Numbers of what a file announces, as the header's comment lists them. */
-enum { COUNT_STEPS, COUNT_EVENTS, COUNT_ENTRIES, COUNTS = 5 };
 
 static gml_status try_decode(const uint8_t *bytes, size_t count, gml_plan **out) {
     /* A copy of exactly this size, so that a sanitizer sees what is read behind it. */
@@ -243,24 +200,6 @@ TEST(a_file_with_something_behind_is_refused) {
     gml_plan_release(plan);
 }
 
-TEST(a_number_has_one_way_to_be_written) {
-    gml_plan *plan = rich_plan(), *read = NULL;
-    file_bytes file = encode(plan);
-    uint8_t *longer = malloc(file.count + 1);
-    size_t at = GML_PLAN_FILE_HEADER;
-    if (longer) {
-        memcpy(longer, file.bytes, at);
-        longer[at] = file.bytes[at] | 0x80;
-        longer[at + 1] = 0; /* a needless digit */
-        memcpy(longer + at + 2, file.bytes + at + 1, file.count - at - 1);
-        gml_plan_file_seal(longer, file.count + 1);
-        CHECK_STATUS(try_decode(longer, file.count + 1, &read), GML_CORRUPT);
-    }
-    free(longer);
-    free(file.bytes);
-    gml_plan_release(plan);
-}
-
 TEST(any_changed_byte_is_noticed) {
     gml_plan *plan = two_step_plan(), *read = NULL;
     file_bytes file = encode(plan);
@@ -305,49 +244,6 @@ TEST(a_forged_plan_is_valid_or_refused) {
     CHECK(accepted > 0);
 }
 
-TEST(random_changes_with_a_right_checksum) {
-    check_random random = {17};
-    gml_plan *plan = rich_plan();
-    file_bytes file = encode(plan);
-    uint8_t *kept = malloc(file.count);
-    for (size_t round = 0; kept && round < 3000; round++) {
-        memcpy(kept, file.bytes, file.count);
-        for (uint64_t k = 1 + check_below(&random, 4); k > 0; k--) {
-            uint64_t at = check_below(&random, file.count - GML_PLAN_FILE_HEADER);
-            file.bytes[GML_PLAN_FILE_HEADER + at] = (uint8_t)check_next(&random);
-        }
-        gml_plan_file_seal(file.bytes, file.count);
-        gml_plan *read = NULL;
-        if (try_decode(file.bytes, file.count, &read) == GML_OK) {
-            check_accepted(read);
-            gml_plan_release(read);
-        }
-        memcpy(file.bytes, kept, file.count);
-    }
-    free(kept);
-    free(file.bytes);
-    gml_plan_release(plan);
-}
-
-TEST(random_bytes_are_no_plan) {
-    check_random random = {23};
-    for (size_t round = 0; round < 3000; round++) {
-        uint8_t bytes[200];
-        size_t count = (size_t)check_below(&random, sizeof bytes);
-        for (size_t i = 0; i < count; i++) {
-            bytes[i] = (uint8_t)(check_next(&random) & (round % 2 ? 0xff : 0x07));
-        }
-        file_bytes file = {bytes, count};
-        gml_plan *read = NULL;
-        if (count >= GML_PLAN_FILE_HEADER && round % 4) {
-            memcpy(bytes, "gmlplan\n\4\0\0\0\0\0\0\0", GML_PLAN_FILE_CHECKSUM);
-            gml_plan_file_seal(file.bytes, file.count);
-        }
-        gml_status status = try_decode(bytes, count, &read);
-        CHECK(status != GML_OK);
-    }
-}
-
 TEST(another_version_is_named) {
     gml_plan *plan = rich_plan(), *read = NULL;
     file_bytes file = encode(plan);
@@ -359,27 +255,4 @@ TEST(another_version_is_named) {
     CHECK_STATUS(gml_plan_decode(file.bytes, file.count, &read, NULL, 0), GML_UNSUPPORTED);
     free(file.bytes);
     gml_plan_release(plan);
-}
-
-/* A file of a few bytes that announces exabytes. Were they allocated, this would fail or take long.
- */
-TEST(what_is_only_announced_is_not_allocated) {
-    for (int which = COUNT_STEPS; which < COUNTS; which++) {
-        for (unsigned bits = 8; bits < 64; bits += 5) {
-            uint8_t bytes[100] = "gmlplan\n\4";
-            size_t count = GML_PLAN_FILE_HEADER;
-            for (int i = 0; i < COUNTS; i++) {
-                uint64_t value = i == which ? UINT64_C(1) << bits : i < COUNT_ENTRIES;
-                for (; value >= 0x80; value >>= 7) {
-                    bytes[count++] = (uint8_t)(value | 0x80);
-                }
-                bytes[count++] = (uint8_t)value;
-            }
-            count += 16;
-            gml_plan *read = NULL;
-            gml_plan_file_seal(bytes, count);
-            CHECK(try_decode(bytes, count, &read) == GML_CORRUPT || which == COUNT_EVENTS);
-            gml_plan_release(read);
-        }
-    }
 }

@@ -21,30 +21,6 @@ TEST(touching_in_time_or_address_is_no_meeting) {
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(sizes_count_rounded_up_to_the_alignment) {
-    stage s;
-    stage_open(&s, 0, 0);
-    stage_place(&s, 1, 0, 5, 0, 0);
-    stage_place(&s, 513, 0, 5, 0, 512);
-    s.peak = 1536;
-    CHECK_OK(check_scene(&s));
-    s.peak = 1025;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-}
-
-TEST(the_peak_is_the_largest_end) {
-    stage s;
-    stage_open(&s, 1, 0);
-    CHECK_OK(check_scene(&s)); /* nothing at all: 0 */
-    stage_place(&s, 10, 0, 5, 0, 3);
-    s.peak = 13;
-    CHECK_OK(check_scene(&s));
-    s.peak = 12;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.peak = 14;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-}
-
 TEST(offsets_are_aligned_and_do_not_overflow) {
     stage s;
     stage_open(&s, 512, 0);
@@ -94,51 +70,6 @@ TEST(values_out_of_range_are_refused) {
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(a_wrapped_lifetime_lives_on_both_sides) {
-    stage s;
-    stage_open(&s, 1, 10);
-    stage_place(&s, 4, 8, 13, 0, 0); /* [8, 10) and [0, 3) */
-    stage_place(&s, 4, 3, 8, 0, 0);
-    s.peak = 4;
-    CHECK_OK(check_scene(&s));
-    s.lifetimes[1].start = 2;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.lifetimes[1].start = 3;
-    s.lifetimes[1].end = 9;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.lifetimes[1].end = 8;
-    s.lifetimes[0].end = 18; /* all the time, which does not meet itself */
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.offsets[1] = 4;
-    s.peak = 8;
-    CHECK_OK(check_scene(&s));
-}
-
-TEST(streams_share_addresses_only_with_an_ordering_between) {
-    stage s;
-    stage_open(&s, 1, 0);
-    stage_place(&s, 8, 0, 10, 1, 0);
-    stage_place(&s, 8, 20, 30, 2, 4);
-    s.peak = 12;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    stage_order(&s, 10, 1, 2); /* right at the free is enough */
-    CHECK_OK(check_scene(&s));
-    s.orderings[0].time = 20; /* and right at the allocation */
-    CHECK_OK(check_scene(&s));
-    s.orderings[0].time = 9;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.orderings[0].time = 21;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.orderings[0] = (gml_ordering){15, 2, 1}; /* the wrong way round */
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.lifetimes[1].stream = 1;
-    CHECK_OK(check_scene(&s));
-    s.lifetimes[1].stream = 2;
-    s.offsets[1] = 8; /* no address in common */
-    s.peak = 16;
-    CHECK_OK(check_scene(&s));
-}
-
 TEST(an_older_owner_of_some_bytes_counts) {
     stage s;
     stage_open(&s, 1, 0);
@@ -154,33 +85,6 @@ TEST(an_older_owner_of_some_bytes_counts) {
     CHECK_OK(check_scene(&s));
     s.lifetimes[2].size_bytes = 6; /* then only stream 1 had those bytes */
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-}
-
-TEST(with_a_period_streams_share_nothing) {
-    stage s;
-    stage_open(&s, 1, 100);
-    stage_place(&s, 8, 0, 10, 1, 0);
-    stage_place(&s, 8, 20, 30, 2, 8);
-    s.peak = 16;
-    CHECK_OK(check_scene(&s));
-    s.offsets[1] = 7;
-    s.peak = 15;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-}
-
-TEST(the_reason_is_one_line_that_fits) {
-    stage s;
-    stage_open(&s, 1, 0);
-    stage_place(&s, 8, 0, 10, 0, 0);
-    stage_place(&s, 8, 5, 15, 0, 4);
-    char reason[200] = "";
-    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, reason, sizeof reason), GML_CORRUPT);
-    CHECK(strstr(reason, "0 and 1") != NULL);
-    CHECK(strchr(reason, '\n') == NULL);
-    char little[8] = "";
-    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, little, sizeof little), GML_CORRUPT);
-    CHECK(memchr(little, 0, sizeof little) != NULL);
-    CHECK_STATUS(gml_planner_check(&s.problem, s.offsets, 12, little, 0), GML_CORRUPT);
 }
 
 /* ---- against the definition ------------------------------------------------------------------ */

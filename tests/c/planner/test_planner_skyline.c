@@ -91,27 +91,6 @@ TEST(lowest_segment_agrees_with_its_slow_twin) {
     }
 }
 
-/* One opened for several orders gives what one opened for each gives. */
-TEST(lowest_segment_runs_do_not_touch_each_other) {
-    static placing f;
-    check_random random = {23};
-    placing_random(&f, &random, (placing_kind){300, 400, 60, 20, 0});
-    gml_lowest *lowest = NULL;
-    CHECK_OK(gml_lowest_open(&f.instance, &lowest));
-    for (int round = 0; round < 10; round++) {
-        uint64_t offsets[PLACING_MOST], peak = 0;
-        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
-        gml_status limited = gml_lowest_run(lowest, f.order, f.peak - 1, &f.budget, offsets, &peak);
-        CHECK_STATUS(limited, GML_NOT_READY);
-        CHECK_OK(gml_lowest_run(lowest, f.order, f.peak, &f.budget, offsets, &peak));
-        CHECK_EQ(peak, f.peak);
-        CHECK(memcmp(offsets, f.offsets, f.instance.count * sizeof *offsets) == 0);
-        placing_shuffle(&random, f.order, f.instance.count);
-    }
-    gml_lowest_close(lowest);
-    placing_close(&f);
-}
-
 TEST(lowest_segment_within_a_limit_is_the_same_or_nothing) {
     static placing f;
     check_random random = {24};
@@ -139,101 +118,7 @@ TEST(lowest_segment_within_a_limit_is_the_same_or_nothing) {
     CHECK(early * 3 < whole); /* it sees that the limit cannot be kept long before it is reached */
 }
 
-TEST(lowest_segment_stops_with_its_budget) {
-    static placing f;
-    check_random random = {25};
-    placing_random(&f, &random, (placing_kind){300, 300, 30, 20, 0});
-    f.budget.limit = 10;
-    f.offsets[0] = 77;
-    CHECK_STATUS(placing_run_lowest(&f, UINT64_MAX), GML_NOT_READY);
-    CHECK_EQ(f.offsets[0], 77);
-    CHECK(f.budget.work < 200);
-    placing_close(&f);
-}
-
 /* ---- what is wrapped ------------------------------------------------------------------------- */
-
-static bool is_wrapped(const gml_instance *instance, size_t item) {
-    return instance->begin[item] >= instance->end[item];
-}
-
-static bool is_live(const gml_instance *instance, size_t item, uint32_t slot) {
-    uint32_t begin = instance->begin[item], end = instance->end[item];
-    return begin < end ? begin <= slot && slot < end : slot < end || begin <= slot;
-}
-
-/* The largest sum of what is stacked up to the top of an item and what else is live above it. */
-static uint64_t highest(const gml_instance *instance, const uint32_t *stack) {
-    uint64_t most = 0;
-    for (uint32_t slot = 0; slot < instance->slots; slot++) {
-        uint64_t top = 0, below = 0;
-        for (size_t i = 0; i < instance->wrapped_count; i++) {
-            below += instance->sizes[stack[i]];
-            top = is_live(instance, stack[i], slot) ? below : top;
-        }
-        for (size_t i = 0; i < instance->count; i++) {
-            top += !is_wrapped(instance, i) && is_live(instance, i, slot) ? instance->sizes[i] : 0;
-        }
-        most = top > most ? top : most;
-    }
-    return most;
-}
-
-/* The least highest() over all orders; `stack` is left in some order. */
-static uint64_t least_highest(const gml_instance *instance, uint32_t *stack, size_t fixed) {
-    if (fixed == instance->wrapped_count) {
-        return highest(instance, stack);
-    }
-    uint64_t least = UINT64_MAX;
-    for (size_t i = fixed; i < instance->wrapped_count; i++) {
-        uint32_t item = stack[i];
-        stack[i] = stack[fixed];
-        stack[fixed] = item;
-        uint64_t found = least_highest(instance, stack, fixed + 1);
-        least = found < least ? found : least;
-        stack[fixed] = stack[i];
-        stack[i] = item;
-    }
-    return least;
-}
-
-enum { MOST_STACKED = 5 };
-
-/* The wrapped items, by offset. */
-static void list_stack(const placing *f, uint32_t *stack) {
-    size_t count = 0;
-    for (uint32_t i = 0; i < f->instance.count; i++) {
-        if (is_wrapped(&f->instance, i)) {
-            size_t at = count++;
-            for (; at > 0 && f->offsets[stack[at - 1]] > f->offsets[i]; at--) {
-                stack[at] = stack[at - 1];
-            }
-            stack[at] = i;
-        }
-    }
-}
-
-TEST(wrapped_lifetimes_are_stacked_where_it_costs_least) {
-    static placing f;
-    check_random random = {26};
-    size_t stacks = 0;
-    for (int round = 0; round < 400; round++) {
-        uint64_t times = 4 + check_below(&random, 40);
-        placing_random(&f, &random,
-                       (placing_kind){1 + check_below(&random, 24), times,
-                                      1 + check_below(&random, times), 9, times});
-        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
-        if (f.instance.wrapped_count > 1 && f.instance.wrapped_count <= MOST_STACKED) {
-            uint32_t stack[MOST_STACKED] = {0};
-            list_stack(&f, stack);
-            uint64_t found = highest(&f.instance, stack);
-            CHECK_EQ(found, least_highest(&f.instance, stack, 0));
-            stacks++;
-        }
-        placing_close(&f);
-    }
-    CHECK(stacks > 50);
-}
 
 TEST(lowest_segment_serves_wrapped_lifetimes) {
     static placing f;
@@ -252,18 +137,4 @@ TEST(lowest_segment_serves_wrapped_lifetimes) {
         placing_close(&f);
     }
     CHECK(lowest < first); /* in random orders, all together */
-}
-
-/* What is stacked alone may be the peak. */
-TEST(lowest_segment_of_wrapped_lifetimes_only) {
-    static placing f;
-    for (size_t i = 0; i < 3; i++) {
-        f.lifetimes[i] =
-            (gml_lifetime){.size_bytes = PLACING_UNIT << i, .start = 10 - i, .end = 11 + i};
-    }
-    placing_open(&f, 3, 11);
-    CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
-    placing_check(&f.instance, f.offsets, f.peak);
-    CHECK_EQ(f.peak, 7 * PLACING_UNIT);
-    placing_close(&f);
 }

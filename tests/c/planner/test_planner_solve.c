@@ -46,61 +46,6 @@ TEST(solutions_are_valid_and_repeat) {
     }
 }
 
-/* The bound for one stream, and for streams that nothing orders, is that of the models. */
-TEST(bound_is_the_largest_live_sum) {
-    check_random random = {7};
-    static example_problem example;
-    for (int round = 0; round < 100 && !check_failures(); round++) {
-        problem_shape shape = random_shape(&random);
-        shape.orderings = 0;
-        make_example(&example, &random, &shape);
-        uint64_t offsets[MOST], bytes = 0;
-        for (uint64_t stream = 0; stream < 5; stream++) {
-            gml_problem lane = example.problem;
-            gml_lifetime own[MOST];
-            lane.lifetimes = own;
-            lane.count = 0;
-            for (size_t i = 0; i < example.problem.count; i++) {
-                if (example.lifetimes[i].stream == 100 * stream) {
-                    own[lane.count++] = example.lifetimes[i];
-                }
-            }
-            uint64_t most = 0;
-            for (size_t i = 0; i < lane.count; i++) {
-                uint64_t contention = model_contention(&lane, &own[i]);
-                most = contention > most ? contention : most;
-            }
-            bytes += most;
-        }
-        gml_solution solution;
-        gml_planner_options options = {.budget_ms = 1};
-        CHECK_OK(solve(&example.problem, &options, offsets, &solution));
-        CHECK_EQ(solution.lower_bound_bytes, bytes);
-    }
-}
-
-/* Lives that nest fit without a gap, and so do equal sizes. */
-TEST(easy_problems_meet_the_bound) {
-    gml_lifetime nested[MOST], equal[MOST];
-    check_random random = {10};
-    for (uint64_t i = 0; i < MOST; i++) {
-        nested[i] = (gml_lifetime){
-            .size_bytes = 1 + check_below(&random, 9999), .start = i, .end = 4 * MOST - i};
-        uint64_t start = check_below(&random, 100);
-        equal[i] = (gml_lifetime){
-            .size_bytes = 700, .start = start, .end = start + 1 + check_below(&random, 50)};
-    }
-    const gml_lifetime *both[] = {nested, equal};
-    for (int i = 0; i < 2; i++) {
-        gml_problem problem = {.lifetimes = both[i], .count = MOST};
-        uint64_t offsets[MOST];
-        gml_solution solution;
-        CHECK_OK(solve(&problem, NULL, offsets, &solution));
-        CHECK_EQ(solution.peak_bytes, solution.lower_bound_bytes);
-        CHECK(solution.is_proven);
-    }
-}
-
 TEST(a_capacity_is_enough) {
     check_random random = {11};
     static example_problem example;
@@ -266,46 +211,7 @@ TEST(the_bound_knows_orderings_of_two_streams) {
     CHECK_EQ(solution.lower_bound_bytes, 2 * 512);
 }
 
-TEST(many_streams_stack) {
-    gml_lifetime lifetimes[MOST];
-    for (uint64_t i = 0; i < MOST; i++) {
-        lifetimes[i] = (gml_lifetime){.size_bytes = 512, .start = i, .end = i + 1, .stream = i};
-    }
-    gml_problem problem = {.lifetimes = lifetimes, .count = MOST};
-    uint64_t offsets[MOST];
-    gml_solution solution;
-    CHECK_OK(solve(&problem, NULL, offsets, &solution));
-    CHECK_EQ(solution.peak_bytes, 512 * MOST);
-    CHECK_EQ(solution.lower_bound_bytes, solution.peak_bytes);
-}
-
 /* ---- edges ----------------------------------------------------------------------------------- */
-
-TEST(nothing_to_place) {
-    gml_solution solution;
-    CHECK_OK(solve(&(gml_problem){0}, NULL, NULL, &solution));
-    CHECK_EQ(solution.peak_bytes, 0);
-}
-
-TEST(the_largest_numbers) {
-    gml_lifetime lifetimes[MOST];
-    for (uint64_t i = 0; i < MOST; i++) {
-        lifetimes[i] = (gml_lifetime){
-            .size_bytes = UINT64_C(1) << 48,
-            .start = UINT64_MAX - 3 * MOST + i,
-            .end = UINT64_MAX - i,
-        };
-    }
-    gml_problem problem = {.lifetimes = lifetimes, .count = MOST};
-    gml_planner_options options = {.budget_ms = QUICK_MS};
-    check_solution(&problem, &options);
-    for (size_t i = 0; i < MOST; i++) {
-        lifetimes[i].start = UINT64_MAX / 2 - 1;
-        lifetimes[i].end = UINT64_MAX - 2;
-    }
-    problem.period = UINT64_MAX / 2;
-    check_solution(&problem, &options);
-}
 
 TEST(what_is_refused) {
     const uint64_t large = UINT64_C(1) << 48;

@@ -28,22 +28,6 @@ static void compare(const measured *rows, size_t count) {
 
 #define COMPARE(rows) compare(rows, sizeof(rows) / sizeof(rows)[0])
 
-TEST(channels_first_are_turned_round_with_the_filter) {
-    static const measured rows[] = {
-        {{STANDIN_FORWARD, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 2, FIRST},
-         1644241043},
-        {{STANDIN_DATA, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 2, FIRST},
-         1644241043},
-        {{STANDIN_FORWARD, {128, 512, 28, 28}, {512, 512, 3, 3}, {128, 512, 28, 28}, 4, FIRST},
-         420479123},
-        {{STANDIN_FORWARD, {192, 256, 28, 28}, {256, 256, 3, 3}, {192, 256, 14, 14}, 2, FIRST},
-         97517715},
-        {{STANDIN_DATA, {128, 96, 56, 56}, {192, 96, 2, 2}, {128, 192, 28, 28}, 2, FIRST},
-         115753107},
-    };
-    COMPARE(rows);
-}
-
 TEST(twice_as_many_channels_are_written_where_they_belong) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {128, 64, 112, 112}, {128, 64, 3, 3}, {128, 128, 112, 112}, 4, FIRST},
@@ -115,15 +99,6 @@ TEST(one_that_skips_points_turns_both_pictures_round) {
          231211155},
         {{STANDIN_FILTER, {128, 224, 56, 56}, {448, 224, 1, 1}, {128, 448, 28, 28}, 4, FIRST},
          547881615},
-    };
-    COMPARE(rows);
-}
-
-TEST(a_filter_for_each_channel_needs_nothing) {
-    static const measured rows[] = {
-        {{STANDIN_FORWARD, {128, 96, 56, 56}, {96, 1, 7, 7}, {128, 96, 56, 56}, 2, FIRST}, 0},
-        {{STANDIN_DATA, {128, 96, 56, 56}, {96, 1, 7, 7}, {128, 96, 56, 56}, 4, LAST}, 0},
-        {{STANDIN_FILTER, {48, 48, 112, 112}, {48, 1, 3, 3}, {48, 48, 56, 56}, 4, FIRST}, 0},
     };
     COMPARE(rows);
 }

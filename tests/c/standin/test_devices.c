@@ -171,19 +171,6 @@ TEST(more_is_served_than_a_device_says_it_has) {
     CHECK_EQ(status_with(backed, check_served, NULL), 0);
 }
 
-static void check_plain(const void *argument) {
-    (void)argument;
-    void *all = NULL, *more = NULL;
-    OK(cudaMalloc(&all, 256 * MIB));
-    check_info(0);
-    CHECK_EQ(cudaMalloc(&more, 512), cudaErrorMemoryAllocation);
-}
-
-TEST(memory_ends_at_the_capacity_unless_told_otherwise) {
-    const setting plain[] = {{"GMLAKE_STANDIN_CAPACITY", "256MiB"}, {NULL, NULL}};
-    CHECK_EQ(status_with(plain, check_plain, NULL), 0);
-}
-
 static void ask(const void *argument) {
     size_t free_now = 0, total = 0;
     (void)argument;

@@ -124,16 +124,6 @@ void call_watch_end_stream(gml_stream stream) {
     }
 }
 
-void call_watch_begin_stream(gml_stream stream) {
-    size_t kept = 0;
-    for (size_t i = 0; i < watch.gone_count; i++) {
-        if (watch.gone[i] != stream) {
-            watch.gone[kept++] = watch.gone[i];
-        }
-    }
-    watch.gone_count = kept;
-}
-
 const char *call_watch_fault(void) {
     return watch.fault;
 }

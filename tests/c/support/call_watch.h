@@ -15,7 +15,6 @@ void call_watch_begin(gml_lake *lake);
 /* No call may name the stream any more; or it may again, because there is another of that handle.
  */
 void call_watch_end_stream(gml_stream stream);
-void call_watch_begin_stream(gml_stream stream);
 
 /* The first call that named a stream that is gone; "" if none did. */
 const char *call_watch_fault(void);

@@ -138,18 +138,6 @@ uint64_t lake_draw_size(check_random *random) {
     }
 }
 
-static int by_address(const void *left, const void *right) {
-    const live_block *a = left, *b = right;
-    return a->address < b->address ? -1 : a->address > b->address;
-}
-
-void lake_check_disjoint(live_block *blocks, size_t count) {
-    qsort(blocks, count, sizeof *blocks, by_address);
-    for (size_t i = 1; i < count; i++) {
-        CHECK(blocks[i - 1].address + blocks[i - 1].size_bytes <= blocks[i].address);
-    }
-}
-
 size_t lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps, uint64_t streams,
                   uint64_t seed) {
     check_random random = {seed};

@@ -65,7 +65,4 @@ size_t lake_churn(gml_lake *lake, live_block *blocks, size_t most, size_t steps,
 /* Checks and frees them all. */
 void lake_drain(gml_lake *lake, const live_block *blocks, size_t count);
 
-/* Sorts by address and checks that none reaches into the next. */
-void lake_check_disjoint(live_block *blocks, size_t count);
-
 #endif

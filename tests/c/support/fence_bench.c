@@ -51,18 +51,6 @@ void bench_make_old(gml_driver *driver) {
     driver->ops = &old;
 }
 
-uint64_t bench_calls(const bench *self, gml_driver_call call) {
-    return self->driver->calls[call];
-}
-
-uint64_t bench_all_calls(const bench *self) {
-    uint64_t calls = 0;
-    for (size_t i = 0; i < GML_CALL_COUNT; i++) {
-        calls += self->driver->calls[i];
-    }
-    return calls;
-}
-
 static void do_nothing(void *context) {
     (void)context;
 }
@@ -81,8 +69,4 @@ bool bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, 
 
 void bench_advance(bench *self, size_t stream, uint64_t count) {
     CHECK_OK(gml_streams_advance(self->queues, FIRST_STREAM + stream, count, NULL));
-}
-
-const gml_pair *bench_pair(bench *self) {
-    return gml_pair_of_link(self->fences.all_pairs.next);
 }

@@ -30,10 +30,6 @@ void bench_close(bench *self);
 /* Makes the driver, one at a time, one of before CUDA 12.5, which has no event behind all. */
 void bench_make_old(gml_driver *driver);
 
-/* Driver calls so far: of one kind, and of all. */
-uint64_t bench_calls(const bench *self, gml_driver_call call);
-uint64_t bench_all_calls(const bench *self);
-
 /* A free, after work on a stream by its index. */
 uint64_t bench_free(bench *self, size_t stream);
 
@@ -42,8 +38,5 @@ bool bench_passes(bench *self, size_t borrower, size_t owner, uint64_t instant, 
 
 /* Runs up to `count` of what is queued on the stream. */
 void bench_advance(bench *self, size_t stream, uint64_t count);
-
-/* The first pair there is. */
-const gml_pair *bench_pair(bench *self);
 
 #endif

@@ -67,14 +67,6 @@ gml_torch_stats stats_of(fixture *f) {
     return stats;
 }
 
-void check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t allocated,
-                uint64_t freed) {
-    CHECK_EQ(stat->current, current);
-    CHECK_EQ(stat->peak, peak);
-    CHECK_EQ(stat->allocated, allocated);
-    CHECK_EQ(stat->freed, freed);
-}
-
 uint64_t count_calls(const fixture *f) {
     uint64_t calls = 0;
     for (int call = 0; call < GML_CALL_COUNT; call++) {
@@ -142,29 +134,4 @@ uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every) {
         give(f, live[--count]);
     }
     return refused;
-}
-
-static void see_span(void *context, const gml_span_info *span) {
-    sight *seen = context;
-    seen->spans++;
-    seen->size_bytes += span->size_bytes;
-    seen->used_bytes += span->used_bytes;
-    seen->next = span->address;
-}
-
-static void see_range(void *context, const gml_range_info *range) {
-    sight *seen = context;
-    CHECK_EQ(range->address, seen->next); /* tiles its span */
-    seen->next += range->size_bytes;
-    seen->ranges++;
-    seen->used_ranges += range->is_used;
-    seen->range_bytes += range->size_bytes;
-    CHECK(range->is_used ? range->requested_bytes > 0 : range->requested_bytes == 0);
-}
-
-sight fixture_visit(fixture *f) {
-    sight seen = {0};
-    gml_visitor visitor = {&seen, see_span, see_range, NULL, NULL};
-    f->policy->ops->visit(f->policy, &visitor);
-    return seen;
 }

@@ -43,19 +43,9 @@ void give(fixture *f, gml_block *block);
 
 /* Zeroed where the policy fills nothing. */
 gml_torch_stats stats_of(fixture *f);
-void check_stat(const gml_stat *stat, uint64_t current, uint64_t peak, uint64_t allocated,
-                uint64_t freed);
 
 /* Allocates, frees and trims at random on three streams, with all checks every `check_every` steps,
  * and frees everything; returns how many requests were refused. */
 uint64_t fixture_work(fixture *f, uint64_t seed, int steps, int check_every);
-
-/* What a visit shows in all. */
-typedef struct sight {
-    uint64_t spans, ranges, used_ranges, size_bytes, used_bytes, range_bytes;
-    gml_address next;
-} sight;
-
-sight fixture_visit(fixture *f);
 
 #endif

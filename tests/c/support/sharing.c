@@ -102,21 +102,8 @@ void sharing_run_all(gml_lake *lake) {
     CHECK_OK(gml_streams_set_manual(queues_of(lake), true));
 }
 
-void sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier) {
-    gml_driver *driver = lake->driver;
-    gml_event event = 0;
-    CHECK_OK(gml_driver_event_create(driver, &event));
-    CHECK_OK(gml_driver_event_record(driver, event, earlier));
-    CHECK_OK(gml_driver_stream_wait(driver, later, event));
-    CHECK_OK(gml_driver_event_destroy(driver, event));
-}
-
 uint64_t sharing_reserved(gml_lake *lake) {
     return lake_stats_of(lake).reserved_bytes;
-}
-
-uint64_t sharing_calls(gml_lake *lake, gml_driver_call call) {
-    return lake_stats_of(lake).driver_calls[call];
 }
 
 uint64_t sharing_memory_calls(gml_lake *lake) {

@@ -43,11 +43,7 @@ void sharing_work(gml_lake *lake, gml_stream stream);
 void sharing_run(gml_lake *lake, gml_stream stream); /* all that is queued on it */
 void sharing_run_all(gml_lake *lake);
 
-/* Makes `later` wait for `earlier`, as a program does; the lake is not told. */
-void sharing_order(gml_lake *lake, gml_stream later, gml_stream earlier);
-
 uint64_t sharing_reserved(gml_lake *lake);
-uint64_t sharing_calls(gml_lake *lake, gml_driver_call call);
 
 /* Calls that take memory or address space, map it, or give it back. */
 uint64_t sharing_memory_calls(gml_lake *lake);

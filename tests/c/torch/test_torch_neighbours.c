@@ -215,17 +215,6 @@ TEST(room_is_made_before_there_is_a_lake) {
     end();
 }
 
-TEST(most_idle_for_its_weight_gives_first) {
-    add_neighbour(40, 0, 1);
-    add_neighbour(64, 0, 2);
-    begin();
-    CHECK_EQ(sharing().neighbours, 2);
-    CHECK(ask_for(8));
-    CHECK(ask_neighbour(0, 'g') >= 8);
-    CHECK_EQ(ask_neighbour(1, 'g'), 0);
-    end();
-}
-
 TEST(the_lowest_priority_gives_first_and_then_the_next) {
     add_neighbour(64, 1, 1);
     add_neighbour(32, -1, 1);
@@ -323,18 +312,6 @@ TEST(a_limit_of_its_own_refuses_without_asking) {
     end();
 }
 
-/* A signal that the program has blocked waits, whatever thread could take it. */
-TEST(signals_are_not_for_who_gives) {
-    sigset_t one;
-    (void)sigemptyset(&one);
-    (void)sigaddset(&one, SIGUSR1);
-    begin();
-    CHECK(pthread_sigmask(SIG_BLOCK, &one, NULL) == 0);
-    CHECK(kill(getpid(), SIGUSR1) == 0);
-    CHECK(usleep(1000) == 0);
-    end();
-}
-
 TEST(who_lacks_nothing_asks_nobody) {
     add_neighbour(64, 0, 1);
     begin();
@@ -343,20 +320,6 @@ TEST(who_lacks_nothing_asks_nobody) {
     CHECK(!gml_torch_ask_neighbours(1, MIB, true));
     CHECK(!gml_torch_ask_neighbours(-1, MIB, true));
     CHECK_EQ(ask_neighbour(0, 'g'), 0);
-    end();
-}
-
-TEST(who_was_killed_is_asked_no_more) {
-    add_neighbour(64, 0, 1);
-    add_neighbour(32, 0, 1);
-    begin();
-    CHECK(kill(neighbours[0].pid, SIGKILL) == 0);
-    CHECK(waitpid(neighbours[0].pid, NULL, 0) == neighbours[0].pid);
-    CHECK_EQ(sharing().neighbours, 1);
-    CHECK(ask_for(8));
-    CHECK(ask_neighbour(1, 'g') >= 8);
-    neighbours[0] = neighbours[1];
-    neighbour_count = 1;
     end();
 }
 
@@ -372,46 +335,6 @@ TEST(who_is_stopped_holds_nobody_up) {
     CHECK(ask_for(64));
     CHECK(ask_neighbour(0, 'g') > 0);
     end();
-}
-
-TEST(a_child_is_no_neighbour_until_it_has_a_lake) {
-    if (HAS_THREAD_SANITIZER) {
-        return; /* it knows no threads in the child of a process that has some */
-    }
-    begin();
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        bool is_good = CHECK(!sharing().is_shared);
-        is_good &= CHECK_EQ(gml_registry_device(0)->spare_bytes, 0);
-        hold_idle(2);
-        is_good &= CHECK_EQ(sharing().neighbours, 1);
-        gml_torch_unshare();
-        _exit(!is_good);
-    }
-    int status = -1;
-    CHECK(waitpid(pid, &status, 0) == pid);
-    CHECK_EQ(status, 0);
-    CHECK(sharing().is_shared);
-    CHECK_EQ(sharing().neighbours, 0);
-    add_neighbour(64, 0, 1);
-    CHECK_EQ(sharing().neighbours, 1);
-    CHECK(ask_for(8));
-    end();
-}
-
-TEST(the_file_goes_with_the_last) {
-    add_neighbour(2, 0, 1);
-    begin();
-    gml_torch_unshare();
-    CHECK(!sharing().is_shared);
-    CHECK(access(path, F_OK) == 0);
-    end_neighbours();
-    CHECK(access(path, F_OK) != 0);
-    share(0, 1); /* and comes back with the next */
-    CHECK(sharing().is_shared);
-    gml_torch_unshare();
-    CHECK(access(path, F_OK) != 0);
 }
 
 TEST(what_cannot_be_shared_says_why) {
@@ -476,134 +399,11 @@ static pid_t start_owner(void (*live)(gml_share_page *page, int ready)) {
     return pid;
 }
 
-static void end_owner(pid_t pid) {
-    CHECK(kill(pid, SIGKILL) == 0);
-    CHECK(waitpid(pid, NULL, 0) == pid);
-}
-
-static gml_share_other only_other(gml_share_page *page) {
-    gml_share_other others[GML_SHARE_SLOTS];
-    CHECK_EQ(gml_share_page_others(page, others), 1);
-    return others[0];
-}
-
-TEST(who_does_not_hear_is_not_waited_for) {
-    pid_t pid = start_owner(NULL);
-    gml_share_page *page = open_page();
-    gml_share_other other = only_other(page);
-    uint32_t question = gml_share_page_ask(page, other.slot, 1, false);
-    CHECK(!gml_share_page_wait(page, question, 1, UINT64_MAX, &other));
-    CHECK(!gml_share_page_wait(page, question, UINT64_MAX, 0, &other));
-    end_owner(pid);
-    CHECK(!gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
-    gml_share_page_close(page);
-}
-
-/* Its own questions are new ones, and what was asked of the other is answered: nothing was given.
- */
-TEST(who_comes_into_a_slot_owes_nothing) {
-    pid_t pid = start_owner(NULL);
-    gml_share_page *page = open_page();
-    gml_share_other other = only_other(page);
-    uint32_t question = gml_share_page_ask(page, other.slot, 5, true);
-    end_owner(pid);
-    pid = fork();
-    if (pid == 0) {
-        gml_share_page *own = open_page();
-        gml_share_question asked = {.wanted_bytes = 1};
-        (void)gml_share_page_next(own, &asked);
-        gml_share_page_answer(own, 0, 3 + asked.wanted_bytes + asked.takes_files);
-        for (;;) {
-            (void)pause();
-        }
-    }
-    while (!gml_share_page_wait(page, question, SECOND_NS, UINT64_MAX, &other)) {
-    }
-    CHECK_EQ(other.given_bytes, 0);
-    question = gml_share_page_ask(page, other.slot, 2, false);
-    CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
-    CHECK_EQ(other.idle_bytes, 3 + 2);
-    end_owner(pid);
-    gml_share_page_close(page);
-}
-
-static void be_busy(gml_share_page *page, int ready) {
-    gml_share_question asked;
-    (void)!write(ready, "", 1);
-    (void)gml_share_page_next(page, &asked);
-    (void)usleep(4 * 1000 * 1000);
-    gml_share_page_answer(page, 1, 0);
-    (void)gml_share_page_next(page, &asked);
-    gml_share_page_answer(page, 2, 0);
-    (void)pause();
-}
-
-TEST(who_is_at_work_on_another_question_is_waited_for) {
-    pid_t pid = start_owner(be_busy);
-    gml_share_page *page = open_page();
-    gml_share_other other = only_other(page), same = other;
-    uint32_t first = gml_share_page_ask(page, other.slot, 1, false);
-    CHECK(!gml_share_page_wait(page, first, UINT64_MAX, gml_clock_ns() + SECOND_NS, &other));
-    uint32_t second = gml_share_page_ask(page, other.slot, 1, false);
-    CHECK(gml_share_page_wait(page, second, 2 * SECOND_NS, UINT64_MAX, &same));
-    CHECK_EQ(same.given_bytes, 3);
-    end_owner(pid);
-    gml_share_page_close(page);
-}
-
-/* Answers with what the question said: whether files are taken, and where to. */
-static void repeat_questions(gml_share_page *page, int ready) {
-    gml_share_question asked;
-    (void)!write(ready, "", 1);
-    while (gml_share_page_next(page, &asked)) {
-        gml_share_page_answer(page, asked.wanted_bytes,
-                              asked.takes_files ? asked.name[0] + asked.name[1] : 1);
-    }
-}
-
 static gml_share_other told_of(gml_share_page *page, gml_share_other other, uint64_t wanted_bytes,
                                bool takes_files) {
     uint32_t question = gml_share_page_ask(page, other.slot, wanted_bytes, takes_files);
     CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
     return other;
-}
-
-TEST(a_question_says_where_files_may_be_sent_to) {
-    static const uint64_t name[GML_PARCEL_NAME_WORDS] = {20, 3};
-    pid_t pid = start_owner(repeat_questions);
-    gml_share_page *page = open_page();
-    gml_share_other other = only_other(page);
-    gml_share_page_accept(page, name);
-    CHECK_EQ(told_of(page, other, 5, true).idle_bytes, 23);
-    CHECK_EQ(told_of(page, other, 5, false).idle_bytes, 1);
-    CHECK_EQ(told_of(page, other, 0, true).idle_bytes, 1);
-    CHECK_EQ(told_of(page, other, 5, true).given_bytes, 15);
-    end_owner(pid);
-    gml_share_page_close(page);
-}
-
-/* Asks for one byte of the owner of slot 0, which is not this process's; with files. */
-static void ask_too(gml_share_page *page, int ready) {
-    (void)gml_share_page_ask(page, 0, 1, true);
-    (void)!write(ready, "", 1);
-    (void)pause();
-}
-
-/* Whose the bytes are cannot be told. */
-TEST(questions_of_several_are_not_answered_with_files) {
-    gml_share_page *page = open_page();
-    pid_t first = start_owner(ask_too);
-    gml_share_question asked;
-    CHECK(gml_share_page_next(page, &asked));
-    CHECK(asked.takes_files && asked.wanted_bytes == 1);
-    gml_share_page_answer(page, 0, 0);
-    pid_t others[] = {start_owner(ask_too), start_owner(ask_too)};
-    CHECK(gml_share_page_next(page, &asked));
-    CHECK(!asked.takes_files && asked.wanted_bytes == 2);
-    end_owner(first);
-    end_owner(others[0]);
-    end_owner(others[1]);
-    gml_share_page_close(page);
 }
 
 enum { LATE_MIB = 70 };

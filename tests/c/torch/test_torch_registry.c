@@ -120,48 +120,7 @@ TEST(a_configuration_is_copied_and_holds_once_a_lake_is_open) {
     check_refused(&(gml_lake_config){.driver = "sim", .policy = "stitch"}, "the driver host");
 }
 
-TEST(the_last_configuration_before_the_first_request_counts) {
-    configure("sim", "caching", 0);
-    configure("host", "expandable", 32 * MIB);
-    void *address = allocate(1, 0);
-    CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "expandable") == 0);
-    CHECK_EQ(gml_torch_lake(0)->capacity_bytes, 32 * MIB);
-    release(address);
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-TEST(a_lake_is_opened_by_the_first_request_of_its_device) {
-    configure_host();
-    CHECK(gml_torch_lake(0) == NULL);
-    CHECK(torch_allocate(0, 0, NULL) == NULL);
-    torch_trim();
-    CHECK(gml_torch_lake(0) == NULL);
-    void *second = allocate(MIB, 1);
-    CHECK(gml_torch_lake(0) == NULL);
-    void *first = allocate(MIB, 0);
-    CHECK(gml_torch_lake(0) != gml_torch_lake(1));
-    CHECK_EQ(gml_torch_lake(0)->device, 0);
-    CHECK_EQ(gml_torch_lake(1)->device, 1);
-    CHECK(first != second);
-    release(first);
-    CHECK_EQ(stats_of(0).live_blocks, 0);
-    CHECK_EQ(stats_of(1).live_blocks, 1);
-    release(second);
-    CHECK_EQ(stats_of(1).live_blocks, 0);
-}
-
-TEST(bytes_keep_what_is_written) {
-    configure_host();
-    unsigned char *first = allocate(3 * MIB, 0);
-    unsigned char *second = allocate(3 * MIB, 1);
-    memset(first, 1, 3 * MIB);
-    memset(second, 2, 3 * MIB);
-    CHECK_EQ(first[0] + first[3 * MIB - 1], 2);
-    CHECK_EQ(second[0] + second[3 * MIB - 1], 4);
-    release(first);
-    release(second);
-}
 
 TEST(a_free_reaches_the_lake_that_served_whatever_the_device) {
     configure_host();
@@ -208,63 +167,6 @@ TEST(devices_out_of_range_have_no_memory) {
     CHECK(torch_allocate(1, GML_TORCH_DEVICES - 1, NULL) != NULL);
 }
 
-TEST(empty_cache_gives_idle_memory_of_every_lake_back) {
-    configure_host();
-    void *kept = allocate(4 * MIB, 1);
-    release(allocate(8 * MIB, 0));
-    release(allocate(8 * MIB, 1));
-    CHECK(stats_of(0).reserved_bytes > 0);
-    torch_trim();
-    CHECK_EQ(stats_of(0).reserved_bytes, 0);
-    CHECK_EQ(stats_of(1).reserved_bytes, 4 * MIB);
-    release(kept);
-}
-
-/* ---- limits ---------------------------------------------------------------------------------- */
-
-/* The most that one request may ask for on device 0, in whole chunks of 2 MiB. */
-static uint64_t largest_request(void) {
-    uint64_t best = 0;
-    torch_trim();
-    for (uint64_t size_bytes = 2 * MIB; size_bytes <= 66 * MIB; size_bytes += 2 * MIB) {
-        void *address = torch_allocate(size_bytes, 0, NULL);
-        best = address ? size_bytes : best;
-        release(address);
-        torch_trim();
-    }
-    return best;
-}
-
-TEST(a_fraction_limits_an_open_lake_and_one_that_comes) {
-    configure_host();
-    gml_registry_limit(0, 0.5);
-    CHECK(gml_torch_lake(0) == NULL);
-    CHECK_EQ(largest_request(), 32 * MIB);
-    gml_registry_limit(0, 0.25);
-    CHECK_EQ(largest_request(), 16 * MIB);
-    gml_registry_limit(1, 0.125); /* another device's */
-    gml_registry_limit(0, (double)NAN);
-    gml_registry_limit(0, -1.0);
-    CHECK_EQ(largest_request(), 16 * MIB);
-    gml_registry_limit(0, 1.0);
-    CHECK_EQ(largest_request(), 64 * MIB);
-    gml_registry_limit(0, 0.0);
-    CHECK_EQ(largest_request(), 0);
-    gml_registry_limit(0, 1.0);
-    CHECK_EQ(largest_request(), 64 * MIB);
-}
-
-TEST(what_is_held_beyond_a_limit_stays) {
-    configure_host();
-    unsigned char *address = allocate(32 * MIB, 0);
-    address[0] = 5;
-    gml_registry_limit(0, 0.25);
-    CHECK(torch_allocate(4 * MIB, 0, NULL) == NULL);
-    CHECK_EQ(address[0], 5);
-    release(address);
-    release(allocate(4 * MIB, 0));
-}
-
 /* ---- streams and pools ----------------------------------------------------------------------- */
 
 static gml_streams *streams_of(int device) {
@@ -273,52 +175,6 @@ static gml_streams *streams_of(int device) {
 
 static void nothing(void *context) {
     (void)context;
-}
-
-TEST(a_recorded_stream_keeps_memory_until_it_has_run) {
-    configure_host();
-    release(allocate(1, 0));
-    void *lent = allocate(4 * MIB, 1);
-    torch_record_stream(lent, SIDE);
-    CHECK_OK(gml_streams_set_manual(streams_of(1), true));
-    CHECK_OK(gml_streams_enqueue(streams_of(1), (gml_stream)(uintptr_t)SIDE, nothing, NULL));
-    release(lent);
-    void *next = allocate(4 * MIB, 1);
-    CHECK(next != lent);
-    CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 1);
-    CHECK_OK(gml_streams_advance(streams_of(1), (gml_stream)(uintptr_t)SIDE, 100, NULL));
-    void *again = allocate(4 * MIB, 1);
-    CHECK(again == lent);
-    CHECK_EQ(gml_torch_lake(1)->uses.pending_count, 0);
-    release(next);
-    release(again);
-    CHECK_OK(gml_streams_set_manual(streams_of(1), false));
-}
-
-TEST(a_pool_serves_capturing_streams_and_lives_until_it_is_released) {
-    configure_host();
-    const gml_pool_id id = {3, 4};
-    const gml_stream side = (gml_stream)(uintptr_t)SIDE;
-    gml_lake *lake = opened();
-    CHECK_OK(gml_lake_begin_pool(lake, id));
-    CHECK_OK(gml_streams_set_capturing(streams_of(0), side, true));
-    void *captured = torch_allocate(2 * MIB, 0, SIDE);
-    void *eager = allocate(2 * MIB, 0);
-    CHECK(captured && captured != eager);
-    CHECK(gml_map_find(&gml_torch_lake(0)->blocks, (gml_address)(uintptr_t)captured) != NULL);
-    release(captured);
-    torch_trim(); /* harmless while a graph is captured */
-    CHECK(torch_allocate(2 * MIB, 0, SIDE) == captured);
-    release(captured);
-    CHECK_OK(gml_streams_set_capturing(streams_of(0), side, false));
-    CHECK_OK(gml_lake_end_pool(lake, id));
-
-    torch_trim();
-    CHECK(stats_of(0).reserved_bytes > 2 * MIB); /* the graph may be replayed */
-    CHECK_OK(gml_lake_release_pool(lake, id));
-    torch_trim();
-    CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
-    release(eager);
 }
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
@@ -367,42 +223,6 @@ TEST(a_device_that_is_not_there_says_why) {
     CHECK(strstr(reason, "nonsense") != NULL);
     configure_host(); /* nothing was opened, so this still may change */
     release(allocate(1, 0));
-}
-
-/* Uses device 0 with one driver call that fails: the exit status of a child, 1 where a request was
- * refused, 2 where a check failed. */
-static int use_with_fault(uint64_t nth) {
-    int before = check_failures();
-    gml_lake_config config = {
-        .driver = "host", .policy = "stitch", .hooks = GML_HOOKS(.fail_call = nth)};
-    CHECK_OK(gml_torch_configure(&config, NULL, 0));
-    void *first = torch_allocate(3 * MIB, 0, NULL);
-    void *second = torch_allocate(3 * MIB, 0, NULL);
-    bool is_open = gml_torch_lake(0) != NULL;
-    if (is_open) {
-        CHECK(first || second);
-        release(first);
-        release(second);
-        CHECK_EQ(stats_of(0).live_blocks, 0);
-    } else {
-        CHECK(!first && !second); /* each of them tried to open it */
-    }
-    return check_failures() != before ? 2 : !(first && second);
-}
-
-TEST(every_failure_of_a_driver_call_is_one_requests) {
-    uint64_t failed = 0;
-    for (uint64_t nth = 1; nth < 20; nth++) {
-        pid_t child = fork();
-        if (child == 0) {
-            _exit(use_with_fault(nth));
-        }
-        int status = -1;
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) < 2);
-        failed += WIFEXITED(status) && WEXITSTATUS(status) == 1;
-    }
-    CHECK(failed >= 3); /* reserve, create, map at least */
 }
 
 TEST(memory_that_cannot_be_shared_is_not_handed_out) {
@@ -454,49 +274,6 @@ TEST(nor_is_it_where_a_capacity_is_named) {
     CHECK_EQ(stats_of(0).driver_calls[GML_CALL_MALLOC], 0);
     release(first);
     release(second);
-}
-
-/* A thread that a child of fork() has not is about to begin a capture. */
-static void *hold_device(void *context) {
-    gml_device *device = gml_registry_device(0);
-    gml_device_freeze(device, 1);
-    gml_device_halt(device);
-    (void)pthread_barrier_wait(context);
-    (void)pthread_barrier_wait(context);
-    gml_device_go_on(device);
-    gml_device_freeze(device, -1);
-    return NULL;
-}
-
-TEST(a_child_of_fork_has_lakes_of_its_own) {
-    configure_host();
-    void *inherited = allocate(3 * MIB, 0);
-    gml_device *device = gml_registry_device(0);
-    pthread_barrier_t holds;
-    pthread_t holder;
-    CHECK_EQ(pthread_barrier_init(&holds, NULL, 2), 0);
-    CHECK_EQ(pthread_create(&holder, NULL, hold_device, &holds), 0);
-    (void)pthread_barrier_wait(&holds);
-    pid_t child = fork();
-    if (child == 0) {
-        bool is_empty = gml_torch_lake(0) == NULL && !gml_device_is_frozen(device);
-        if (pthread_mutex_trylock(&device->lock) != 0) {
-            _exit(1);
-        }
-        pthread_mutex_unlock(&device->lock);
-        is_empty &= !torch_free(inherited);
-        void *own = torch_allocate(3 * MIB, 0, NULL);
-        is_empty = is_empty && device->sharers->next == NULL;
-        _exit(is_empty && own ? 0 : 1);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child);
-    (void)pthread_barrier_wait(&holds);
-    CHECK_EQ(pthread_join(holder, NULL), 0);
-    CHECK_EQ(pthread_barrier_destroy(&holds), 0);
-    CHECK_EQ(status, 0);
-    CHECK_EQ(stats_of(0).live_blocks, 1);
-    release(inherited);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -570,16 +347,6 @@ TEST(a_refusal_says_what_idle_memory_could_serve) {
     release(kept);
 }
 
-TEST(a_refusal_says_who_else_has_memory) {
-    configure_host();
-    void *kept = allocate(20 * MIB, 0); /* of 64 MiB */
-    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
-    CHECK(!strstr(text, "PyTorch's own allocator") && !strstr(text, "other processes"));
-    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 5 * MIB),
-               "PyTorch's own allocator holds 5.00 MiB.");
-    release(kept);
-}
-
 TEST(what_pytorch_holds_is_not_told_as_others) {
     configure_host();
     void *kept = allocate(20 * MIB, 0);
@@ -621,31 +388,6 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures) {
     release(kept);
     torch_trim();
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 0);
-}
-
-TEST(other_handles_and_a_checked_order_are_another_configuration) {
-    configure_host();
-    release(allocate(MIB, 0));
-    gml_lake_config config = {.driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB};
-    CHECK_OK(gml_torch_configure(&config, NULL, 0));
-    config.handle_type = 1;
-    CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
-    config.handle_type = 0;
-    config.hooks = GML_HOOKS(.check_order = true);
-    CHECK_STATUS(gml_torch_configure(&config, NULL, 0), GML_INVALID_ARGUMENT);
-}
-
-TEST(a_request_that_is_tried_is_no_refusal) {
-    configure_host();
-    release(allocate(MIB, 0));
-    gml_address address = 0;
-    gml_lake *lake = gml_torch_lake(0);
-    CHECK_STATUS(gml_lake_try(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
-    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 0);
-    gml_lake_refuse(lake, 80 * MIB, 0);
-    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 1);
-    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, 0, &address), GML_OUT_OF_MEMORY);
-    CHECK_EQ(stats_of(0).states[GML_STATE_OOM], 2);
 }
 
 TEST(a_refusal_during_a_capture_says_so) {

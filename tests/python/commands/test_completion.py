@@ -75,15 +75,3 @@ def test_fish_completes(typed: str, folder: Path) -> None:
     ask = f"complete --do-complete '{typed}'"
     found = {word.replace("\\", "") for word in answer("fish", script("fish") + ask, folder)}
     assert found == ASKED[typed]
-
-
-def test_zsh_reads_it(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(script("zsh"), encoding="utf-8")
-    ask = "autoload -U compinit && compinit -D && source ./script && print $_comps[gmlake]"
-    assert answer("zsh", ask, tmp_path) == {"_bash_complete -o filenames -F _gmlake"}
-
-
-def test_without_words_the_commands_are_listed() -> None:
-    done = run()
-    assert all(f"\n    {name}" in done.stdout for name in COMMANDS)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -125,13 +125,3 @@ def test_what_is_wrong_is_noticed(
         monkeypatch.setattr(fuzz, "CPU_SECONDS", 1.0)
     monkeypatch.setattr(fuzz, "MOST_GROWTH", 200 << 20)
     assert reason in fuzz.try_input(1, 1, tmp_path).reason
-
-
-def test_a_page_that_runs_what_a_file_says_is_noticed(fuzz: Any, tmp_path: Path) -> None:
-    for name in ("stdout", "stderr"):
-        (tmp_path / name).touch()
-    assert fuzz.judge(0, ["view"], tmp_path) == "no page"
-    (tmp_path / "page.html").write_text("<p><img src=x onerror=1></p>", encoding="utf-8")
-    assert "runs what the file says" in fuzz.judge(0, ["view"], tmp_path)
-    (tmp_path / "page.html").write_text("<p>&lt;img src=x></p>", encoding="utf-8")
-    assert fuzz.judge(0, ["view"], tmp_path) == ""

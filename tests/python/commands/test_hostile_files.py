@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gmlake
 from gmlake.commands import main
 from gmlake.pictures.figures import Packing
-from gmlake.trace import FINAL_BLOCK, REQUEST, SEGMENT, Kind, Trace
+from gmlake.trace import REQUEST, Kind, Trace
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -120,17 +120,6 @@ def test_any_value_anywhere_is_drawn_or_one_line(
     except gmlake.Error as error:
         said = str(error)
     assert "\n" not in said
-
-
-@given(st.sampled_from(sorted(DOCUMENTS)), st.floats(0, 1, exclude_max=True))
-def test_what_was_cut_off_is_one_line(
-    tmp_path_factory: pytest.TempPathFactory, name: str, share: float
-) -> None:
-    whole = pickle.dumps(DOCUMENTS[name], 4)
-    path = tmp_path_factory.getbasetemp() / "cut.pickle"
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(gmlake.TraceError, match=r"^[^\n]+$"):
-        gmlake.Snapshot.load(path)
 
 
 # ---- files that are too much
@@ -318,25 +307,6 @@ def view(folder: Path, document: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[
     return code, folder / "x.html"
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", DRAWN)
-def test_what_is_odd_becomes_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    code, page = view(tmp_path, DRAWN[name](), monkeypatch)
-    assert code == 0
-    assert not caplog.records  # Bokeh complains about pictures that are not whole
-    text = page.read_text(encoding="utf-8")
-    assert len(text) < MOST_PAGE_BYTES
-    assert "<img" not in text
-    if name == "no times":
-        assert "The peak is at event 0: " in text
-    if name == "1000 devices":
-        assert "984 more devices" in text
-    if name == "12 MB of call paths":
-        assert "smallest rows are left out" in text
-
-
 LONG_ANSWERS = {"1000 devices", "12 MB of call paths", "200,000 categories"}
 ANSWERED = [
     pytest.param(name, marks=[pytest.mark.long] if name in LONG_ANSWERS else [], id=name)
@@ -378,37 +348,6 @@ def test_what_cannot_be_drawn_is_one_line(
     assert said.startswith("gmlake: x.pickle: ")
     assert said.count("\n") == 1
     assert len(said) < 300
-
-
-@pytest.mark.parametrize(
-    ("spans", "reason"),
-    [
-        ([(BASE, 2**63)], "outside its segment"),
-        ([(BASE + MIB, 2**64 - 1)], "outside its segment"),
-        ([(BASE + 3 * MIB, MIB)], "outside its segment"),
-        ([(BASE, MIB), (BASE, 2 * MIB)], "overlap"),
-    ],
-)
-def test_a_trace_whose_end_contradicts_itself_is_not_drawn(
-    tmp_path: Path, capsys: Any, spans: list[tuple[int, int]], reason: str
-) -> None:
-    path = tmp_path / "x.gmtrace"
-    blocks = np.array([(*span, 5, True) for span in spans], FINAL_BLOCK)
-    segments = np.array([(BASE, 2 * MIB, 0, 0, 0, True)], SEGMENT)
-    Trace(np.zeros(0, REQUEST), final_segments=segments, final_blocks=blocks).save(path)
-    assert main(["view", str(path), "-o", str(tmp_path / "x.html")]) == 2
-    said = capsys.readouterr().err
-    assert reason in said
-    assert said.count("\n") == 1
-
-
-def test_each_segment_is_looked_at_once_whatever_the_devices(tmp_path: Path) -> None:
-    held = [segment(BASE, 0, [], device=number) for number in range(1000)]
-    path = tmp_path / "x.pickle"
-    path.write_bytes(pickle.dumps({"segments": held * 200, "device_traces": [pairs(1)] * 1000}, 4))
-    begin = time.process_time()
-    assert len(gmlake.Snapshot.load(path).devices) == 1000
-    assert time.process_time() - begin < 10  # takes about 1 s
 
 
 def test_the_upper_half_of_all_addresses_is_drawn_above_the_lower(tmp_path: Path) -> None:

@@ -30,21 +30,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "job"
 
 
-def test_it_says_who_what_and_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "3 of 4 ranks" in said
-    assert "missing: no file of rank 3" in said
-    assert "ended by: OutOfMemoryError: CUDA out of memory" in said
-    assert "most reserved: rank 2, 3.30 GiB" in said
-    assert "above: rank 2, from step 0 on: 3.00 GiB live, 2.00 GiB in the middle of all" in said
-    refused = next(text for text in said.splitlines() if "700 MiB" in text and "│" not in text)
-    for part in ("2 ", "19 ", "train.py:41 in", "3.00 GiB", "3.32 GiB", "4.00 GiB", "64.0 MiB"):
-        assert part in refused
-    (differs,) = [text for text in said.splitlines() if text.count("GiB") == 2 and "41" in text]
-    assert " ".join(differs.split()) == "train.py:41 in layer41() 2.00 GiB rank 2 1.00 GiB"
-
-
 def test_json_has_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder), "--json"]) == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)

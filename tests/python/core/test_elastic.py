@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import weakref
 
 import pytest
@@ -17,20 +16,6 @@ MIB = 1 << 20
 def look(lake: gmlake.Lake, buffer: gmlake.ElasticMemory) -> ctypes.Array[ctypes.c_ubyte]:
     kind = ctypes.c_ubyte * buffer.memory
     return kind.from_address(lake.elastic_bytes(buffer.address))
-
-
-class Source:
-    """What numpy.from_dlpack() takes."""
-
-    def __init__(self, capsule: object) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: object) -> object:
-        capsule, self._capsule = self._capsule, None
-        return capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
 
 
 @pytest.fixture(params=lending_policies())
@@ -67,44 +52,6 @@ def test_what_grows_may_take_more_ahead(lake: gmlake.Lake) -> None:
     assert other.memory == 60 * MIB
 
 
-def test_what_it_gives_back_serves_blocks(lake: gmlake.Lake) -> None:
-    with lake.elastic(60 * MIB) as buffer:
-        buffer.resize(60 * MIB)
-        with pytest.raises(gmlake.OutOfMemoryError):
-            lake.allocate(30 * MIB)
-        buffer.resize(20 * MIB)
-        created = lake.stats()["driver_calls"]["create"]
-        block = lake.allocate(40 * MIB)
-        assert lake.stats()["driver_calls"]["create"] == created
-        with pytest.raises(gmlake.OutOfMemoryError, match="asked for"):
-            buffer.resize(40 * MIB)
-        assert buffer.memory == 20 * MIB
-        lake.free(block)
-        buffer.resize(40 * MIB)
-    assert lake.stats()["live_bytes"] == 0
-    assert lake.trim() > 0
-    assert lake.stats()["reserved_bytes"] == 0
-
-
-def test_a_capsule_keeps_it(lake: gmlake.Lake) -> None:
-    numpy = pytest.importorskip("numpy")
-    buffer = lake.elastic(4 * MIB)
-    buffer.resize(4 * MIB)
-    array = numpy.from_dlpack(Source(buffer.dlpack()))
-    assert array.shape == (4 * MIB,)
-    look(lake, buffer)[100] = 77
-    assert array[100] == 77
-    seen = weakref.ref(buffer)
-    del buffer
-    gc.collect()
-    assert seen() is not None
-    assert lake.stats()["live_bytes"] == 4 * MIB
-    del array
-    gc.collect()
-    assert seen() is None
-    assert lake.stats()["live_bytes"] == 0
-
-
 def test_a_capsule_that_nobody_uses_lets_go(lake: gmlake.Lake) -> None:
     buffer = lake.elastic(4 * MIB)
     buffer.resize(4 * MIB)
@@ -137,23 +84,3 @@ def test_what_is_wrong_is_said(lake: gmlake.Lake) -> None:
         pytest.raises(gmlake.UnsupportedError, match="the policy stitch, or one around it"),
     ):
         other.elastic(MIB)
-
-
-def test_a_lake_may_end_first(lake: gmlake.Lake) -> None:
-    buffer = lake.elastic(8 * MIB)
-    buffer.resize(8 * MIB)
-    lake.close()
-    with pytest.raises(ValueError, match="closed"):
-        buffer.resize(2 * MIB)
-    buffer.close()
-    del buffer
-    gc.collect()
-
-
-def test_a_capsule_is_for_the_host_only_where_it_has_bytes() -> None:
-    with gmlake.Lake("sim", "stitch", "64MiB") as sim:
-        buffer = sim.elastic(2 * MIB)
-        buffer.resize(2 * MIB)
-        with pytest.raises(gmlake.UnsupportedError):
-            buffer.dlpack()
-        assert buffer.dlpack(0) is not None

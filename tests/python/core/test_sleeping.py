@@ -45,39 +45,3 @@ def test_contents_and_addresses_stay(lake: gmlake.Lake, backup: str, tmp_path: P
     assert woken["saved_bytes"] == slept["saved_bytes"]
     assert [(block.address, content(block)) for block in blocks] == before
     lake.check()
-
-
-def test_what_must_not_be_done_is_said(lake: gmlake.Lake) -> None:
-    lake.allocate(MIB)
-    with pytest.raises(ValueError, match="awake already"):
-        lake.wake()
-    with pytest.raises(ValueError, match='"cpu", "disk" or None, not "tape"'):
-        lake.sleep("tape")
-    lake.sleep()
-    with pytest.raises(ValueError, match="asleep already"):
-        lake.sleep()
-    with pytest.raises(gmlake.UnsupportedError, match="asleep: wake it first"):
-        lake.allocate(MIB)
-    lake.wake()
-    lake.allocate(MIB)
-
-
-def test_what_is_saved_has_an_address(lake: gmlake.Lake) -> None:
-    block = filled(lake, MIB, 3)
-    assert lake.saved(block.address, 10) is None
-    lake.sleep("cpu")
-    assert lake.saved(block.address, MIB) is not None
-    assert lake.saved(block.address, MIB + 1) is None
-    lake.wake()
-    lake.forget_saved()
-    assert lake.saved(block.address, 10) is None
-
-
-def test_others_cannot_sleep() -> None:
-    with (
-        gmlake.Lake("sim") as lake,
-        pytest.raises(gmlake.UnsupportedError, match="open it with can_sleep"),
-    ):
-        lake.sleep()
-    with pytest.raises(gmlake.UnsupportedError, match="no virtual memory management"):
-        gmlake.Lake("sim", arena="4MiB", can_sleep=True)

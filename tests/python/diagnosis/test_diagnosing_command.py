@@ -11,7 +11,6 @@ import gmlake
 from budgets import check_budget
 from gmlake import TraceBuilder
 from gmlake.commands import main
-from gmlake.diagnosis import programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,14 +70,6 @@ def test_all_shows_all(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "allocate `used` (train.py:1)" in text
 
 
-def test_json_tells_each_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = told(capsys, file, file)
-    assert first["findings"] == second["findings"]
-    assert first["peak_bytes"] == 2 * MIB
-    assert first["fixed_peak_bytes"] == MIB
-    assert [change["peak_bytes"] for change in first["changes"]] == [MIB]
-
-
 def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(patterns(capsys, file)) == ["early allocation", "unused allocation"]
     assert patterns(capsys, file, "--pattern", "unused-allocation") == ["unused allocation"]
@@ -87,26 +78,6 @@ def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFi
         told(capsys, file, "--threshold", "reuse_percent=2.5")[0]["options"]["reuse_percent"] == 2.5
     )
     assert len(told(capsys, file, "--threshold", "peak_count=1")[0]["peaks"]) == 1
-
-
-def test_a_bad_file_does_not_stop_the_others(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad = tmp_path / "bad.gmobjects"
-    bad.write_bytes(b"PK\x03\x04 not one")
-    assert main(["diagnose", str(bad), file]) == 2
-    out, error = capsys.readouterr()
-    assert "two arrays" in out
-    assert error.startswith(f"gmlake: {bad}: not a trace of objects, or a damaged one; ")
-    assert error.count("\n") == 1
-
-
-def test_help_names_the_patterns(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["diagnose", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "structured access" in text
-    assert "exit code: 0" in text
 
 
 # ---- pages, traces for Perfetto, and programs
@@ -126,30 +97,3 @@ def test_a_page_and_a_perfetto_trace_are_written(
     assert (tmp_path / "x-1.html").exists()
     assert main(["diagnose", str(path), "-o", str(tmp_path / "no" / "x.html")]) == 1
     assert "cannot write" in capsys.readouterr().err
-
-
-def test_a_program_may_fail_or_not_be_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GMLAKE_CUPTI", str(tmp_path))
-    assert main(["diagnose", "--", "no-such-program"]) == 2
-    assert "cannot run no-such-program: No such file" in capsys.readouterr().err
-    assert main(["diagnose", "--", "true"]) == 2
-    assert "true did not start CUDA" in capsys.readouterr().err
-
-
-def test_a_program_is_run_and_its_trace_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-
-    def watch(command: list[str]) -> programs.WatchedProgram:
-        seen.append(command)
-        return programs.WatchedProgram(3, (example(),))
-
-    monkeypatch.setattr("gmlake.diagnosis.diagnose_command.watch_program", watch)
-    path = tmp_path / "kept.gmobjects"
-    assert main(["diagnose", "--save", str(path), "--", "./app", "--json", "--", "x"]) == 3
-    assert seen == [["./app", "--json", "--", "x"]]
-    assert len(gmlake.ObjectTrace.load(path).apis) == len(example().apis)
-    assert "at the peak" in capsys.readouterr().out

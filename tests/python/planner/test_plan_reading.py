@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from budgets import check_budget, check_own_work
+from budgets import check_budget
 from gmlake.planner import MadeFor, SavedPlan, save_plans
 from made_plans import made_plan
 from recording import pairs
@@ -38,7 +38,3 @@ def test_every_command_has_a_budget(
     if command.startswith("view"):
         pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
     check_budget(command, COMMANDS[command], what, monkeypatch, capsys)
-
-
-def test_planning_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_own_work("plan one.csv", "gmlake.planner.plan_command.plan", monkeypatch)

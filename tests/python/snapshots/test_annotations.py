@@ -10,12 +10,10 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import Blocks, Timeline
-from gmlake.snapshots.annotations import category_of
 from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.entries import EventTable
-from gmlake.snapshots.model import UNKNOWN
 from gmlake.snapshots.opening import load_document
-from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, figure, load, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,29 +28,6 @@ def annotate(addr: int, text: object, size: int = 0) -> dict[str, Any]:
 def rows_of(seen: gmlake.Snapshot) -> dict[int, tuple[str, str]]:
     blocks = figure(seen.report(), Blocks)
     return {row.size_bytes // MIB: (row.site, row.category) for row in blocks.rows}
-
-
-def test_an_annotation_names_the_block_that_lives_then(tmp_path: Path) -> None:
-    far = BASE + 64 * MIB
-    events = [
-        alloc(BASE, 8 * MIB, frames=FRAMES),
-        annotate(BASE, "an earlier block"),
-        free(BASE, 8 * MIB),
-        annotate(BASE, "nobody"),
-        alloc(BASE, 9 * MIB, frames=FRAMES, user_metadata="step 1"),
-        alloc(far, 4 * MIB, frames=FRAMES),
-        annotate(BASE, "first name"),
-        annotate(BASE, "kv cache"),
-        alloc(far + 64 * MIB, 2 * MIB, frames=FRAMES),
-    ]
-    seen = load(tmp_path, snapshot(events))
-    first = seen.sites[int(seen[0].lives.site[0])]
-    assert (first.scope, first.frames) == ("an earlier block", ("step  /home/me/train.py:33",))
-    at_peak = rows_of(seen)
-    line = "train.py:33 in step()"
-    assert at_peak[9] == (f"{line} · step 1 · kv cache", "unknown")
-    assert at_peak[4] == (line, "unknown")
-    assert at_peak[2] == (line, "unknown")
 
 
 def test_a_block_from_before_the_recording_is_named(tmp_path: Path) -> None:
@@ -79,20 +54,9 @@ def test_names_of_categories_decide_them(tmp_path: Path) -> None:
     assert "categories are those that the program named" in timeline.note
 
 
-@pytest.mark.parametrize("text", ["", "unknown", "Activations", "activation "])
-def test_only_a_whole_name_is_a_category(text: str) -> None:
-    assert (category_of(text) != UNKNOWN) == (text == "activation ")
-
-
 @pytest.mark.parametrize("wrong", [None, 7, "", ["kv cache"]])
 def test_an_annotation_without_a_text_says_nothing(tmp_path: Path, wrong: object) -> None:
     events = [alloc(BASE, 8 * MIB, frames=FRAMES), annotate(BASE, wrong)]
-    assert rows_of(load(tmp_path, snapshot(events)))[8][0] == "train.py:33 in step()"
-
-
-@pytest.mark.parametrize("address", [None, -1, "far"])
-def test_an_annotation_of_no_address_says_nothing(tmp_path: Path, address: Any) -> None:
-    events = [alloc(BASE, 8 * MIB, frames=FRAMES), annotate(address, "kv cache")]
     assert rows_of(load(tmp_path, snapshot(events)))[8][0] == "train.py:33 in step()"
 
 
@@ -111,12 +75,3 @@ def test_a_large_recording_is_read_the_same_as_a_table(tmp_path: Path) -> None:
     assert rows_of(found[0]) == rows_of(found[1])
     names = [str(found[0].sites[int(site)]) for site in found[0][0].lives.site]
     assert names == [f"tensor {number % 3}" for number in range(300)]
-
-
-def test_replay_and_validate_read_such_a_recording(tmp_path: Path) -> None:
-    events = [event("segment_alloc", BASE, 20 * MIB), alloc(BASE, 8 * MIB), annotate(BASE, "a")]
-    path = tmp_path / "noted.pickle"
-    part = segment(BASE, 20 * MIB, [block(BASE, 8 * MIB, 8 * MIB), block(BASE + 8 * MIB, 12 * MIB)])
-    path.write_bytes(pickle.dumps(snapshot(events, [part]), 4))
-    assert gmlake.validate(gmlake.load_trace(path)).is_complete
-    assert gmlake.replay(str(path), "caching").results[0].allocations == 1

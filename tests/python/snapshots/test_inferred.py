@@ -10,8 +10,7 @@ import pytest
 
 import gmlake
 from gmlake.commands import main
-from gmlake.pictures.figures import CATEGORIES, AddressMap, Blocks, Moments, Packing, Timeline
-from gmlake.snapshots.classes import Owners
+from gmlake.pictures.figures import CATEGORIES, Blocks, Moments, Timeline
 from gmlake.snapshots.inferred import infer
 from gmlake.snapshots.sites import OwnLines
 from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
@@ -22,11 +21,9 @@ if TYPE_CHECKING:
 TORCH: Final = "/env/lib/python3.11/site-packages/torch"
 MODULE: Final = ("convert", f"{TORCH}/nn/modules/module.py")
 FORWARD: Final = ("_call_impl", f"{TORCH}/nn/modules/module.py")
-ENGINE: Final = ("_engine_run_backward", f"{TORCH}/autograd/graph.py")
 LOSS: Final = ("_make_grads", f"{TORCH}/autograd/__init__.py")
 STATE: Final = ("_init_group", f"{TORCH}/optim/adam.py")
 OPTIMIZER: Final = ("_multi_tensor_adam", f"{TORCH}/optim/adam.py")
-BUCKETS: Final = ("_ddp_init_helper", f"{TORCH}/nn/parallel/distributed.py")
 CLEARED: Final = ("zero_grad", f"{TORCH}/optim/optimizer.py")
 OWN: Final = ("main", "/home/me/project/train.py")
 LAYERS: Final = 6
@@ -189,100 +186,11 @@ def test_a_training_is_told_apart(
     assert f"categories are inferred from {sure}" in note
 
 
-def test_all_pictures_have_the_same_colours(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.train(3)
-    figures = training.load(tmp_path).report().figures
-    table = next(each for each in figures if isinstance(each, Blocks))
-    at_peak = max(training.live, key=lambda each: sum(each.values()))
-    for what in CATEGORIES:
-        held = sum(row.size_bytes for row in table.rows if row.category == what)
-        assert held == at_peak[what], what
-    drawn = [each.keys for each in figures if isinstance(each, AddressMap | Packing)]
-    assert drawn == [CATEGORIES, CATEGORIES]
-
-
-def test_buckets_of_a_group_hold_gradients(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.make(21 * MIB, "gradient", BUCKETS)
-    training.train(3)
-    assert_right(training, training.load(tmp_path))
-
-
-def test_a_library_may_take_what_a_parameter_has(tmp_path: Path) -> None:
-    training = Training(has_lines=True, workspace=2 * MIB)
-    training.train(3)
-    assert_right(training, training.load(tmp_path))
-
-
 def test_what_the_program_keeps_for_itself_is_not_known(tmp_path: Path) -> None:
     training = Training(has_lines=True)
     training.make(40 * MIB, "unknown", OWN)
     training.train(3)
     assert_right(training, training.load(tmp_path))
-
-
-def test_a_batch_may_serve_several_passes(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.build()
-    batch = 0
-    for step in range(4):
-        following = training.make(9 * MIB, "activation", OWN)
-        if batch:
-            training.drop(batch)
-        batch = following
-        for part in range(2):
-            training.backward(training.forward(), is_first=step == part == 0)
-        training.update()
-        training.clear()
-    assert_right(training, training.load(tmp_path))
-
-
-@pytest.mark.parametrize("falls", [False, True])
-@pytest.mark.parametrize("has_gradients", [False, True])
-def test_what_was_there_before_the_recording_goes_by_its_sizes(
-    tmp_path: Path, *, falls: bool, has_gradients: bool
-) -> None:
-    training = Training(has_lines=True, falls=falls)
-    training.parameters.append(training.make(13 * MIB, "parameter", MODULE))  # it is frozen
-    training.train(2)
-    behind = len(training.events)
-    for step in range(4):
-        training.backward(training.forward())
-        if has_gradients and step == 0:
-            behind = len(training.events)
-        training.update()
-        training.clear()
-    seen = training.load(tmp_path, behind)
-    keys = keys_of(seen)
-    assert {keys[at] for at in training.parameters} == {"parameter"}
-    assert {keys[at] for at in training.states} == {"optimizer state"}
-    timeline = timeline_of(seen)
-    for what in ("parameter", "optimizer state", "gradient", "activation"):
-        found = timeline.live[what].astype(int)
-        expected = np.array(training.expected(what, behind))
-        # The loss of the step before is freed in the first step.
-        assert np.abs(found - expected).max() <= 512, what
-    assert timeline.live["unknown"].astype(int).max() - WORKSPACE <= 512
-
-
-def keys_of(seen: gmlake.Snapshot) -> dict[int, str]:
-    """What each block is at the end, by address."""
-    drawn = next(each for each in seen.report().figures if isinstance(each, AddressMap))
-    return {piece.address: piece.key for row in drawn.rows for piece in row if piece.kind == "used"}
-
-
-def test_gradients_from_before_that_are_kept_come_once_for_each_parameter(tmp_path: Path) -> None:
-    training = Training(has_lines=True, workspace=7 * MIB)
-    training.train(2, keeps_gradients=True)
-    behind = len(training.events)
-    for _ in range(3):
-        training.backward(training.forward())
-        training.update()
-    keys = keys_of(training.load(tmp_path, behind))
-    assert {keys[at] for at in training.parameters} == {"parameter"}
-    assert {keys[at] for at in training.gradients} == {"gradient"}
-    assert {keys[at] for at in training.states} == {"optimizer state"}
 
 
 def test_copies_of_a_parameter_that_no_pass_trains_are_parameters(tmp_path: Path) -> None:
@@ -291,20 +199,6 @@ def test_copies_of_a_parameter_that_no_pass_trains_are_parameters(tmp_path: Path
     for _ in range(4):
         training.make(3 * MIB, "parameter", OWN)
     training.train(3)
-    assert_right(training, training.load(tmp_path))
-
-
-def test_a_pass_that_begins_where_one_ends_is_the_same(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.train(2)
-    activations = training.forward()
-    seed = training.make(4, "temporary", LOSS)
-    flowing = training.make(2 * MIB + 4096, "temporary", None)
-    training.drop(*activations, path=None)
-    training.drop(seed)
-    made = training.make(MIB + 4096, "temporary", ENGINE)
-    training.drop(flowing, made, path=ENGINE)
-    training.update()
     assert_right(training, training.load(tmp_path))
 
 
@@ -373,58 +267,6 @@ def test_what_is_live_when_memory_runs_out_is_an_activation(tmp_path: Path, step
     assert_right(training, training.load(tmp_path))
 
 
-def test_a_forward_pass_without_a_backward_one_keeps_nothing(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.train(2)
-    for _ in range(3):
-        training.drop(*training.forward(kept="temporary"), path=FORWARD)
-    training.backward(training.forward())
-    timeline = timeline_of(training.load(tmp_path))
-    for what in ("parameter", "gradient", "optimizer state"):
-        assert timeline.live[what].astype(int).tolist() == training.expected(what)
-    found, expected = timeline.live["activation"], np.array(training.expected("activation"))
-    assert np.abs(found - expected).max() <= 1024  # losses that are replaced later
-
-
-@pytest.mark.parametrize("has_lines", [True, False])
-def test_without_a_network_nothing_is_inferred(tmp_path: Path, *, has_lines: bool) -> None:
-    program = Training(has_lines=has_lines)
-    kept = [program.make(5 * MIB, "unknown", OWN) for _ in range(8)]
-    for _ in range(20):
-        passing = [program.make(MIB, "unknown", OWN) for _ in range(6)]
-        program.drop(*passing)
-    program.drop(*kept[:4])
-    timeline = timeline_of(program.load(tmp_path))
-    assert "inferred" not in timeline.note
-    assert set(timeline.live) == ({"train.py:7 in main()"} if has_lines else {"unknown"})
-
-
-def test_caches_that_are_replaced_are_no_backward_passes(tmp_path: Path) -> None:
-    program = Training(has_lines=False)
-    program.make(64 * MIB, "unknown", None)
-    caches = [program.make(MIB, "unknown", None) for _ in range(10)]
-    for step in range(2, 30):
-        total = program.make(4, "unknown", None)
-        for place in range(10):
-            longer = program.make(step * MIB, "unknown", None)
-            program.drop(caches[place])
-            caches[place] = longer
-        program.drop(total)
-    assert "inferred" not in timeline_of(program.load(tmp_path)).note
-
-
-def test_what_is_known_is_left_alone(tmp_path: Path) -> None:
-    training = Training(has_lines=True)
-    training.train(2)
-    seen = training.load(tmp_path)
-    assert "inferred" in timeline_of(seen).note
-    assert (seen[0].categories == CATEGORIES.index("unknown")).all()
-    seen[0].categories[:] = CATEGORIES.index("temporary")
-    timeline = timeline_of(seen)
-    assert set(timeline.live) == {"temporary"}
-    assert "inferred" not in timeline.note
-
-
 # ---- before the recording
 
 
@@ -459,26 +301,3 @@ def test_what_was_there_before_a_network_is_used_is_said_to_be_its_parameters(
     assert figure(gmlake.report_of(seen), Blocks).rows[0].site == said
     assert main(["replay", str(tmp_path / "scenario.pickle"), "--policy", "caching"]) == 0
     assert f"Most is held by {said}" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    ("sure", "said"),
-    [(None, ""), ([True, True], "almost certainly "), ([False, False], "most likely ")],
-)
-def test_how_sure_that_is_is_said(tmp_path: Path, sure: list[bool] | None, said: str) -> None:
-    seen = used_only(tmp_path, FORWARD)[0]
-    seen.categories[:] = CATEGORIES.index("optimizer state")
-    seen.is_sure = None if sure is None else np.array([*sure, True])
-    found = Owners(seen, OwnLines({})).most_of(np.arange(2), 0)
-    assert f"Most is held by {said}optimizer state from before the recording: 64.0 MiB" in found
-
-
-def test_blocks_of_one_category_are_apart_where_only_some_are_sure(tmp_path: Path) -> None:
-    seen = used_only(tmp_path, FORWARD)[0]
-    seen.categories[:] = CATEGORIES.index("gradient")
-    seen.is_sure = np.array([True, False, True])
-    owners = Owners(seen, OwnLines({}))
-    assert [owners.names[number] for number in owners.of_id[:2].tolist()] == [
-        "almost certainly gradients from before the recording",
-        "most likely gradients from before the recording",
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 import gmlake
@@ -12,7 +11,6 @@ import scenarios
 from gmlake.pictures.figures import (
     AddressMap,
     Blocks,
-    Figure,
     Moment,
     Moments,
     Packing,
@@ -20,7 +18,7 @@ from gmlake.pictures.figures import (
     Report,
     Timeline,
 )
-from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
+from recording import BASE, MIB, figure, load
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
@@ -67,22 +65,6 @@ def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmente
     )
 
 
-def test_map_and_table_are_of_the_refusal(fragmented: Report) -> None:
-    drawn, blocks = figure(fragmented, AddressMap), figure(fragmented, Blocks)
-    assert drawn.title == "addresses at the refusal"
-    assert blocks.title == "live at the refusal"
-    free = _pieces(fragmented, drawn.shown, "free")
-    assert [piece.size_bytes for piece in free] == 8 * [140 * MIB]
-    assert free[0].behind == (
-        "20.0 MiB asked for at model.py:12 in remember(), since event 2, 2 ms in"
-    )
-    assert free[0].before == free[1].behind == "the edge of what is held"
-    assert free[1].before == free[0].behind
-    assert [(row.site, row.count, row.size_bytes) for row in blocks.rows if row.count] == [
-        ("model.py:12 in remember()", 4, 80 * MIB)
-    ]
-
-
 def test_who_strands_memory_is_ranked(fragmented: Report) -> None:
     (only,) = _shown(fragmented).stranded
     assert (only.owner, only.kept_bytes, only.pieces) == (
@@ -90,21 +72,6 @@ def test_who_strands_memory_is_ranked(fragmented: Report) -> None:
         8,
     )
     assert (only.held_bytes, only.blocks, only.since) == (80 * MIB, 4, "event 2, 2 ms in")
-
-
-def test_each_event_of_a_short_recording_is_a_moment(fragmented: Report) -> None:
-    moments = figure(fragmented, Moments).moments
-    assert [moment.at for moment in moments] == list(range(-1, 45))
-    live = [moment.live_bytes for moment in moments]
-    assert max(live) == 1200 * MIB
-    assert live[0] == live[-1] == 0
-    for number, moment in enumerate(moments):
-        held = sum(piece.size_bytes for piece in _pieces(fragmented, number, "held"))
-        used = sum(piece.size_bytes for piece in _pieces(fragmented, number, "used"))
-        free = sum(piece.size_bytes for piece in _pieces(fragmented, number, "free"))
-        assert (used, free) == (moment.live_bytes, held - used)
-    assert "Before the first event." in moments[0].says[0]
-    assert "300 MiB given back to the driver" in moments[-1].says[0]
 
 
 def _refused(size: int, left: int, stream: int = 0) -> str:
@@ -158,14 +125,6 @@ def test_steps_are_marked_by_event_and_time(tmp_path: Path) -> None:
     assert timeline.seconds[-1] == pytest.approx(0.191)
 
 
-def test_a_long_recording_has_prepared_moments_which_are_named(tmp_path: Path) -> None:
-    moments = figure(load(tmp_path, scenarios.peaked()).report(), Moments)
-    rows = [moment.at for moment in moments.moments]
-    assert len(rows) == 160
-    assert {-1, 183, 186, 194} < set(rows)
-    assert moments.note.startswith("160 moments of 195 events are prepared: the refusals,")
-
-
 # ---- something that grows
 
 
@@ -179,68 +138,6 @@ def test_what_grows_is_counted_at_every_moment(tmp_path: Path) -> None:
     assert figure(report, Timeline).live.keys() == {"train.py:40 in step()"}
 
 
-# ---- expandable segments
-
-
-def test_who_holds_most_is_named_and_that_it_grows(tmp_path: Path) -> None:
-    leaking = load(tmp_path, scenarios.leaking()).report()
-    grew = "Most is held by train.py:40 in step(): 180 MiB in 12 blocks, and it grew all along."
-    assert grew in _shown(leaking).says
-    peaked = load(tmp_path, scenarios.peaked()).report()
-    assert "Most is held by train.py:31 in step(): 400 MiB in one block." in _shown(peaked).says
-
-
-def test_parts_of_an_expandable_segment_come_and_go(tmp_path: Path) -> None:
-    report = load(tmp_path, scenarios.expandable()).report()
-    shown = figure(report, AddressMap).shown
-    assert (
-        _shown(report)
-        .says[0]
-        .endswith(
-            "Live then 40.0 MiB, held 80.0 MiB, free in pieces 40.0 MiB, largest piece 20.0 MiB, "
-            "5.00 MiB left on the device."
-        )
-    )
-    assert [(p.address - BASE, p.size_bytes) for p in _pieces(report, shown, "free")] == [
-        (30 * MIB, 10 * MIB),
-        (60 * MIB, 10 * MIB),
-        (80 * MIB, 20 * MIB),
-    ]
-    owners = [(one.owner, one.kept_bytes) for one in _shown(report).stranded]
-    assert owners == [
-        ("model.py:12 in remember()", 30 * MIB),
-        ("model.py:5 in build()", 10 * MIB),
-    ]
-    loaded = _pieces(report, 7, "used")
-    assert sum(piece.size_bytes for piece in loaded) == 70 * MIB
-
-
-# ---- nothing is drawn larger than it was
-
-
-def test_what_a_stitched_tensor_took_from_base_is_held_once(tmp_path: Path) -> None:
-    """Its memory was a segment of its own before, and nobody gave that back."""
-    view = BASE + 4000 * MIB
-    begin = [event("segment_map", BASE, 400 * MIB)]
-    begin += [alloc(BASE + i * 100 * MIB, 100 * MIB) for i in range(4)]
-    freed = [free(BASE + i * 100 * MIB, 100 * MIB) for i in (0, 2)]
-    stitched = [event("segment_map", view, 200 * MIB), alloc(view, 200 * MIB)]
-    refused = {"action": "oom", "size": 50 * MIB, "device_free": MIB, "stream": 0, "time_us": 1}
-    parts = [
-        segment(place, size, [block(place, size, size)])
-        for place, size in (
-            (BASE + 100 * MIB, 100 * MIB),
-            (BASE + 300 * MIB, 100 * MIB),
-            (view, 200 * MIB),
-        )
-    ]
-    data = snapshot([*begin, *freed, *stitched, refused], parts)
-    report = load(tmp_path, data).report()
-    assert "Live then 400 MiB, held 400 MiB, nothing of it free" in _shown(report).says[0]
-    before = figure(report, Moments).moments[len(begin) + len(freed)]
-    assert "Live then 200 MiB, held 400 MiB, free in pieces 200 MiB" in before.says[0]
-
-
 @pytest.mark.parametrize(
     "scenario", [scenarios.fragmented, scenarios.peaked, scenarios.leaking, scenarios.expandable]
 )
@@ -251,19 +148,6 @@ def test_no_block_is_drawn_above_what_was_held(
     reserved = figure(report, Timeline).reserved
     assert reserved is not None
     assert _topped(report) <= figure(report, Packing).height_bytes == reserved.max()
-
-
-def test_segments_that_follow_each_other_share_a_place(tmp_path: Path) -> None:
-    scenario = scenarios.Scenario()
-    for number in range(5):
-        at = BASE + number * 64 * MIB
-        scenario.add("segment_alloc", 20 * MIB, at)
-        scenario.alloc(at, 20 * MIB, "f f.py:1")
-        scenario.free(at)
-        scenario.add("segment_free", 20 * MIB, at)
-    report = load(tmp_path, scenario.snapshot([])).report()
-    assert figure(report, Packing).offset.tolist() == 5 * [0]
-    assert _topped(report) == 20 * MIB
 
 
 @pytest.mark.parametrize("policy", gmlake.policies())
@@ -309,42 +193,3 @@ def _walked(seen: Any, until: int) -> tuple[dict[int, int], set[int]]:
         elif kind == "FREE":
             live.add(address)
     return segments, live
-
-
-# ---- files that tell less
-
-
-def _without(names: set[str]) -> dict[str, Any]:
-    data = scenarios.fragmented()
-    data["device_traces"] = [
-        [{key: value for key, value in event.items() if key not in names} for event in trace]
-        for trace in data["device_traces"]
-    ]
-    return data
-
-
-def test_without_call_paths_and_times_the_moment_is_still_told(tmp_path: Path) -> None:
-    says = _shown(load(tmp_path, _without({"frames", "time_us"})).report()).says
-    assert says[0].startswith("Refused: 500 MiB. Live then 80.0 MiB, held 1.17 GiB")
-    assert "blocks of an unknown line, 80.0 MiB in all, the first since event 2." in says[2]
-
-
-def test_without_a_history_the_end_is_told(tmp_path: Path) -> None:
-    data = scenarios.leaking() | {"device_traces": [[]]}
-    report = load(tmp_path, data).report()
-    assert [type(figure) for figure in report.figures] == [Moments, AddressMap, Blocks]
-    assert _shown(report).says[0] == (
-        "No events were recorded; this is the end. Live then 180 MiB, held 240 MiB, free in pieces "
-        "60.0 MiB, largest piece 5.00 MiB."
-    )
-
-
-def test_blocks_outside_of_all_that_is_told_do_not_matter() -> None:
-    requests = np.zeros(2, gmlake.trace.REQUEST)
-    requests["kind"], requests["id"], requests["size_bytes"] = 1, [0, 1], 4 * MIB
-    requests["address"] = [1 << 40, 1 << 41]
-    figures: tuple[Figure, ...] = gmlake.report_of(gmlake.Trace(requests)).figures
-    assert [type(one) for one in figures] == [Moments, Timeline, Blocks, Packing]
-    assert _shown(Report("", (), figures)).says == (
-        "The peak, at event 1 of 2: 4.00 MiB came last. Live then 8.00 MiB.",
-    )

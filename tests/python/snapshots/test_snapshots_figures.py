@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import time
 from itertools import pairwise
@@ -12,31 +11,16 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Policies, Timeline
-from gmlake.snapshots import SpanKind
-from gmlake.snapshots.capture import capture, providers
-from gmlake.snapshots.whole import snapshot_lake
+from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Timeline
+from gmlake.snapshots.capture import capture
 from gmlake.trace import REQUEST, Kind
-from recording import BASE, alloc, figure, snapshot
+from recording import figure
 from snapshot_programs import MIB, busy_lake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 5000
-
-
-@pytest.mark.parametrize("policy", gmlake.policies())
-def test_the_events_lead_to_what_is_held(policy: str) -> None:
-    with busy_lake(policy) as lake:
-        stats = lake.stats()
-        seen = lake.snapshot()[0]
-    seen.trace.check()
-    assert seen.lives.live_bytes[-1] == stats["live_bytes"] == seen.live_bytes
-    alive = np.flatnonzero(seen.lives.died == len(seen.events))
-    assert len(alive) == len(seen.blocks) == stats["live_blocks"]
-    assert set(seen.lives.address[alive].tolist()) == set(seen.blocks["address"].tolist())
-    assert (seen.blocks["site"][np.isin(seen.blocks["address"], seen.events["address"])] > 0).any()
 
 
 class Restless:
@@ -73,99 +57,6 @@ def test_a_program_that_never_stops_is_seen_at_one_moment(
             assert has_all == (max_events == 10_000) == (len(seen.trace.start_blocks) == 0)
             gmlake.Snapshot((seen,)).save(tmp_path / "seen.pickle")
             gmlake.Snapshot.load(tmp_path / "seen.pickle")
-
-
-def test_marks_made_meanwhile_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[int, str] = {}
-    monkeypatch.setattr(providers, "labels", names.copy)
-
-    class Marked(Restless):
-        def __getattr__(self, name: str) -> Any:
-            names[len(names)] = f"step {len(names)}"
-            self._lake.note_mark(len(names) - 1)
-            return super().__getattr__(name)
-
-    with gmlake.Lake("sim", capacity="20GiB") as lake:
-        lake.keep_history(10_000)
-        restless: Any = Marked(lake, seed=0)
-        labels = [label for _, label in snapshot_lake(restless)[0].marks]
-    assert len(labels) > 1
-    assert labels == [f"step {number}" for number in range(len(labels))]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_peak_is_that_of_a_walk_over_the_events(seed: int) -> None:
-    with busy_lake(seed=seed) as lake:
-        seen = lake.snapshot()[0]
-    start = seen.trace.start_blocks
-    live = {
-        int(number): int(size)
-        for number, size in zip(start["id"], start["requested_bytes"], strict=True)
-    }
-    best, held = -1, dict(live)
-
-    def sizes() -> int:
-        return sum(-(-size // 512) * 512 for size in live.values())
-
-    if sizes() > best:
-        best, held = sizes(), dict(live)
-    for row in seen.events.tolist():
-        if row[5] == Kind.ALLOC:
-            live[row[0]] = row[1]
-        elif row[5] == Kind.FREE:
-            live.pop(row[0])
-        if row[5] == Kind.ALLOC and sizes() > best:
-            best, held = sizes(), dict(live)
-    assert seen.peak.live_bytes == best
-    assert sorted(seen.peak.ids.tolist()) == sorted(held)
-
-
-def test_a_peak_before_the_kept_events_is_said() -> None:
-    with gmlake.Lake("sim", capacity="1GiB") as lake:
-        lake.free(lake.allocate(500 * MIB))
-        lake.keep_history(100)
-        block = lake.allocate(100 * MIB)
-        report = lake.snapshot().report()
-        seen = lake.snapshot()[0]
-        lake.free(block)
-    assert not seen.peak.is_whole
-    assert seen.peak.earlier_bytes == 500 * MIB
-    assert seen.peak.live_bytes == 100 * MIB
-    assert "500 MiB before the events" in dict(report.facts)["live at the peak"]
-    assert "higher peak" in figure(report, Blocks).note
-
-
-def test_fragmentation_is_what_cannot_be_had() -> None:
-    with gmlake.Lake("sim", "caching", capacity="1GiB") as lake:
-        blocks = [lake.allocate(100 * MIB) for _ in range(4)]
-        assert lake.snapshot().fragmentation == {0: 0.0}
-        for block in blocks[::2]:
-            lake.free(block)
-        assert lake.snapshot().fragmentation[0] == pytest.approx(0.5)
-        lake.free(blocks[1])
-        assert lake.snapshot(device=3).fragmentation[3] == pytest.approx(2 / 3)
-        lake.trim()
-        assert lake.snapshot()[0].free_bytes == 0
-        assert lake.snapshot().fragmentation == {0: 0.0}
-    with gmlake.Lake("sim", capacity="1GiB") as lake:
-        assert lake.snapshot().fragmentation == {0: 0.0}
-        blocks = [lake.allocate(100 * MIB) for _ in range(4)]
-        for block in blocks[::2]:
-            lake.free(block)
-        assert lake.snapshot().fragmentation[0] == pytest.approx(0.0, abs=0.01)
-    with pytest.raises(ValueError, match="closed"):
-        lake.snapshot()
-
-
-def test_a_lake_that_keeps_no_events_still_shows_what_is_held() -> None:
-    with gmlake.Lake("sim", capacity="1GiB") as lake:
-        lake.allocate(100 * MIB)
-        seen = lake.snapshot()
-    assert len(seen[0].events) == 0
-    assert seen[0].live_bytes == seen[0].peak.live_bytes == 100 * MIB
-    assert [type(figure) for figure in seen.report().figures] == [Moments, AddressMap, Blocks]
-    with pytest.raises(KeyError):
-        seen[1]
 
 
 def test_views_show_where_their_bytes_lie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,20 +97,6 @@ def test_stacked_categories_are_the_live_bytes() -> None:
     assert {mark.label for mark in drawn.marks} >= {"mark 3"}
 
 
-def test_without_times_pictures_count_events() -> None:
-    trace = _long_trace(1000)
-    timed = gmlake.report_of(trace)
-    assert figure(timed, Timeline).seconds is not None
-    assert figure(timed, Packing).seconds is not None
-    trace.requests["time_ns"] = 0
-    counted = gmlake.report_of(trace)
-    assert figure(counted, Timeline).seconds is None
-    assert figure(counted, Packing).seconds is None
-    for report in (timed, counted):
-        assert figure(report, Timeline).unit == figure(report, Packing).unit == "events"
-        assert figure(report, Timeline).at.tolist() == list(range(1000))
-
-
 def _long_trace(events: int) -> gmlake.Trace:
     """Blocks that come and go in a ring of 5000 places, each live for 2500 requests."""
     pairs = events // 2
@@ -257,43 +134,6 @@ def test_a_million_events_become_a_few_thousand_points_in_seconds() -> None:
     assert merged + len(packing.begin) - len(counted) == trace.allocations
 
 
-def test_many_blocks_at_the_peak_are_counted_and_put_together() -> None:
-    requests = np.zeros(20_000, REQUEST)
-    requests["kind"] = Kind.ALLOC
-    requests["id"] = np.arange(20_000)
-    requests["size_bytes"] = 512 * (1 + np.arange(20_000) % 6000)
-    report = gmlake.report_of(gmlake.Trace(requests))
-    blocks = figure(report, Blocks)
-    assert len(blocks.rows) <= MOST
-    assert sum(row.count for row in blocks.rows) == 20_000
-    assert sum(row.size_bytes for row in blocks.rows) == blocks.total_bytes
-    assert "smallest" in blocks.note
-
-
-def test_replays_have_figures() -> None:
-    with busy_lake() as lake:
-        trace = lake.snapshot()[0].trace
-    replayed = gmlake.replay(trace, "caching,stitch")
-    drawn = figure(gmlake.report_of(replayed), Policies)
-    assert drawn.names == ("caching", "stitch")
-    assert drawn.reserved_bytes == tuple(r.peak_reserved_bytes for r in replayed.results)
-    told = dict(gmlake.report_of(gmlake.replay(trace, "stitch", optimize_for=2, growth=MIB)).facts)
-    assert (told["optimize_for"], told["growth"]) == ("memory", "1MiB")
-    with pytest.raises(TypeError, match="int"):
-        gmlake.report_of(3)  # type: ignore[arg-type]
-
-
-def test_a_snapshot_is_a_sequence_of_its_devices(tmp_path: Path) -> None:
-    data = snapshot([alloc(BASE, 1)])
-    data["device_traces"] += [[], [alloc(BASE, 2)]]
-    path = tmp_path / "two.pickle"
-    path.write_bytes(pickle.dumps(data, 4))
-    seen = gmlake.Snapshot.load(path)
-    assert [device.device for device in seen] == [0, 2]
-    assert len(seen) == 2
-    assert list(seen) == [seen[0], seen[2]]
-
-
 def test_nothing_is_held_where_pytorch_was_not_served() -> None:
     seen = gmlake.snapshot()
     assert list(seen) == []
@@ -301,19 +141,3 @@ def test_nothing_is_held_where_pytorch_was_not_served() -> None:
     with pytest.raises(ValueError, match="device 0"):
         gmlake.snapshot(0)
     assert seen.report().figures == ()
-
-
-def test_the_table_shows_what_is_held_and_the_html_escapes_it() -> None:
-    with busy_lake() as lake:
-        seen = lake.snapshot()
-        stats = lake.stats()
-    text = str(seen)
-    assert gmlake.format_size(stats["live_bytes"]) in text
-    assert gmlake.format_size(stats["peak_reserved_bytes"]) in text
-    assert "fragmentation" in text
-    assert (seen[0].spans["kind"] == SpanKind.VIEW).any()
-    sizes = seen[0].views["size_bytes"]
-    assert f" {len(sizes)}, {gmlake.format_size(int(sizes.sum()))} in all" in text
-    with busy_lake("caching") as lake:
-        assert "stitched" not in str(lake.snapshot())
-    assert "<script>alert" not in gmlake.Snapshot(name="<script>alert")._repr_html_()

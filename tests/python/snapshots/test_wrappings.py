@@ -6,7 +6,6 @@ import base64
 import gzip
 import io
 import json
-import pickle
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from gmlake.snapshots import wrappings
 from recording import BASE, MIB, alloc, block, segment, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -45,38 +43,6 @@ def page(data: bytes) -> bytes:
         f'import {{add_local_files}} from "x"\nconst local_files = {files}\n'
         'add_local_files(local_files, "Active Memory Timeline")\n</script>\n</body>\n'
     ).encode()
-
-
-def in_two_members(data: bytes) -> bytes:
-    return gzip.compress(data[:100]) + gzip.compress(data[100:])
-
-
-WRAPPED: dict[str, Callable[[bytes], bytes]] = {
-    "as it is": lambda data: data,
-    "gzip": gzip.compress,
-    "gzip of two members": in_two_members,
-    "torch.save": zipped,
-    "page": page,
-}
-
-
-@pytest.mark.parametrize("wrapping", WRAPPED)
-@pytest.mark.parametrize("is_named", [False, True], ids=["plain", "by rank"])
-def test_a_wrapped_recording_is_read(tmp_path: Path, wrapping: str, is_named: bool) -> None:  # noqa: FBT001
-    content: Any = {"rank0": recording()} if is_named else recording()
-    file = tmp_path / "file"
-    file.write_bytes(WRAPPED[wrapping](pickle.dumps(content, protocol=2)))
-    assert gmlake.load_trace(file).requests["size_bytes"].tolist() == [2 * MIB]
-    assert gmlake.Snapshot.load(file)[0].live_bytes == 2 * MIB
-
-
-def test_json_and_gmlakes_own_format_are_read_from_gzip(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(gzip.compress(json.dumps(recording()).encode()))
-    trace = gmlake.load_trace(file)
-    trace.save(tmp_path / "x.gmtrace")
-    file.write_bytes(gzip.compress((tmp_path / "x.gmtrace").read_bytes()))
-    assert gmlake.load_trace(file).requests["size_bytes"].tolist() == [2 * MIB]
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {

@@ -13,7 +13,7 @@ from gmlake.commands import main
 from gmlake.standin import forecast_command, launcher
 from gmlake.standin.batches import next_batch
 from gmlake.standin.beyond import Beyond, beyond
-from gmlake.standin.devices import DEVICES, device_of
+from gmlake.standin.devices import DEVICES
 from gmlake.standin.forecasts import Forecast, PolicyNeed
 
 if TYPE_CHECKING:
@@ -49,39 +49,6 @@ def only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]
     return make
 
 
-def test_a_python_without_pytorch_is_told_what_to_install(only: Callable[..., Path]) -> None:
-    del only
-    with pytest.raises(launcher.StandinMissingError) as caught:
-        launcher.check_pytorch()
-    said = str(caught.value)
-    assert said.startswith(f"PyTorch is not installed in {sys.prefix}; install one with: pip ")
-    assert "\n" not in said
-
-
-@pytest.mark.parametrize(
-    ("version", "cuda", "has_library", "says"),
-    [
-        ("2.13.0+cpu", None, False, "PyTorch 2.13.0+cpu is a build without CUDA, which asks no"),
-        ("2.13.0", "13.0", False, "PyTorch 2.13.0 is a build without CUDA, which asks no GPU"),
-        ("2.13.0+rocm7", None, True, "PyTorch 2.13.0+rocm7 is a build without CUDA"),
-        (
-            "2.11.0+cu128",
-            "12.8",
-            True,
-            "PyTorch 2.11.0+cu128 is built for CUDA 12.8, and the stand-in GPU has CUDA 13; ",
-        ),
-        ("2.11.0+cu1", "1.3", True, "is built for CUDA 1.3, and the stand-in GPU has CUDA 13"),
-    ],
-)
-def test_a_build_of_pytorch_that_does_not_suit_is_named(
-    version: str, cuda: str | None, *, has_library: bool, says: str, only: Callable[..., Path]
-) -> None:
-    only(version, cuda=cuda, has_library=has_library)
-    with pytest.raises(launcher.StandinMissingError, match="pip install torch") as caught:
-        launcher.check_pytorch()
-    assert says in str(caught.value)
-
-
 @pytest.mark.parametrize("cuda", ["13.0", "13.2"])
 def test_a_build_for_the_stand_ins_cuda_suits(cuda: str, only: Callable[..., Path]) -> None:
     only("2.14.1+cu132", cuda=cuda, has_library=True)
@@ -105,20 +72,6 @@ def test_the_command_says_so_in_one_line_and_imports_no_pytorch(tmp_path: Path) 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_gmlake_without_its_stand_in_says_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("GMLAKE_STANDIN_LIBRARY", raising=False)
-    monkeypatch.setattr(launcher, "__file__", str(tmp_path / "launcher.py"))
-    for _ in range(2):
-        with pytest.raises(launcher.StandinMissingError, match="install a wheel") as caught:
-            launcher.find_library()
-        assert "\n" not in str(caught.value)
-        (tmp_path / "libcuda.so.1").write_text("not a library")  # as a pointer of Git LFS
-    (tmp_path / "libcuda.so.1").write_bytes(b"\x7fELF")
-    assert launcher.find_library() == tmp_path / "libcuda.so.1"
-
-
 # ---- figures
 
 
@@ -131,20 +84,6 @@ def test_cuda_takes_a_context_kernels_and_the_libraries_that_are_opened() -> Non
     assert many.communication_bytes == 850 * MIB
     assert many.error_bytes == (300 + 600) * MIB
     assert many.total_bytes == (527 + 94 + 146 + 2 + 8 + 850) * MIB
-
-
-def test_a_device_has_a_name_in_any_spelling_or_is_a_size() -> None:
-    assert device_of("H100_80GB") == device_of("h100 80gb") == DEVICES["h100-80gb"]
-    sized = device_of("24GiB")
-    assert (sized.memory_bytes, sized.is_checked) == (24 << 30, False)
-    with pytest.raises(ValueError, match="no device is called 'tpu'; there are a100-40gb, "):
-        device_of("tpu")
-
-
-@pytest.mark.parametrize("size", ["0", "10KiB", "511MiB", "5TiB", "80000GB"])
-def test_a_size_that_no_gpu_has_is_refused(size: str) -> None:
-    with pytest.raises(ValueError, match=f"a device of {size}: from 512 MiB to 4.00 TiB are"):
-        device_of(size)
 
 
 # ---- which batch to run next
@@ -244,11 +183,6 @@ def test_a_batch_may_begin_with_dashes(answered: dict[str, Any], tmp_path: Path)
         assert answered["program"] == [str(script), "--batch-size=2"]
     assert main(["forecast", "--batch", "-b=4", "--timeout", "60", str(script)]) == 0
     assert (answered["batch"], answered["timeout"]) == ("-b=4", 60)
-
-
-def test_a_notebook_shows_the_answer(answered: dict[str, Any]) -> None:
-    shown = answered["answer"]._repr_html_()
-    assert shown.startswith("<pre>peak 1.00 MiB live; needs 700 MiB with PyTorch&#x27;s default")
 
 
 def test_the_page_and_the_recording_are_written(answered: dict[str, Any], tmp_path: Path) -> None:

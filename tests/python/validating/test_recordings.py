@@ -16,14 +16,6 @@ FOLDER = ROOT / "benchmarks" / "recordings" / "h200"
 RECORDINGS = sorted(FOLDER.glob("*/*.gmtrace"))
 
 
-def test_there_are_recordings_of_both_allocators() -> None:
-    names = {path.parent.name: set() for path in RECORDINGS}  # type: dict[str, set[str]]
-    for path in RECORDINGS:
-        names[path.parent.name].add(path.stem)
-    assert set(names) == {"default", "expandable"}
-    assert names["default"] == names["expandable"] > {"experts", "tight"}
-
-
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_address_and_every_statistic(path: Path) -> None:
     trace = gmlake.load_trace(path)

@@ -13,7 +13,7 @@ import pytest
 
 from gmlake.tables import as_text
 from gmlake.watching.counters import Counters
-from gmlake.watching.devices import Device, device_of
+from gmlake.watching.devices import Device
 from gmlake.watching.table import Interval, picture
 
 if TYPE_CHECKING:
@@ -90,30 +90,6 @@ def test_processes_of_one_device_are_added_up() -> None:
     assert "░ all else 0 B" in lines[5]
 
 
-def test_a_device_that_holds_less_is_another() -> None:
-    lines = shown(interval(7, 60 * GIB, 60 * GIB, device=device()))
-    assert "this is not its device" in lines[1]
-
-
-def test_without_nvml_nothing_is_guessed() -> None:
-    lines = shown(interval(7, GIB, GIB))
-    assert lines[0] == "other users of the devices are not known: NVML does not tell"
-
-
-def test_ranks_are_side_by_side() -> None:
-    lines = shown(
-        interval(30, GIB, 3 * GIB, rank=2, ranks=3, command="python train.py"),
-        interval(40, GIB, 9 * GIB, rank=0, ranks=3, command="python train.py"),
-        interval(20, GIB, 4 * GIB, rank=1, ranks=3, command="python train.py"),
-        interval(10, GIB, GIB, command="python other.py"),
-    )
-    rows = [line.split() for line in lines if "GiB" in line and "holds" not in line]
-    assert [row[:3] for row in rows[:3]] == [[str(rank), "of", "3"] for rank in range(3)]
-    assert rows[3][:2] == ["-", "10"]
-    assert "rank 0 holds most: 9.00 GiB, 6.00 GiB more than the least" in lines
-    assert "40, 20, 30  python train.py" in lines
-
-
 def test_the_last_minute_is_a_line() -> None:
     history = ((59.0, 0), (31.0, 4 * GIB), (1.0, 8 * GIB), (0.0, 2 * GIB))
     (row,) = (line for line in shown(interval(7, GIB, GIB, history=history)) if "7 " in line)
@@ -132,27 +108,6 @@ def test_nothing_is_wider_than_a_terminal() -> None:
         for rank in range(16)
     ]  # fmt: skip
     assert max(map(len, shown(*many))) <= 80
-
-
-@pytest.mark.parametrize(
-    ("ordinal", "visible", "expected"),
-    [
-        (1, None, 1),
-        (0, "1", 1),
-        (1, "1,0", 0),
-        (0, "GPU-10", 1),
-        (1, "1", None),
-        (0, "", None),
-        (0, "MIG-10af", None),
-        (5, None, None),
-    ],
-)
-def test_which_device_a_process_means(
-    ordinal: int, visible: str | None, expected: int | None
-) -> None:
-    variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = device_of(ordinal, variables, [device(0), device(1)])
-    assert (None if found is None else found.index) == expected
 
 
 def test_top_asks_nvml_and_reads_the_environment(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from examples.diagnosis import mistakes
 from tests.standin.running import check_interrupts, run_program
 
 
@@ -43,25 +42,6 @@ def test_what_reports_predict_is_what_the_allocator_sees() -> None:
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
     return run("programs")
-
-
-@pytest.mark.parametrize("program", [one.__name__ for one in mistakes.MISTAKES])
-def test_a_mistake_is_named_first_with_its_line(programs: dict[str, Any], program: str) -> None:
-    told = programs[program]
-    assert told["mistake"]
-    assert set(told["named"]) == {told["mistake"]}
-    assert told["savings"][0] > 0
-    assert told["text"].index(told["mistake"]) > 0
-
-
-@pytest.mark.parametrize("program", [one.__name__ for one in mistakes.PLAIN])
-def test_nothing_is_said_of_a_program_without_a_mistake(
-    programs: dict[str, Any], program: str
-) -> None:
-    told = programs[program]
-    assert not told["named"]
-    assert "what to change" not in told["text"]
-    assert "more could be copied to the host" in told["text"]
 
 
 @pytest.mark.long

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +81,6 @@ def run(auto: gmlake.AutoPlan, steps: int, work: Callable[[int], object]) -> lis
         with auto.step():
             work(number)
     return told(auto)
-
-
-def zeroing(where: str) -> dict[str, Any]:
-    """Gradients end at the beginning of the next step, at the end of this one, or never."""
-    auto = gmlake.AutoPlan()
-    training = Training(where)
-    return {"steps": run(auto, 8, lambda _number: training.step())}
 
 
 def evaluating() -> dict[str, Any]:
@@ -196,27 +188,6 @@ def experts() -> dict[str, Any]:
     return {"steps": run(auto, 8, lambda _number: training.step())}
 
 
-def twins(is_planned: str) -> dict[str, Any]:
-    """Train with other lengths, an evaluation now and then, and a tensor that stays."""
-    gmlake.enable()
-    auto = gmlake.AutoPlan() if is_planned == "yes" else None
-    training = Training()
-    kept: list[torch.Tensor] = []
-    seen = []
-    for number in range(40):
-        with auto.step() if auto else nullcontext():
-            if number % 7 == 5:
-                training.evaluate()
-            else:
-                training.step((256, 128, 192)[number * number % 3])
-            if number % 11 == 10:
-                kept.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda"))
-        seen.append(torch.cuda.memory_reserved())
-    calls = gmlake.enable().lake().stats()["driver_calls"]
-    served = sum(report.served for report in auto.reports) if auto else 0
-    return {"reserved": seen, "calls": calls, "served": served}
-
-
 def turns() -> dict[str, Any]:
     """Break a step off, nest steps, close."""
     auto = gmlake.AutoPlan()
@@ -264,14 +235,6 @@ def out_of_memory() -> dict[str, Any]:
     return {"steps": steps, "refusal": refusal, "trimmed": trimmed}
 
 
-def begun_late() -> dict[str, Any]:
-    """Plan the steps of a model that was on the device before."""
-    training = Training("after")
-    training.step()
-    auto = gmlake.AutoPlan()
-    return {"steps": run(auto, 8, lambda _number: training.step())}
-
-
 def refusals() -> dict[str, Any]:
     """A policy that knows no steps."""
     seen: dict[str, Any] = {}
@@ -294,22 +257,6 @@ def compiled() -> dict[str, Any]:
     training = Training("after")
     training.model.compile(backend="aot_eager")
     return {"steps": run(auto, 9, lambda _number: training.step())}
-
-
-def one_step_at_a_time() -> dict[str, Any]:
-    """Two AutoPlans take turns; steps inside of steps, of whichever, are refused."""
-    first, second = gmlake.AutoPlan(), gmlake.AutoPlan()
-    training = Training("after")
-    for auto in (first, second) * 6:
-        run(auto, 1, lambda _number: training.step())
-    with first.step():
-        inside = refused(second.step().__enter__)
-    seen = {"inside": inside, "first": told(first), "second": told(second), "text": repr(second)}
-    first.close()
-    first.close()
-    seen["closed"] = refused(first.step().__enter__)
-    seen["after"] = run(second, 2, lambda _number: training.step())
-    return seen
 
 
 def forked() -> dict[str, Any]:
@@ -349,27 +296,6 @@ def child_of(auto: gmlake.AutoPlan) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def many_steps() -> dict[str, Any]:
-    """A thousand steps, of which most are served alike and the others never: nothing grows."""
-    auto = gmlake.AutoPlan()
-    with torch.device("cuda"):
-        model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32))
-        rows = torch.randn(8, 32, requires_grad=True)
-
-    def train(number: int) -> None:
-        model(rows).sum().backward()
-        model.zero_grad()
-        torch.empty(512 * (1 + max(number, 0)), device="cuda")
-
-    run(auto, 500, lambda _number: train(0))
-    seen = [objects(auto)]
-    run(auto, 600, lambda _number: train(0))
-    seen.append(objects(auto))
-    run(auto, 400, train)
-    seen.append(objects(auto))
-    return {"seen": seen}
-
-
 def objects(auto: gmlake.AutoPlan) -> dict[str, int]:
     """Count what could grow: tensors, and what is remembered of steps."""
     gc.collect()
@@ -398,44 +324,6 @@ def threads() -> dict[str, Any]:
         training.step()
         thread.join()
     return {"refusals": told_of, "steps": told(auto)}
-
-
-def saved_again(path: str) -> dict[str, Any]:
-    """Write down what was read, with plans for a device that this process has not."""
-    auto = gmlake.AutoPlan.load(path)
-    training = Training("after")
-    run(auto, 1, lambda _number: training.step())
-    file = gmlake.load_plans(auto.save(path + ".again"))
-    devices = {str(device): text for device, text in file.made_for.devices.items()}
-    return {"plans": [[plan.device, plan.kind] for plan in file.plans], "devices": devices}
-
-
-def two_devices(path: str) -> dict[str, Any]:
-    """Train on two devices in one step, and save."""
-    auto = gmlake.AutoPlan()
-    models = [nn.Linear(2048, 2048, device=f"cuda:{device}") for device in range(2)]
-
-    def train(_number: int) -> None:
-        for device, model in enumerate(models):
-            model(torch.ones(512, 2048, device=f"cuda:{device}")).sum().backward()
-            model.zero_grad()
-
-    steps = run(auto, 9, train)
-    auto.save(path)
-    return {"steps": steps, "text": repr(auto)}
-
-
-def another_model(path: str) -> dict[str, Any]:
-    """A plan is loaded that was made for another model."""
-    auto = gmlake.AutoPlan.load(path)
-    with torch.device("cuda"):
-        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(20)))
-
-    def train(_number: int) -> None:
-        model(torch.ones(1024, 1024, device="cuda")).sum().backward()
-        model.zero_grad()
-
-    return {"steps": run(auto, 16, train)}
 
 
 def main() -> None:

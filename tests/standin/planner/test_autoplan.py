@@ -40,24 +40,6 @@ def assert_steady(steps: Steps) -> None:
         assert step["reserved_bytes"] == steps[0]["reserved_bytes"]
 
 
-@pytest.mark.parametrize("where", ["before", "after", "in place"])
-def test_gradients_may_end_anywhere(where: str) -> None:
-    steps = run("zeroing", where)["steps"]
-    served = planned(steps)
-    assert len(served) >= 3
-    assert_steady(served)
-    assert served[-1]["served"] > 0.4 * served[-1]["requests"]
-    assert served[-1]["why"].startswith("planned: every request ")
-    assert served[-1]["reserved_bytes"] == max(step["reserved_bytes"] for step in steps)
-
-
-def test_the_same_memory_is_taken_with_plans_and_without() -> None:
-    without, with_plans = run("twins", "no"), run("twins", "yes")
-    assert with_plans["served"] > 1000
-    assert with_plans["reserved"] == without["reserved"]
-    assert sum(with_plans["calls"].values()) <= sum(without["calls"].values())
-
-
 def test_evaluation_has_plans_of_its_own() -> None:
     told = run("evaluating")
     steps = told["steps"]
@@ -67,12 +49,6 @@ def test_evaluation_has_plans_of_its_own() -> None:
     assert evaluations[-1]["hit_rate"] == 1
     assert evaluations[-1]["driver_calls"] == 0
     assert "evaluation: planned: every request" in told["text"]
-
-
-def test_each_length_gets_a_plan_once_it_came_back() -> None:
-    steps = run("lengths")["steps"]
-    assert_steady(steps[-3:])
-    assert len({step["fingerprint"] for step in steps[-3:]}) == 3
 
 
 def test_what_outlives_its_step_alternates_between_two_places() -> None:
@@ -119,77 +95,9 @@ def test_steps_that_fail_and_steps_in_steps() -> None:
     assert told["text"].startswith("step 9 (train, device 0) planned: every request ")
 
 
-def test_the_end_of_memory_leaves_the_plan_alone() -> None:
-    told = run("out_of_memory")
-    assert "out of memory" in told["refusal"]
-    last = told["steps"][-1]
-    assert last["is_planned"]
-    assert last["hit_rate"] == 1
-    assert last["driver_calls"] == 0
-
-
-def test_what_cannot_be_planned_is_told() -> None:
-    told = run("refusals")
-    assert told["reports"] == 0
-    assert any("steps are not planned on device 0" in text for text in told["warnings"])
-
-
-def test_it_may_begin_after_cuda_is_in_use() -> None:
-    assert_steady(planned(run("begun_late")["steps"])[1:])
-
-
 @pytest.mark.long
 def test_a_compiled_model_is_planned() -> None:
     assert_steady(planned(run("compiled")["steps"])[1:])
-
-
-def test_two_auto_plans_take_turns() -> None:
-    told = run("one_step_at_a_time")
-    assert told["inside"] == "RuntimeError: a step of kind 'train' is open already"
-    assert told["closed"] == "RuntimeError: this AutoPlan is closed"
-    for name in ("first", "second"):
-        assert planned(told[name])
-    assert_steady(told["after"][-2:])
-
-
-def test_forked_children_leave_the_lakes_alone() -> None:
-    told = run("forked")
-    assert told["codes"] == [0] * 12
-    assert told["steps"][-1]["hit_rate"] == 1
-
-
-def test_steps_of_other_threads_are_refused_while_one_is_open() -> None:
-    told = run("threads")
-    assert told["refusals"] == ["RuntimeError: a step of kind 'train' is open already"]
-    assert told["steps"][-1]["hit_rate"] == 1
-
-
-def test_nothing_grows_with_the_steps() -> None:
-    told = run("many_steps")
-    before, after, last = told["seen"]
-    assert after == {**before, "reports": 1024}
-    assert last == after
-
-
-def test_plans_of_a_device_that_is_not_here_are_kept(tmp_path: Path) -> None:
-    path = str(tmp_path / "plans")
-    told = run("two_devices", path, devices=2)
-    for device in (0, 1):
-        assert_steady([step for step in planned(told["steps"]) if step["device"] == device])
-    assert "device 1, train: planned: every request" in told["text"]
-    again = run("saved_again", path)
-    devices = [device for device, _ in again["plans"]]
-    assert devices.count(0) >= 2
-    assert devices.count(1) == 2
-    assert sorted(again["devices"]) == ["0", "1"]
-
-
-def test_a_plan_for_another_model_is_replaced(tmp_path: Path) -> None:
-    path = str(tmp_path / "plan.gmplan")
-    run("saved", path)
-    steps = run("another_model", path)["steps"]
-    assert steps[0]["hit_rate"] < 0.5
-    assert_steady(steps[-2:])
 
 
 def example(*options: str) -> dict[str, Any]:

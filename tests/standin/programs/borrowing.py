@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import threading
 from typing import Any
 
 import torch
@@ -67,17 +66,6 @@ def train_on_one_stream() -> dict[str, int]:
         trainer.step()
     return {
         name: n for name, n in control.calls().items() if "Event" in name and "Create" not in name
-    }
-
-
-def one_stream(region: gmlake.Session) -> Seen:
-    """Train on one stream and count the calls that gmlake made about events and streams."""
-    by_all = train_on_one_stream()
-    calls = region.stats()["driver_calls"]
-    return {
-        "order": {name: n for name, n in calls.items() if n and name.startswith(ORDER_CALLS)},
-        "memory_calls": counted(region)["memory_calls"],
-        "by_all": by_all,
     }
 
 
@@ -186,30 +174,6 @@ def recorded(region: gmlake.Session) -> Seen:
     }
 
 
-def untold(region: gmlake.Session) -> Seen:
-    """Copy a block to the host on a stream of which gmlake hears nothing, free it, and have only
-    its own stream wait for that, before its next request; another stream asks in between."""
-    owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
-    patterns, reader = Patterns(3, 2 * BIG), Reader()
-    with control.paced("manual"):
-        block = read_elsewhere(owner, reading, patterns, reader)
-        del block
-        reserved = torch.cuda.memory_reserved()
-        control.advance(owner.cuda_stream, control.pending(owner.cuda_stream))
-        for number, stream in enumerate((asking, owner), 1):
-            with torch.cuda.stream(stream):
-                got = torch.empty(2 * BIG, dtype=torch.uint8, device="cuda")
-                got.copy_(patterns.buffers[number], non_blocking=True)
-                reader.read(got, number + 1)
-            del got
-            control.advance(stream.cuda_stream, control.pending(stream.cuda_stream))
-            owner.wait_stream(reading)
-        grown = torch.cuda.memory_reserved() - reserved
-        pending = [control.pending(stream.cuda_stream) > 0 for stream in (asking, owner)]
-        reader.compare()
-    return {"wrong": reader.wrong, "grown": grown, "pending": pending, **counted(region)}
-
-
 class Stress:
     """Tensors that come and go on several streams, filled when they come and read when they go."""
 
@@ -272,22 +236,6 @@ def stress(region: gmlake.Session, pace: str, seed: str) -> Seen:
     one.run(25)
     control.set_pace("lag")
     return {"wrong": one.reader.wrong, "compared": one.reader.compared, **counted(region)}
-
-
-def stress_of_threads(region: gmlake.Session) -> Seen:
-    """Three threads with two streams each."""
-    patterns = Patterns(32, BIG)
-    runs = [Stress(n, [torch.cuda.Stream() for _ in range(2)], patterns) for n in range(3)]
-    threads = [threading.Thread(target=one.run, args=(8,)) for one in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {
-        "wrong": sum(one.reader.wrong for one in runs),
-        "compared": sum(one.reader.compared for one in runs),
-        **counted(region),
-    }
 
 
 def capture(region: gmlake.Session) -> Seen:

@@ -57,40 +57,6 @@ def losses(model: torch.nn.Module, *, steps: int = 4) -> list[float]:
     return found
 
 
-def any_time() -> dict[str, Any]:
-    """Begin after the model is on the device, nest, end, and begin again."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(64, 64).cuda()
-    held = block(24)
-    session = gmlake.enabled()
-    seen: dict[str, Any] = {"before": served_mib()}
-    with session:
-        a = block(16)
-        seen["inside"] = [served_mib(), session.mode, session.devices]
-        with gmlake.enabled("caching"):
-            b = block(16)
-            seen["nested"] = served_mib()
-        c = block(16)
-        seen["again"] = served_mib()
-        seen["losses"] = losses(model)
-    d = block(16)
-    seen["outside"] = served_mib()
-    seen["allocated"] = torch.cuda.memory_allocated() >= (24 + 4 * 16) * MIB
-    del held, a, b, c, d, model
-    gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
-    seen["left"] = served_mib()
-    torch.cuda.empty_cache()
-    seen["reserved"] = torch.cuda.memory_reserved()
-    gmlake.enable()
-    held = block(16)
-    seen["lasting"] = served_mib()
-    gmlake.disable()
-    seen["disabled"] = [block(16).nbytes // MIB, served_mib()]
-    del held
-    return seen
-
-
 def idle() -> dict[str, Any]:
     """Let each need what the other holds idle, on a device of 512 MiB."""
     seen: dict[str, Any] = {}
@@ -102,22 +68,6 @@ def idle() -> dict[str, Any]:
         seen["of_pytorch"] = block(360).nbytes // MIB
         seen["refused"] = refused(block, 600)
     seen["of_gmlake"] = block(360).nbytes // MIB
-    return seen
-
-
-def leftovers() -> dict[str, Any]:
-    """Ask for what only PyTorch's own allocator has left in a segment of 20 MiB, then for more.
-
-    Returns how many refusals gmlake and PyTorch have counted after either.
-    """
-    seen: dict[str, Any] = {}
-    held = [block(4)]
-    with gmlake.enabled():
-        held.append(block(torch.cuda.mem_get_info()[0] // MIB - 2))
-        held.append(block(12))
-        seen["after_one_that_is_served"] = counted()
-        seen["refused"] = [refused(block, mib).partition(":")[0] for mib in (12, 600)]
-        seen["after_two_that_are_not"] = counted()
     return seen
 
 
@@ -211,28 +161,6 @@ def elsewhere(
             yield served
         finally:
             thread.submit(end).result()
-
-
-def older() -> dict[str, Any]:
-    """Resize a storage from before gmlake, on a device of 1 GiB, at its end and at a limit's."""
-    storage = block(1).untyped_storage()
-    storage.resize_(0)
-
-    def resize(mib: int) -> str:
-        return failure(lambda: storage.resize_(mib * MIB)).partition(":")[0]
-
-    gmlake.enable()
-    seen: dict[str, Any] = {"idle": block(700).nbytes // MIB, "resized": resize(600)}
-    storage.resize_(0)
-    torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(0.5)
-    held = [block(300)]
-    seen["limited"] = [resize(300), resize(100)]
-    storage.resize_(0)  # PyTorch keeps it
-    held.append(block(80))
-    seen["reserved"] = torch.cuda.memory_reserved() // MIB
-    seen["last"] = [refused(block, 200).partition(":")[0], block(120).nbytes // MIB]
-    return seen
 
 
 def apart() -> dict[str, Any]:
@@ -371,34 +299,6 @@ def segments() -> dict[str, Any]:
         event["size"] for event in after["device_traces"][0] if event["action"] == "segment_unmap"
     )
     return seen
-
-
-def held_up() -> dict[str, Any]:
-    """Record from when freed memory waits for another stream, until that has passed."""
-    with gmlake.enabled():
-        early, side = block(8), torch.cuda.Stream()
-        control.set_pace("manual", 1)
-        with torch.cuda.stream(side):
-            early.add_(1)
-        early.record_stream(side)
-        del early
-        torch.cuda.memory._record_memory_history()  # noqa: SLF001
-        waiting = [each["state"] for each in blocks_in_use()]
-        side.synchronize()
-        late = block(16)
-        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001
-        del late
-    return {
-        "waiting": waiting,
-        "told": [event["action"] for event in snapshot["device_traces"][0]],
-        "states": [each["state"] for each in blocks_in_use()],
-    }
-
-
-def blocks_in_use() -> list[Any]:
-    """Return PyTorch's view of what is not idle."""
-    found = [each for segment in torch.cuda.memory_snapshot() for each in segment["blocks"]]
-    return [each for each in found if each["state"] != "inactive"]
 
 
 def refused_capture() -> dict[str, Any]:

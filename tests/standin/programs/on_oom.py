@@ -46,15 +46,6 @@ def twice(path: str) -> dict[str, Any]:
     return {"first": first, "second": second, "same": same, "outside": other.exists()}
 
 
-def scattered(path: str) -> dict[str, Any]:
-    """Run out of memory where what is free lies in small pieces, which hardly can be stitched."""
-    with gmlake.enabled(on_oom=path):
-        sizes = [(700 + 37 * number % 400) << 10 for number in range(1200)]
-        kept = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
-        del kept[::2]
-        return {"said": hold_more(kept)}
-
-
 def elsewhere(path: str) -> dict[str, Any]:
     """Run out of memory in PyTorch's own allocator, inside of a region: within a pool."""
     with gmlake.enabled(on_oom=path), torch.cuda.use_mem_pool(torch.cuda.MemPool()):
@@ -78,16 +69,6 @@ def others(path: str) -> dict[str, Any]:
     assert driver.cuMemAlloc_v2(ctypes.byref(taken), ctypes.c_size_t(128 * MIB)) == 0
     with gmlake.enabled(on_oom=path):
         said = hold_more([before])
-    return {"said": said}
-
-
-def unwritable(path: str) -> dict[str, Any]:
-    """Have the folder gone when the file is to be written."""
-    folder = Path(path).parent / "gone"
-    folder.mkdir()
-    with gmlake.enabled(on_oom=folder / "oom.pickle"):
-        folder.rmdir()
-        said = hold_more([])
     return {"said": said}
 
 

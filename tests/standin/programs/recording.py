@@ -131,44 +131,6 @@ def later() -> dict[str, Any]:
     }
 
 
-def let_go() -> dict[str, Any]:
-    """A recording that nobody holds goes on until it is asked for, or another begins."""
-    gmlake.enable()
-    training = Training()
-    gmlake.record()
-    training.step()
-    first = gmlake.stop_recording()
-    assert first is not None
-    gmlake.record()
-    training.step()
-    with gmlake.record() as recording:
-        training.step()
-    return told(recording) | {
-        "first": [label for _, label in first.snapshot.devices[0].marks],
-        "again": gmlake.stop_recording(),
-    }
-
-
-def failed_backward() -> dict[str, Any]:
-    """A backward pass fails in autograd's thread, and the training goes on."""
-    gmlake.enable()
-    training = Training()
-
-    def fail(_gradient: object) -> None:
-        raise ValueError("no gradient of this")
-
-    handle = next(training.model.parameters()).register_hook(fail)
-    with gmlake.record() as recording:
-        try:
-            training.step()
-        except ValueError as error:
-            refusal = str(error)
-        handle.remove()
-        training.step()
-        training.step()
-    return told(recording) | {"refusal": refusal}
-
-
 def beside_pytorch() -> dict[str, Any]:
     """PyTorch's own recording ends and begins while one of gmlake's is on."""
     gmlake.enable()
@@ -211,17 +173,6 @@ def out_of_memory() -> dict[str, Any]:
         refusal = str(error)
     assert recording is not None
     return told(recording) | {"refusal": refusal}
-
-
-def nothing_enabled() -> dict[str, Any]:
-    """Nothing is recorded where gmlake serves nothing."""
-    with gmlake.record() as recording:
-        Training().step()
-        during = len(recording.snapshot.devices)
-    return {
-        "devices": {"during": during, "behind": len(recording.snapshot.devices)},
-        "drawn": recording._repr_html_(),
-    }
 
 
 def forked() -> dict[str, Any]:

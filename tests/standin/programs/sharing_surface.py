@@ -54,24 +54,6 @@ def calls(session: gmlake.Session, name: str) -> int:
     return int(stats["driver_calls"][name]) if stats else 0
 
 
-def wrapped() -> Seen:
-    """Use streams that were wrapped in each way, before gmlake and after; destroy each."""
-    streams: list[torch.cuda.Stream] = [torch.cuda.ExternalStream(create())]  # which starts CUDA
-    seen = []
-    with gmlake.enabled() as session:
-        streams.append(torch.cuda.ExternalStream(create()))
-        streams.append(torch.cuda.get_stream_from_external(create()))
-        # What C++ extensions get, of which Python hears nothing:
-        streams.append(torch.cuda.Stream(stream_id=create(), device_index=0, device_type=1))
-        for stream in streams:
-            use(stream)
-            destroy(stream.cuda_stream)
-            held = block()  # there is not room for both
-            seen.append(calls(session, "event_record") + calls(session, "stream_synchronize"))
-            del held
-    return {"seen": seen}
-
-
 def own() -> Seen:
     """Wrap PyTorch's own current stream, as torch.from_dlpack() does."""
     with gmlake.enabled() as session:

@@ -20,8 +20,6 @@ from torch import nn
 import gmlake
 from gmlake.standin import control
 
-MIB = 1 << 20
-
 
 def numbers(like: torch.Tensor, first: int) -> torch.Tensor:
     return torch.arange(first, first + like.numel(), dtype=like.dtype).reshape(like.shape)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Result = dict[str, Any]
-MIB = 1 << 20
 COUNT = 700_032  # numbers in a tensor: whole blocks, but no whole pages
 
 

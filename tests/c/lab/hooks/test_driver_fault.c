@@ -60,18 +60,6 @@ static void make_every_call(gml_driver *driver, gml_status *statuses) {
     statuses[i++] = gml_driver_create(driver, CHUNK_BYTES, &handle);
 }
 
-TEST(without_faults_everything_passes) {
-    gml_status statuses[STEPS];
-    gml_driver *driver = open_fault(0, 0, 0, NULL);
-    make_every_call(driver, statuses);
-    for (int i = 0; i < STEPS; i++) {
-        CHECK_OK(statuses[i]);
-    }
-    CHECK_EQ(driver->calls[GML_CALL_CREATE], 2);
-    CHECK(gml_driver_time_ns(driver) > 0);
-    gml_driver_close(driver);
-}
-
 TEST(the_nth_call_fails_and_is_not_made) {
     for (uint64_t nth = 1; nth <= STEPS; nth++) {
         gml_status statuses[STEPS];
@@ -87,50 +75,6 @@ TEST(the_nth_call_fails_and_is_not_made) {
     }
 }
 
-TEST(a_failed_call_changes_nothing_below) {
-    gml_driver *inner;
-    gml_driver *driver = open_fault(2, 0, 0, &inner);
-    gml_handle handle = 0;
-    uint64_t free_bytes = 0;
-    uint64_t total_bytes = 0;
-    CHECK_OK(gml_driver_create(driver, CHUNK_BYTES, &handle));
-    CHECK_STATUS(gml_driver_release(driver, handle), GML_DRIVER_FAILED);
-    CHECK(strstr(driver->reason, "release") != NULL);
-    CHECK(strstr(driver->reason, "number 2") != NULL);
-    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
-    CHECK_EQ(total_bytes - free_bytes, CHUNK_BYTES);
-    CHECK_OK(gml_driver_release(driver, handle));
-    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
-    CHECK_EQ(total_bytes, free_bytes);
-    gml_driver_close(driver);
-}
-
-/* Which of 4,000 calls failed, as one number. */
-static uint64_t failures_of(uint64_t per_million, uint64_t seed, uint64_t *count) {
-    gml_driver *driver = open_fault(0, per_million, seed, NULL);
-    uint64_t digest = 0;
-    *count = 0;
-    for (uint64_t i = 0; i < 4000; i++) {
-        bool has_failed = gml_driver_device_synchronize(driver) != GML_OK;
-        digest = digest * 31 + has_failed;
-        *count += has_failed;
-    }
-    gml_driver_close(driver);
-    return digest;
-}
-
-TEST(the_probability_holds_and_the_seed_repeats) {
-    uint64_t count;
-    uint64_t first = failures_of(250000, 1, &count);
-    CHECK(count > 850 && count < 1150);
-    CHECK_EQ(failures_of(250000, 1, &count), first);
-    CHECK(failures_of(250000, 2, &count) != first);
-    (void)failures_of(1000000, 3, &count);
-    CHECK_EQ(count, 4000);
-    (void)failures_of(0, 3, &count);
-    CHECK_EQ(count, 0);
-}
-
 TEST(memory_info_and_options_never_fail) {
     gml_driver *driver = open_fault(1, 1000000, 5, NULL);
     uint64_t free_bytes = 0;
@@ -142,14 +86,5 @@ TEST(memory_info_and_options_never_fail) {
     CHECK_STATUS(gml_driver_bytes(driver, 512, 1, &bytes), GML_MISUSE);
     CHECK_STATUS(gml_driver_malloc(driver, CHUNK_BYTES, &address), GML_OUT_OF_MEMORY);
     CHECK(gml_driver_streams(driver) != NULL);
-    gml_driver_close(driver);
-}
-
-TEST(reasons_come_through) {
-    gml_driver *driver = open_fault(0, 0, 0, NULL);
-    CHECK_STATUS(gml_driver_release(driver, 99), GML_MISUSE);
-    CHECK(strstr(driver->reason, "99") != NULL);
-    CHECK(strcmp(driver->ops->name, "sim") == 0);
-    CHECK_EQ(driver->info.granularity_bytes, CHUNK_BYTES);
     gml_driver_close(driver);
 }

@@ -3,46 +3,6 @@
 
 #include <string.h>
 
-/* A step of two requests; the second tells it from others. */
-static gml_step_report run_step(gml_lake *lake, uint64_t second_bytes) {
-    gml_step_report report;
-    CHECK_OK(gml_lake_begin_step(lake, 0));
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 3 * MIB, 0)));
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, second_bytes, 0)));
-    CHECK_OK(gml_lake_end_step(lake, &report));
-    return report;
-}
-
-/* Four steps that leave it drop a plan. Each time it is tried again after twice as many steps. */
-TEST(backoff_doubles_until_a_plan_serves) {
-    enum { ROUNDS = 9, SERVED = 7, FAILURES = 4 };
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    uint64_t others = 0, backoff = 1;
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
-    for (int round = 0; round < ROUNDS; round++) {
-        uint64_t later = 0;
-        gml_step_report report = run_step(lake, 4 * MIB);
-        while (!strstr(report.why, "will be served")) {
-            later += strstr(report.why, "tried later") != NULL;
-            CHECK_EQ(report.served, 0);
-            report = run_step(lake, 4 * MIB);
-        }
-        if (round) {
-            CHECK_EQ(later, backoff - 1);
-            backoff *= 2;
-        }
-        if (round == SERVED) {
-            CHECK_EQ(run_step(lake, 4 * MIB).served, 2);
-            backoff = 1;
-        }
-        for (uint64_t left = 0; left < FAILURES; left += report.served) {
-            report = run_step(lake, 5 * MIB + 512 * ++others);
-            CHECK(report.served <= 1);
-        }
-    }
-    trainer_close(lake);
-}
-
 /* Two places in turn for what lives into the next step: a file has a layout for each, and nothing
  * that happened before tells which is next. */
 TEST(the_layout_used_least_lately_is_next) {
@@ -73,36 +33,6 @@ TEST(the_layout_used_least_lately_is_next) {
         trainer_close(lake);
     }
     gml_plan_release(plan);
-}
-
-/* After one step of another sort in a long row, the plan serves all that follow. */
-TEST(one_other_step_does_not_stop_a_plan) {
-    enum { ROW = 20 };
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
-    for (int step = 0; step < ROW; step++) {
-        CHECK_EQ(run_step(lake, 4 * MIB).served, step < 2 ? 0 : 2);
-    }
-    CHECK_EQ(run_step(lake, 5 * MIB).served, 1);
-    for (int step = 0; step < 2 * ROW; step++) {
-        CHECK_EQ(run_step(lake, 4 * MIB).served, 2);
-    }
-    trainer_close(lake);
-}
-
-/* Of the only step like the last one, what came next was not planned: it is watched again, though a
- * plan would begin like it. */
-TEST(what_is_predicted_is_learned_first) {
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 64 * MIB, 0)));
-    CHECK_EQ(run_step(lake, 4 * MIB).served, 0);
-    CHECK_EQ(run_step(lake, 5 * MIB).served, 0);
-    CHECK(strstr(run_step(lake, 4 * MIB).why, "will be served"));
-    CHECK(strstr(run_step(lake, 5 * MIB).why, "will be served"));
-    for (uint64_t step = 0; step < 6; step++) {
-        CHECK_EQ(run_step(lake, (4 + step % 2) * MIB).served, 2);
-    }
-    trainer_close(lake);
 }
 
 /* What the plan of a file leaves lies beside its pool, unless only the pool has room for it. */

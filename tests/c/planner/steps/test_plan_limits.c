@@ -36,12 +36,6 @@ TEST(contents_with_drift) {
     train_with_drift("stitch", 0, 2);
 }
 
-TEST(contents_with_little_memory) {
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        train_with_drift("plan", 180 * MIB, seed);
-    }
-}
-
 /* ---- every driver call fails once ------------------------------------------------------------ */
 
 /* Returns how many calls there were. */

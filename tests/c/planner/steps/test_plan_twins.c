@@ -152,28 +152,3 @@ TEST(the_view_that_was_given_last) {
     CHECK_EQ(self.apart, 0);
     close_twins(&self);
 }
-
-/* A slab that had room for what a step needs has it no more. */
-TEST(a_slab_is_full) {
-    twins self = open_twins(0);
-    make_holes(&self);
-    take(&self, 512, 0);
-    size_t before = self.count;
-    for (int step = 0; step < 8; step++) {
-        if (step == 7) {
-            take(&self, MIB, 0);
-            take(&self, 512, 0);
-        }
-        begin_step(&self);
-        take(&self, 2 * MIB, 0);
-        take(&self, MIB - 512, 0);
-        take(&self, 3 * MIB, 0);
-        end_step(&self);
-        while (self.count > before + (step == 7 ? 2 : 0)) {
-            give(&self, self.count - 1);
-        }
-    }
-    CHECK(self.served > 0);
-    CHECK_EQ(self.apart, 0);
-    close_twins(&self);
-}

@@ -45,28 +45,6 @@ static uint64_t chunks_of(gml_lake *lake, uint64_t more_bytes) {
     return count_chunks(lake) - before;
 }
 
-static uint64_t chunks_for(uint64_t held_bytes, uint64_t capacity_bytes,
-                           const gml_setting *setting) {
-    gml_lake *lake = open_with(capacity_bytes, setting, setting != NULL);
-    uint64_t count = chunks_of(lake, held_bytes);
-    CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
-    close_lake(lake);
-    return count;
-}
-
-TEST(chunks_grow_with_what_is_held_and_shrink_with_what_is_left) {
-    const gml_setting fixed = {"chunk_size", 2 * MIB}, time = {"optimize_for", TIME},
-                      memory = {"optimize_for", MEMORY};
-    CHECK_EQ(chunks_for(GIB, 1024 * GIB, NULL), 512);
-    /* 2 MiB up to 2 GiB, 4 up to 4, 8 up to 8, 16 from there on. */
-    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, NULL), 2560);
-    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, &fixed), 8192);
-    CHECK(chunks_for(16 * GIB, 1024 * GIB, &time) < 1024);
-    CHECK_EQ(chunks_for(16 * GIB, 1024 * GIB, &memory), 8192);
-    /* Where all of it will be needed, they stay small. */
-    CHECK_EQ(chunks_for(8 * GIB, 8 * GIB, NULL), 4096);
-}
-
 /* Whatever other processes hold of it: they may give it. */
 TEST(chunks_are_large_on_a_device_that_is_shared) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
@@ -121,84 +99,6 @@ TEST(chunks_are_as_large_as_what_was_handed_over) {
         close_lake(lake);
         (void)gml_handed_drop(&handed);
     }
-}
-
-/* With less than a third left they are made for what is left, and then some; but they need not be
- * smaller than a 4096th of what is held. */
-TEST(chunks_are_small_under_pressure) {
-    const struct {
-        uint64_t capacity_bytes, optimize_for, chunks; /* of half a GiB, behind two thirds */
-    } cases[] = {{12 * GIB, BALANCED, 256},
-                 {48 * GIB, BALANCED, 64},
-                 {192 * GIB, BALANCED, 32},
-                 {12 * GIB, MEMORY, 256}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gml_lake *lake = open_for(cases[i].capacity_bytes, cases[i].optimize_for);
-        (void)chunks_of(lake, cases[i].capacity_bytes / 3 * 2 + GIB / 2);
-        CHECK_EQ(chunks_of(lake, GIB / 2), cases[i].chunks);
-        close_lake(lake);
-    }
-}
-
-/* The two free halves are stitched; with room, a little more would be taken. */
-TEST(under_pressure_nothing_is_spent) {
-    for (int has_room = 0; has_room < 2; has_room++) {
-        gml_lake *lake = open_for((has_room ? 64 : 12) * GIB, BALANCED);
-        gml_address freed[2];
-        (void)chunks_of(lake, 8 * GIB);
-        for (int i = 0; i < 2; i++) {
-            freed[i] = lake_take(lake, 16 * MIB, 0);
-            (void)lake_take(lake, 16 * MIB, 0);
-        }
-        lake_give(lake, freed[0]);
-        lake_give(lake, freed[1]);
-        uint64_t before = lake_stats_of(lake).reserved_bytes;
-        (void)lake_take(lake, 32 * MIB, 0);
-        CHECK_EQ(lake_stats_of(lake).reserved_bytes, before + (has_room ? 32 * MIB : 0));
-        close_lake(lake);
-    }
-}
-
-TEST(no_chunk_is_more_than_a_512th_of_the_device) {
-    gml_lake *lake = open_for(4 * GIB, TIME);
-    (void)chunks_of(lake, GIB);
-    CHECK_EQ(chunks_of(lake, GIB / 2), 64);
-    close_lake(lake);
-}
-
-TEST(a_growth_step_for_which_no_room_is_left_is_not_tried) {
-    const gml_setting growth = {"growth", 32 * MIB};
-    gml_lake *lake = open_with(GIB, &growth, 1);
-    CHECK_OK(gml_lake_set_margin(lake, GIB - 66 * MIB));
-    (void)lake_take(lake, 32 * MIB, 0);
-    (void)lake_take(lake, 32 * MIB, 0);
-    uint64_t before = count_chunks(lake);
-    (void)lake_take(lake, 2 * MIB, 0);
-    CHECK_EQ(count_chunks(lake) - before, 1);
-    CHECK_EQ(lake_stats_of(lake).reserved_bytes, 66 * MIB);
-    close_lake(lake);
-}
-
-TEST(with_time_to_save_sizes_that_never_repeat_do_not_stitch_for_ever) {
-    gml_lake *lake = open_for(1024 * GIB, TIME);
-    static gml_address live[2000];
-    check_random random = {7};
-    for (int i = 0; i < 2000; i++) {
-        live[i] = lake_take(lake, MIB + check_below(&random, 31 * MIB), 0);
-    }
-    uint64_t stitched = 0;
-    for (int round = 0; round < 4; round++) {
-        stitched = lake_stats_of(lake).states[GML_STATE_STITCH];
-        for (int i = 0; i < 10000; i++) {
-            gml_address *slot = &live[check_below(&random, 2000)];
-            lake_give(lake, *slot);
-            *slot = lake_take(lake, MIB + check_below(&random, 31 * MIB), 0);
-        }
-    }
-    gml_stats stats = lake_stats_of(lake);
-    CHECK(stats.states[GML_STATE_STITCH] - stitched < 500);
-    CHECK(stats.peak_reserved_bytes < stats.peak_live_bytes / 10 * 11 + 192 * MIB);
-    close_lake(lake);
 }
 
 enum { PROGRAMS = 200, OPERATIONS = 3000, MOST_LIVE = 2048 };

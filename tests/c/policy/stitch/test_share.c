@@ -6,153 +6,6 @@
 
 #define BLOCK (64 * MIB)
 
-/* ---- one stream ------------------------------------------------------------------------------ */
-
-TEST(one_stream_makes_no_event_call) {
-    for (size_t i = 0; lending_policy(i); i++) {
-        gml_lake *lake = sharing_open(
-            &(sharing_config){.policy = lending_policy(i), .capacity_bytes = 512 * MIB});
-        check_random random = {7};
-        gml_address blocks[16] = {0};
-        for (int step = 0; step < 4000; step++) {
-            gml_address *block = &blocks[check_below(&random, 16)];
-            if (*block) {
-                sharing_give(lake, *block);
-                *block = 0;
-            } else {
-                *block = sharing_take(lake, 1 + check_below(&random, 24 * MIB), 3);
-            }
-            if (step % 100 == 0) {
-                CHECK_OK(gml_lake_mark(lake));
-            }
-            if (step % 1000 == 999) {
-                CHECK_OK(gml_lake_trim(lake, NULL));
-            }
-        }
-        for (size_t k = 0; k < 16; k++) {
-            sharing_give(lake, blocks[k]);
-        }
-        CHECK_OK(gml_lake_trim(lake, NULL));
-        CHECK_EQ(call_watch_event_calls(lake), 0);
-        CHECK_EQ(sharing_calls(lake, GML_CALL_STREAM_SYNCHRONIZE), 0);
-        sharing_finish(lake);
-    }
-}
-
-TEST(its_own_memory_serves_a_stream_at_once) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, MIB, 2);
-    gml_address first = sharing_take(lake, BLOCK, 1);
-    uint64_t calls = call_watch_event_calls(lake);
-    sharing_give(lake, first);
-    CHECK_EQ(sharing_take(lake, BLOCK, 1), first);
-    sharing_give(lake, first);
-    CHECK_EQ(call_watch_event_calls(lake), calls);
-    sharing_finish(lake);
-}
-
-/* ---- two streams ----------------------------------------------------------------------------- */
-
-TEST(complete_memory_serves_another_stream_without_a_wait) {
-    gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = true});
-    sharing_leave(lake, BLOCK, 1);
-    gml_address second = sharing_take(lake, BLOCK, 2);
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_STREAM_WAIT), 0);
-    CHECK(sharing_calls(lake, GML_CALL_EVENT_RECORD) <= 1);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 0);
-    CHECK_EQ(lake_stats_of(lake).borrowed_bytes, BLOCK);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
-TEST(incomplete_memory_is_lent_with_one_record_and_one_wait) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, BLOCK, 1);
-    CHECK_EQ(call_watch_event_calls(lake), 0); /* a free costs nothing */
-    gml_address second = sharing_take(lake, BLOCK, 2);
-    sharing_tally made = sharing_count(lake);
-    CHECK_EQ(made.records, 1);
-    CHECK_EQ(made.waits, 1);
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(lake_stats_of(lake).cross_stream_waits, 1);
-    gml_stream_pair pair = sharing_pair(lake, 1, 2);
-    CHECK_EQ(pair.waits, 1);
-    CHECK_EQ(pair.borrowed_bytes, BLOCK);
-    CHECK(pair.borrows >= 1);
-    CHECK_EQ(sharing_pair(lake, 2, 1).borrowed_bytes, 0);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
-TEST(what_an_event_covers_costs_nothing_more) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address between = sharing_leave_two(lake, BLOCK, 1);
-    uint64_t reserved = sharing_reserved(lake);
-    gml_address first = sharing_take(lake, BLOCK, 2);
-    sharing_tally before = sharing_count(lake);
-    CHECK_EQ(before.records, 1);
-    gml_address second = sharing_take(lake, BLOCK, 2);
-    sharing_tally after = sharing_count(lake);
-    CHECK_EQ(after.records, before.records);
-    CHECK_EQ(after.waits, before.waits);
-    CHECK_EQ(sharing_reserved(lake), reserved);
-
-    sharing_leave(lake, BLOCK, 1); /* grows: there is no free memory left */
-    gml_address third = sharing_take(lake, BLOCK, 2);
-    CHECK_EQ(sharing_count(lake).records, before.records + 1);
-    CHECK_EQ(sharing_count(lake).waits, before.waits + 1);
-    CHECK_EQ(sharing_reserved(lake), reserved + BLOCK);
-    sharing_give(lake, between);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    sharing_give(lake, third);
-    sharing_finish(lake);
-}
-
-TEST(what_was_borrowed_comes_back_by_the_same_rules) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, BLOCK, 1);
-    for (uint64_t round = 1; round <= 5; round++) {
-        sharing_leave(lake, BLOCK, 2);
-        sharing_leave(lake, BLOCK, 1);
-        CHECK_EQ(sharing_pair(lake, 1, 2).waits, round);
-        CHECK_EQ(sharing_pair(lake, 2, 1).waits, round);
-        CHECK_EQ(sharing_count(lake).records, 2 * round);
-    }
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    sharing_finish(lake);
-}
-
-TEST(memory_goes_round_many_streams) {
-    enum { STREAMS = 16 };
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    check_random random = {5};
-    gml_stream last = 1;
-    sharing_leave(lake, BLOCK, last);
-    for (int i = 0; i < 500; i++) {
-        gml_stream stream = 1 + check_below(&random, STREAMS);
-        gml_address block = sharing_take(lake, BLOCK, stream);
-        if (check_below(&random, 3) == 0) {
-            sharing_run(lake, 1 + check_below(&random, STREAMS));
-        }
-        sharing_give(lake, block);
-    }
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    sharing_finish(lake);
-}
-
-TEST(small_requests_borrow_as_well) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, BLOCK, 1);
-    gml_address small = sharing_take(lake, 4096, 2);
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    sharing_give(lake, small);
-    sharing_finish(lake);
-}
-
 /* ---- what is taken --------------------------------------------------------------------------- */
 
 /* Stream 1 holds blocks of these sizes with others in between, and frees them in this order. */
@@ -238,23 +91,6 @@ TEST(a_view_is_taken_over_as_it_is) {
     sharing_finish(lake);
 }
 
-/* That another stream has looked at it, in vain, changes nothing. */
-TEST(a_view_that_others_cannot_reach_serves_its_owner) {
-    gml_lake *lake = sharing_open_with("reuse_allow_internal_dependencies", 0, NULL, 0);
-    gml_address between[PIECES];
-    gml_address view = leave_view(lake, between);
-    gml_address grown = sharing_take(lake, PIECES * 8 * MIB, 2);
-    CHECK_EQ(lake_stats_of(lake).borrowed_bytes, 0);
-    uint64_t calls = sharing_memory_calls(lake);
-    gml_address block = sharing_take(lake, PIECES * 8 * MIB, 1);
-    CHECK_EQ(block, view);
-    CHECK_EQ(sharing_memory_calls(lake), calls);
-    sharing_give(lake, block);
-    sharing_give(lake, grown);
-    give_between(lake, between);
-    sharing_finish(lake);
-}
-
 TEST(a_view_serves_its_owner_again_once_its_chunks_are_back) {
     for (int runs_at_once = 0; runs_at_once < 2; runs_at_once++) {
         gml_lake *lake = sharing_open(&(sharing_config){.runs_at_once = runs_at_once});
@@ -272,26 +108,6 @@ TEST(a_view_serves_its_owner_again_once_its_chunks_are_back) {
         give_between(lake, between);
         sharing_finish(lake);
     }
-}
-
-/* ---- trim ------------------------------------------------------------------------------------ */
-
-TEST(trim_gives_back_what_is_lent_and_borrowed) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address between = sharing_leave_two(lake, BLOCK, 1);
-    gml_address borrowed = sharing_take(lake, BLOCK, 2);
-    uint64_t released = 0;
-    CHECK_OK(gml_lake_trim(lake, &released));
-    CHECK_EQ(released, BLOCK);
-    CHECK_EQ(sharing_reserved(lake), BLOCK + 2 * MIB);
-    sharing_give(lake, borrowed);
-    CHECK_OK(gml_lake_trim(lake, &released));
-    CHECK_EQ(released, BLOCK);
-    uint64_t calls = call_watch_event_calls(lake) + sharing_memory_calls(lake);
-    CHECK_OK(gml_lake_trim(lake, &released)); /* nothing to give back: nothing to ask */
-    CHECK_EQ(call_watch_event_calls(lake) + sharing_memory_calls(lake), calls);
-    sharing_give(lake, between);
-    sharing_finish(lake);
 }
 
 /* ---- programs that repeat themselves --------------------------------------------------------- */

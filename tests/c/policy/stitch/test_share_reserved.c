@@ -110,11 +110,3 @@ TEST(streams_of_like_size_with_whole_chunks) {
 TEST(streams_of_like_size_with_any_size) {
     compare_many(1, 1, 4 * MIB);
 }
-
-TEST(side_streams_with_any_size) {
-    compare_many(32, 1, 8 * MIB);
-}
-
-TEST(side_streams_with_whole_chunks) {
-    compare_many(10, 2 * MIB, 0);
-}

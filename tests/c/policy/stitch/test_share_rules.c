@@ -63,43 +63,6 @@ TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next) {
 
 /* ---- the limit of waits ---------------------------------------------------------------------- */
 
-TEST(beyond_the_limit_of_waits_memory_is_grown) {
-    gml_lake *lake = sharing_open_with("borrow_waits", 1, NULL, 0);
-    sharing_leave(lake, BLOCK, MAIN);
-    sharing_leave(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
-    gml_address held = sharing_take(lake, BLOCK, SIDE);
-    sharing_leave(lake, BLOCK, MAIN);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    gml_address other = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 3 * BLOCK);
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 1);
-    CHECK(sharing_pair(lake, MAIN, SIDE).refused_waits >= 1);
-    sharing_give(lake, other);
-    for (int i = 0; i < 1024; i++) { /* the next stretch of requests */
-        sharing_leave(lake, 4096, SIDE);
-    }
-    gml_address blocks[2] = {sharing_take(lake, BLOCK, SIDE), sharing_take(lake, BLOCK, SIDE)};
-    CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, 2);
-    sharing_give(lake, blocks[0]);
-    sharing_give(lake, blocks[1]);
-    sharing_give(lake, held);
-    sharing_finish(lake);
-}
-
-TEST(where_the_device_has_no_more_the_limit_of_waits_gives_way) {
-    static const gml_setting none[] = {{"borrow_waits", 0}};
-    gml_lake *lake = sharing_open(
-        &(sharing_config){.capacity_bytes = BLOCK, .settings = none, .setting_count = 1});
-    sharing_leave(lake, BLOCK, MAIN);
-    gml_address block = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    CHECK_EQ(sharing_count(lake).waits, 1);
-    sharing_give(lake, block);
-    sharing_finish(lake);
-}
-
 TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory) {
     gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
     for (int i = 0; i < 20; i++) {
@@ -148,140 +111,7 @@ TEST(without_internal_dependencies_no_stream_waits) {
     sharing_finish(lake);
 }
 
-TEST(without_opportunism_complete_memory_is_left) {
-    static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
-                                           {"reuse_allow_internal_dependencies", 0}};
-    gml_lake *lake = sharing_open(
-        &(sharing_config){.settings = settings, .setting_count = 2, .runs_at_once = true});
-    sharing_leave(lake, BLOCK, MAIN);
-    sharing_leave(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(call_watch_event_calls(lake), 0);
-    sharing_finish(lake);
-}
-
-TEST(without_following_each_borrow_waits_anew) {
-    gml_lake *lake = sharing_open_with("reuse_follow_event_dependencies", 0, NULL, 0);
-    gml_address blocks[2], between = sharing_leave_two(lake, BLOCK, MAIN);
-    for (uint64_t i = 0; i < 2; i++) {
-        blocks[i] = sharing_take(lake, BLOCK, SIDE);
-        CHECK_EQ(sharing_pair(lake, MAIN, SIDE).waits, i + 1);
-    }
-    CHECK_EQ(sharing_count(lake).records, 1);
-    sharing_give(lake, blocks[0]);
-    sharing_give(lake, blocks[1]);
-    sharing_give(lake, between);
-    sharing_finish(lake);
-}
-
-TEST(with_all_reuse_off_streams_keep_their_memory_until_there_is_no_other) {
-    static const gml_setting settings[] = {{"reuse_allow_opportunistic", 0},
-                                           {"reuse_allow_internal_dependencies", 0},
-                                           {"reuse_follow_event_dependencies", 0}};
-    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 2 * BLOCK,
-                                                    .settings = settings,
-                                                    .setting_count = 3,
-                                                    .runs_at_once = true});
-    sharing_leave(lake, BLOCK, MAIN);
-    gml_address first = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(call_watch_event_calls(lake), 0);
-    gml_address second = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
-    CHECK_EQ(call_watch_event_calls(lake), 0);
-    sharing_give(lake, first);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
 /* ---- what nobody told the lake --------------------------------------------------------------- */
-
-/* How much of what is queued on the stream can run by now. */
-static uint64_t advance(gml_lake *lake, gml_stream stream) {
-    uint64_t ran = 0;
-    CHECK_OK(gml_streams_advance(gml_driver_streams(lake->driver), stream, UINT64_MAX, &ran));
-    return ran;
-}
-
-/* A block of MAIN that UNSEEN still uses, while MAIN has come to its end. */
-static void leave_in_use(gml_lake *lake, uint64_t size_bytes) {
-    gml_address block = sharing_take(lake, size_bytes, MAIN);
-    sharing_work(lake, UNSEEN);
-    sharing_give(lake, block);
-    sharing_run(lake, MAIN);
-}
-
-TEST(what_an_unseen_stream_uses_serves_others_behind_it) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    leave_in_use(lake, BLOCK);
-    gml_address block = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(advance(lake, SIDE), 0);
-    sharing_give(lake, block);
-    block = sharing_take(lake, BLOCK, THIRD); /* from one borrower to the next */
-    CHECK_EQ(sharing_reserved(lake), BLOCK);
-    CHECK_EQ(advance(lake, THIRD) + advance(lake, SIDE), 0);
-    (void)advance(lake, UNSEEN);
-    CHECK(advance(lake, SIDE) > 0 && advance(lake, THIRD) > 0);
-    sharing_give(lake, block);
-    sharing_finish(lake);
-}
-
-TEST(nothing_that_an_unseen_stream_uses_is_given_away) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    uint64_t released = 0;
-    bool is_pending = false;
-    leave_in_use(lake, BLOCK);
-    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
-    CHECK_EQ(released, 0);
-    CHECK(is_pending);
-    (void)advance(lake, UNSEEN);
-    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
-    CHECK_EQ(released, BLOCK);
-    leave_in_use(lake, BLOCK);
-    CHECK_OK(gml_lake_trim(lake, &released));
-    CHECK_EQ(released, BLOCK);
-    CHECK_EQ(advance(lake, UNSEEN), 0); /* it was waited for */
-    sharing_finish(lake);
-}
-
-TEST(an_old_driver_lends_after_a_wait_for_the_device_and_serves_all) {
-    gml_lake *lake = sharing_open(&(sharing_config){.capacity_bytes = 2 * BLOCK});
-    bench_make_old(lake->driver);
-    leave_in_use(lake, BLOCK);
-    gml_address first = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 0);
-    gml_address second = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 1);
-    CHECK_EQ(advance(lake, UNSEEN), 0);
-    CHECK_EQ(sharing_count(lake).waits, 0);
-    sharing_give(lake, first);
-    uint64_t released = 0;
-    bool is_pending = false;
-    CHECK_OK(gml_lake_give(lake, BLOCK, NULL, &released, &is_pending));
-    CHECK_EQ(released, BLOCK);
-    CHECK_EQ(sharing_calls(lake, GML_CALL_DEVICE_SYNCHRONIZE), 2);
-    sharing_give(lake, second);
-    sharing_finish(lake);
-}
-
-TEST(streams_that_hold_nothing_free_hide_nobody) {
-    enum { HOLDERS = 100 };
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    gml_address held[HOLDERS];
-    for (gml_stream i = 0; i < HOLDERS; i++) {
-        held[i] = sharing_take(lake, 2 * MIB, 100 + i);
-    }
-    sharing_leave(lake, BLOCK, MAIN);
-    uint64_t reserved = sharing_reserved(lake);
-    sharing_leave(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), reserved);
-    for (size_t i = 0; i < HOLDERS; i++) {
-        sharing_give(lake, held[i]);
-    }
-    sharing_finish(lake);
-}
 
 TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind) {
     gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
@@ -336,21 +166,6 @@ TEST(while_a_graph_is_captured_no_event_call_is_made) {
     sharing_give(lake, grown);
     sharing_give(lake, borrowed);
     sharing_give(lake, between);
-    sharing_finish(lake);
-}
-
-TEST(a_stream_that_captures_lends_after_its_capture) {
-    gml_lake *lake = sharing_open_with(NULL, 0, NULL, 0);
-    sharing_leave(lake, BLOCK, MAIN);
-    set_capturing(lake, MAIN, true);
-    gml_address grown = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    CHECK_EQ(sharing_count(lake).waits, 0);
-    set_capturing(lake, MAIN, false);
-    gml_address borrowed = sharing_take(lake, BLOCK, SIDE);
-    CHECK_EQ(sharing_reserved(lake), 2 * BLOCK);
-    sharing_give(lake, grown);
-    sharing_give(lake, borrowed);
     sharing_finish(lake);
 }
 
