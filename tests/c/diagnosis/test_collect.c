@@ -333,24 +333,6 @@ TEST(calls_that_the_driver_refuses_do_no_harm) {
     check_access(4, GML_ACCESS_TOUCHES, 0, 0);
 }
 
-static void resetting_program(void) {
-    allocate(0x10000, 256);
-    allocate(0x10100, 256);
-    allocate(0x10000, 1024); /* a reset of the device freed both */
-    release(0x10000);
-}
-
-TEST(what_was_freed_unseen_is_freed_before_its_address_is_used_again) {
-    watch(resetting_program);
-    static const uint32_t kinds[] = {GML_LOG_ALLOC, GML_LOG_ALLOC, GML_LOG_FREE,
-                                     GML_LOG_FREE,  GML_LOG_ALLOC, GML_LOG_FREE};
-    CHECK_EQ(record_count, sizeof kinds / sizeof *kinds);
-    for (size_t i = 0; i < record_count; i++) {
-        CHECK_EQ(records[i].kind, kinds[i]);
-    }
-    CHECK_EQ(records[3].address, 0x10100);
-}
-
 static void leave(void) {
     exit(0);
 }

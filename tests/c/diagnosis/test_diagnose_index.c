@@ -139,18 +139,6 @@ TEST(missing_arrays_and_too_many_items_are_refused) {
     REFUSED(s.trace.access_count = (size_t)1 << 32, "2^32");
 }
 
-/* A reason never runs over what it is given. */
-TEST(a_reason_is_cut_off) {
-    scenario s;
-    open_fine(&s);
-    s.objects[0].size_bytes = 0;
-    char text[] = "0123456789";
-    CHECK_STATUS(gml_diagnose(&s.trace, NULL, &s.diagnosis, text, 5), GML_INVALID_ARGUMENT);
-    CHECK(strcmp(text, "obje") == 0);
-    CHECK_EQ(text[5], '5');
-    scenario_close(&s);
-}
-
 /* ---- order ----------------------------------------------------------------------------------- */
 
 /* Where clocks would be too large, the streams themselves are still in order. */

@@ -106,13 +106,27 @@ TEST(a_callers_context_and_mode_are_put_back) {
     gml_driver_close(driver);
 }
 
-TEST(a_device_that_does_not_exist_is_absent) {
-    char reason[GML_REASON_BYTES] = "";
-    gml_driver *driver = NULL;
-    CHECK_STATUS(gml_cuda_driver_open(1000, &driver, reason, sizeof reason), GML_DRIVER_ABSENT);
-    CHECK(strstr(reason, "device 1000") != NULL);
-    CHECK_STATUS(gml_cuda_driver_open(-1, &driver, reason, sizeof reason), GML_DRIVER_ABSENT);
-    CHECK(driver == NULL);
+/* A capture in global mode forbids such calls to every thread that does not relax its mode. */
+TEST(a_global_capture_survives_calls_on_other_streams) {
+    gml_driver *driver = open_cuda();
+    gml_cu_stream stream = (gml_cu_stream)(uintptr_t)raw_cuda_stream(&raw);
+    gml_stream other = raw_cuda_stream(&raw);
+    gml_event event = 0;
+    gml_address block = 0;
+    void *graph = NULL;
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_EQ(raw.cuStreamBeginCapture(stream, MODE_GLOBAL), GML_CU_SUCCESS);
+    CHECK_OK(gml_driver_malloc(driver, 1 << 20, &block));
+    CHECK_OK(gml_driver_event_record(driver, event, other));
+    CHECK_OK(gml_driver_event_synchronize(driver, event));
+    CHECK_OK(gml_driver_event_query(driver, event));
+    CHECK_OK(gml_driver_stream_synchronize(driver, other));
+    CHECK_OK(gml_driver_free(driver, block));
+    CHECK_EQ(raw.cuStreamEndCapture(stream, &graph), GML_CU_SUCCESS);
+    CHECK(graph != NULL);
+    CHECK_EQ(raw.cuGraphDestroy(graph), GML_CU_SUCCESS);
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+    gml_driver_close(driver);
 }
 
 /* Gives the fake library a defect; "" takes it away. No other thread is running. */
@@ -269,6 +283,18 @@ TEST(defects_are_told_in_one_line) {
     check_defect("missing:cuInit", GML_DRIVER_ABSENT, "newer NVIDIA driver");
 }
 
+TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams) {
+    gml_event event = 0;
+    set_defect("missing:cuCtxRecordEvent");
+    gml_driver *driver = open_cuda();
+    CHECK_OK(gml_driver_event_create(driver, &event));
+    CHECK_STATUS(gml_driver_event_record_all(driver, event), GML_UNSUPPORTED);
+    CHECK(strstr(driver->reason, "12.5") != NULL);
+    CHECK_OK(gml_driver_event_destroy(driver, event));
+    set_defect("");
+    gml_driver_close(driver);
+}
+
 TEST(refused_rdma_memory_is_done_without) {
     gml_handle handle = 0;
     set_defect("no_rdma");
@@ -303,7 +329,7 @@ int main(void) {
     RUN(memory_of_the_host_is_whole_and_goes_back);
     RUN(a_caller_without_context_stays_without);
     RUN(a_callers_context_and_mode_are_put_back);
-    RUN(a_device_that_does_not_exist_is_absent);
+    RUN(a_global_capture_survives_calls_on_other_streams);
     RUN(a_chunk_that_the_driver_keeps_goes_nowhere);
     RUN(what_was_handed_over_is_created_first);
     RUN(what_cannot_be_imported_is_created);

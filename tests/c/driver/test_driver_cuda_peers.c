@@ -98,19 +98,52 @@ static int find_peer(int from) {
     return 0;
 }
 
-TEST(opening_again_changes_nothing) {
+TEST(nobody_but_the_owner_may_touch_what_was_not_granted) {
+    scene of = open_scene();
+    int peer = find_peer(1);
+    map(&of, 0, 2);
+    open_range(&of, 0, 2);
+    CHECK_EQ(granules_of(&of, 0), 3);
+    CHECK(!peer || granules_of(&of, peer) == 0);
+    close_scene(&of);
+}
+
+TEST(a_grant_opens_what_is_open_and_what_will_be) {
     int peer = find_peer(1);
     if (!peer) {
         return;
     }
     scene of = open_scene();
-    map(&of, 0, 6);
-    open_range(&of, 0, 6);
+    map(&of, 0, 4);
+    open_range(&of, 0, 1);
     open_range(&of, 2, 2);
-    open_range(&of, 1, 4);
     CHECK_OK(gml_driver_grant(of.driver, peer));
+    CHECK_EQ(granules_of(&of, peer), 1 | 4 | 8); /* granule 1 was never opened */
+    map(&of, 4, 2);
+    open_range(&of, 4, 2);
+    CHECK_EQ(granules_of(&of, peer), 1 | 4 | 8 | 16 | 32);
+    CHECK_EQ(granules_of(&of, 0), 1 | 4 | 8 | 16 | 32);
+    close_scene(&of);
+}
+
+/* Unmapped in the middle, at the ends and across ranges; nothing of that may be opened, for CUDA
+ * refuses a range where nothing is mapped. */
+TEST(what_was_unmapped_is_not_opened) {
+    int peer = find_peer(1);
+    if (!peer) {
+        return;
+    }
+    scene of = open_scene();
+    map(&of, 0, GRANULES);
+    open_range(&of, 0, 5);
+    open_range(&of, 5, 3);
+    unmap(&of, 2, 1);
+    unmap(&of, 4, 2);
+    unmap(&of, 7, 1);
+    map(&of, 4, 1);
     CHECK_OK(gml_driver_grant(of.driver, peer));
-    CHECK_EQ(granules_of(&of, peer), 63);
+    CHECK_EQ(granules_of(&of, peer), 1 | 2 | 8 | 64);
+    CHECK_EQ(granules_of(&of, 0), 1 | 2 | 8 | 64);
     close_scene(&of);
 }
 
@@ -144,6 +177,19 @@ TEST(the_owner_is_no_peer_and_a_missing_device_is_told) {
     close_scene(&of);
 }
 
+TEST(shared_memory_is_made_so_from_then_on) {
+    scene of = open_scene();
+    gml_status status = gml_driver_share(of.driver, 1);
+    if (status != GML_UNSUPPORTED) { /* of a GPU in a virtual machine */
+        CHECK_STATUS(status, GML_OK);
+    }
+    map(&of, 0, 2);
+    open_range(&of, 0, 2);
+    CHECK_OK(gml_driver_share(of.driver, 0));
+    map(&of, 2, 1);
+    close_scene(&of);
+}
+
 TEST(a_handle_type_that_is_none_is_unsupported) {
     scene of = open_scene();
     CHECK_STATUS(gml_driver_share(of.driver, UNKNOWN_HANDLE_TYPE), GML_UNSUPPORTED);
@@ -171,6 +217,17 @@ TEST(a_handle_type_that_cannot_be_made_is_unsupported) {
 /* No other thread is running. */
 static void set_defect(const char *defect) {
     CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", defect, 1), 0); /* NOLINT(concurrency-mt-unsafe) */
+}
+
+TEST(a_device_that_cannot_reach_is_left_out) {
+    scene of = open_scene();
+    map(&of, 0, 1);
+    open_range(&of, 0, 1);
+    CHECK_OK(gml_driver_grant(of.driver, 3));
+    CHECK_EQ(granules_of(&of, 3), 0);
+    map(&of, 1, 1);
+    open_range(&of, 1, 1); /* a descriptor of device 3 would be refused */
+    close_scene(&of);
 }
 
 TEST(a_grant_that_fails_leaves_no_trace) {
@@ -202,17 +259,58 @@ TEST(no_memory_to_try_with_is_told_as_that) {
     close_scene(&of);
 }
 
+/* ---- the set of ranges against a plain array ------------------------------------------------- */
+
+enum { UNITS = 64, OPERATIONS = 4000 };
+
+static uint64_t draw(uint64_t *state, uint64_t below) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*state >> 33) % below;
+}
+
+TEST(the_ranges_are_those_of_an_array) {
+    gml_cuda_peers peers = {0};
+    bool is_open[UNITS] = {false};
+    uint64_t state = 5;
+    gml_cuda_peers_init(&peers, (gml_cu_location){GML_CU_LOCATION_DEVICE, 0}, true);
+    for (int i = 0; i < OPERATIONS; i++) {
+        uint64_t first = draw(&state, UNITS);
+        uint64_t count = 1 + draw(&state, UNITS - first);
+        bool opens = draw(&state, 2);
+        CHECK(gml_cuda_peers_prepare(&peers));
+        (opens ? gml_cuda_peers_opened : gml_cuda_peers_closed)(&peers, 1 + first, count);
+        memset(is_open + first, opens, count);
+        bool found[UNITS] = {false};
+        const gml_cuda_range *range = gml_cuda_peers_first(&peers);
+        for (; range; range = gml_cuda_peers_next(range)) {
+            for (uint64_t unit = range->node.address - 1, n = 0; n < range->size_bytes; n++) {
+                CHECK(!found[unit + n]);
+                found[unit + n] = true;
+            }
+        }
+        if (!CHECK(memcmp(found, is_open, sizeof found) == 0)) {
+            break;
+        }
+    }
+    gml_cuda_peers_clear(&peers);
+}
+
 int main(void) {
+    RUN(the_ranges_are_those_of_an_array);
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
         return report();
     }
-    RUN(opening_again_changes_nothing);
+    RUN(nobody_but_the_owner_may_touch_what_was_not_granted);
+    RUN(a_grant_opens_what_is_open_and_what_will_be);
+    RUN(what_was_unmapped_is_not_opened);
     RUN(several_peers_may_be_granted);
     RUN(the_owner_is_no_peer_and_a_missing_device_is_told);
+    RUN(shared_memory_is_made_so_from_then_on);
     RUN(a_handle_type_that_is_none_is_unsupported);
     RUN(a_handle_type_that_cannot_be_made_is_unsupported);
     if (strcmp(cuda, "fake") == 0) {
+        RUN(a_device_that_cannot_reach_is_left_out);
         RUN(a_grant_that_fails_leaves_no_trace);
         RUN(no_memory_to_try_with_is_told_as_that);
     }

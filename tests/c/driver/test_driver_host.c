@@ -43,6 +43,77 @@ TEST(capacity_and_granularity_are_as_asked) {
     CHECK(strstr(reason, "page") != NULL);
 }
 
+/* Random chunks side by side in two views: every byte of one shows in the other. */
+TEST(views_alias_chunk_by_chunk) {
+    enum { CHUNKS = 16 };
+    gml_driver *driver = open_host(0, 65536);
+    uint64_t chunk = 65536;
+    gml_handle handles[CHUNKS];
+    gml_address base = 0;
+    gml_address view = 0;
+    CHECK_OK(gml_driver_reserve(driver, CHUNKS * chunk, 0, &base));
+    CHECK_OK(gml_driver_reserve(driver, CHUNKS * chunk, 0, &view));
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        CHECK_OK(gml_driver_create(driver, chunk, &handles[i]));
+        CHECK_OK(gml_driver_map(driver, base + i * chunk, chunk, handles[i]));
+    }
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        CHECK_OK(gml_driver_map(driver, view + i * chunk, chunk, handles[i * 5 % CHUNKS]));
+    }
+    CHECK_OK(gml_driver_set_access(driver, base, CHUNKS * chunk));
+    CHECK_OK(gml_driver_set_access(driver, view, CHUNKS * chunk));
+    unsigned char *through_view = bytes_of(driver, view, CHUNKS * chunk);
+    unsigned char *through_base = bytes_of(driver, base, CHUNKS * chunk);
+    for (uint64_t i = 0; i < CHUNKS * chunk; i++) {
+        through_view[i] = (unsigned char)(i * 7 + i / chunk);
+    }
+    bool is_same = true;
+    for (uint64_t i = 0; i < CHUNKS * chunk; i++) {
+        uint64_t at = (i / chunk * 5 % CHUNKS) * chunk + i % chunk;
+        is_same = is_same && through_base[at] == (unsigned char)(i * 7 + i / chunk);
+    }
+    CHECK(is_same);
+    gml_driver_close(driver);
+}
+
+static void touch(gml_address address) {
+    *(volatile unsigned char *)(uintptr_t)address = 1;
+}
+
+/* Whether a process that writes to `address` dies of it. */
+static bool kills(gml_address address) {
+    pid_t child = fork();
+    if (child == 0) {
+        (void)signal(SIGSEGV, SIG_DFL);
+        struct rlimit no_core = {0, 0};
+        (void)setrlimit(RLIMIT_CORE, &no_core);
+        touch(address);
+        _exit(0);
+    }
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGSEGV;
+}
+
+TEST(memory_without_access_cannot_be_touched) {
+    gml_driver *driver = open_host(0, 0);
+    gml_handle handle = 0;
+    gml_address base = 0;
+    CHECK_OK(gml_driver_reserve(driver, 4 * MIB, 0, &base));
+    CHECK_OK(gml_driver_create(driver, 2 * MIB, &handle));
+    CHECK(kills(base));
+    CHECK_OK(gml_driver_map(driver, base, 2 * MIB, handle));
+    CHECK(kills(base));
+    CHECK_OK(gml_driver_set_access(driver, base, 2 * MIB));
+    CHECK(!kills(base));
+    CHECK(kills(base + 2 * MIB));
+    CHECK_OK(gml_driver_unmap(driver, base, 2 * MIB));
+    CHECK(kills(base));
+    CHECK_OK(gml_driver_map(driver, base, 2 * MIB, handle));
+    CHECK(kills(base));
+    gml_driver_close(driver);
+}
+
 TEST(blocks_are_separate_and_bounded) {
     gml_driver *driver = open_host(0, 0);
     gml_address blocks[32];
@@ -101,6 +172,24 @@ TEST(the_limit_on_mappings_is_out_of_memory_and_harmless) {
     gml_driver_close(driver);
 }
 #endif
+
+/* Chunks in a row need no mapping each: 100,000 of them pass the limit of the test above. */
+TEST(consecutive_chunks_merge) {
+    enum { CHUNKS = 100000 };
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    gml_driver *driver = open_host(UINT64_C(1) << 40, page);
+    gml_address base = 0;
+    CHECK_OK(gml_driver_reserve(driver, CHUNKS * page, 0, &base));
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        gml_handle handle = 0;
+        if (!CHECK_OK(gml_driver_create(driver, page, &handle)) ||
+            !CHECK_OK(gml_driver_map(driver, base + i * page, page, handle)) ||
+            !CHECK_OK(gml_driver_set_access(driver, base + i * page, page))) {
+            break;
+        }
+    }
+    gml_driver_close(driver);
+}
 
 TEST(misuse_is_refused) {
     gml_driver *driver = open_host(0, 0);

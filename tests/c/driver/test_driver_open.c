@@ -15,14 +15,6 @@ static void check_open_fails(const char *name, int device, gml_status expected, 
     CHECK_STATUS(gml_driver_open(name, device, 0, &driver, NULL, 0), expected);
 }
 
-TEST(unknown_names_and_devices_are_refused) {
-    check_open_fails("vulkan", 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
-    check_open_fails("", 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
-    check_open_fails(NULL, 0, GML_INVALID_ARGUMENT, "cuda, host, sim");
-    check_open_fails("sim", -1, GML_INVALID_ARGUMENT, "-1");
-    check_open_fails("host", -7, GML_INVALID_ARGUMENT, "-7");
-}
-
 /* On any machine: cuda opens, or says in one line what is missing. */
 TEST(cuda_opens_or_says_why_not) {
     char reason[GML_REASON_BYTES] = "";

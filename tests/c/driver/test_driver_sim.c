@@ -124,6 +124,23 @@ TEST(costs_are_those_measured) {
 
 /* ---- misuse that a GPU would answer with undefined behaviour --------------------------------- */
 
+TEST(a_handle_is_released_once) {
+    gml_driver *driver = open_sim(0, 0);
+    gml_handle handle = 0;
+    gml_address base = 0;
+    CHECK_OK(gml_driver_create(driver, 2 * MIB, &handle));
+    CHECK_OK(gml_driver_reserve(driver, 2 * MIB, 0, &base));
+    CHECK_STATUS(gml_driver_release(driver, handle + 1), GML_MISUSE);
+    CHECK_STATUS(gml_driver_release(driver, 0), GML_MISUSE);
+    CHECK_OK(gml_driver_release(driver, handle));
+    CHECK_STATUS(gml_driver_release(driver, handle), GML_MISUSE);
+    CHECK_STATUS(gml_driver_map(driver, base, 2 * MIB, handle), GML_MISUSE);
+    gml_handle other = 0;
+    CHECK_OK(gml_driver_create(driver, 2 * MIB, &other));
+    CHECK(other != handle);
+    gml_driver_close(driver);
+}
+
 TEST(absurd_sizes_are_refused) {
     gml_driver *driver = open_sim(0, 0);
     gml_handle handle = 0;

@@ -21,29 +21,6 @@ static bool is_open(int file) {
     return fcntl(file, F_GETFD) >= 0;
 }
 
-TEST(pieces_are_taken_by_size) {
-    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 0);
-    CHECK(gml_handed_take(&handed, 4) < 0);
-    int four = add(4), eight = add(8), two = add(2);
-    CHECK_EQ(gml_handed_bytes(&handed), 14);
-    CHECK_EQ(gml_handed_bytes(NULL), 0);
-    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 8);
-    CHECK_EQ(gml_handed_largest(&handed, 8), 8);
-    CHECK_EQ(gml_handed_largest(&handed, 7), 4);
-    CHECK_EQ(gml_handed_largest(&handed, 1), 0);
-    CHECK(gml_handed_take(&handed, 5) < 0);
-    CHECK_EQ(gml_handed_take(&handed, 4), four);
-    CHECK(gml_handed_take(&handed, 4) < 0);
-    CHECK_EQ(gml_handed_bytes(&handed), 10);
-    CHECK(is_open(four) && is_open(eight) && is_open(two));
-    CHECK_EQ(gml_handed_drop(&handed), 10);
-    CHECK(is_open(four) && !is_open(eight) && !is_open(two));
-    CHECK_EQ(gml_handed_drop(&handed), 0);
-    CHECK_EQ(gml_handed_bytes(&handed), 0);
-    gml_kept_files_close(four);
-    CHECK(!is_open(four));
-}
-
 TEST(as_much_is_passed_on_as_is_wanted) {
     int files[] = {add(4), add(4), add(4)};
     CHECK_EQ(gml_handed_move(&handed, &others, 0), 0);
@@ -71,13 +48,4 @@ TEST(a_child_has_none) {
     CHECK(is_open(files[0]) && is_open(files[1]) && is_open(files[2]));
     CHECK_EQ(gml_handed_drop(&handed) + gml_handed_drop(&others), 10);
     gml_kept_files_close(files[1]);
-}
-
-TEST(what_has_no_room_goes_back) {
-    for (int i = 0; i < GML_HANDED_MOST; i++) {
-        CHECK(is_open(add(1)));
-    }
-    CHECK(!is_open(add(1)));
-    CHECK_EQ(gml_handed_bytes(&handed), GML_HANDED_MOST);
-    CHECK_EQ(gml_handed_drop(&handed), GML_HANDED_MOST);
 }

@@ -35,6 +35,26 @@ static gml_event new_event(gml_streams *streams) {
     return event;
 }
 
+TEST(a_wait_means_the_recording_before_it) {
+    gml_streams *streams = open_streams(true);
+    uint64_t done = 9;
+    gml_event event = new_event(streams);
+    CHECK_OK(gml_streams_event_record(streams, event, 1));
+    CHECK_OK(gml_streams_wait(streams, 2, event));
+    CHECK_OK(gml_streams_event_record(streams, event, 3));
+    CHECK_OK(gml_streams_wait(streams, 4, event));
+    CHECK_OK(gml_streams_advance(streams, 3, 1, NULL)); /* the second recording only */
+    CHECK_OK(gml_streams_event_query(streams, event));
+    CHECK_OK(gml_streams_advance(streams, 2, 1, &done));
+    CHECK_EQ(done, 0);
+    CHECK_OK(gml_streams_advance(streams, 4, 1, &done));
+    CHECK_EQ(done, 1);
+    CHECK_OK(gml_streams_advance(streams, 1, 1, NULL));
+    CHECK_OK(gml_streams_advance(streams, 2, 1, &done));
+    CHECK_EQ(done, 1);
+    gml_streams_close(streams);
+}
+
 /* Stream 1 records, 2 waits for 1 and records, 3 waits for 2: a chain. Makes the events. */
 static void queue_chain(gml_streams *streams, note *notes, gml_event *events) {
     for (uint64_t i = 0; i < 3; i++) {
@@ -66,6 +86,18 @@ TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are) {
     CHECK_STATUS(gml_streams_event_record_all(streams, all), GML_INVALID_ARGUMENT);
     CHECK_OK(gml_streams_synchronize(streams, 9));
     CHECK_EQ(ran.count, 4);
+    gml_streams_close(streams);
+}
+
+TEST(leaving_manual_mode_runs_everything) {
+    gml_streams *streams = open_streams(true);
+    journal ran = {0};
+    note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
+    gml_event events[3];
+    queue_chain(streams, notes, events);
+    CHECK_OK(gml_streams_set_manual(streams, false));
+    CHECK_EQ(ran.count, 3);
+    CHECK_OK(gml_streams_event_query(streams, events[2]));
     gml_streams_close(streams);
 }
 

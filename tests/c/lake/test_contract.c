@@ -23,28 +23,6 @@ TEST(size_zero_holds_nothing) {
 
 /* ---- frees ----------------------------------------------------------------------------------- */
 
-typedef struct foreign_free {
-    gml_lake *lake;
-    gml_address address;
-    gml_status status;
-} foreign_free;
-
-static void *free_elsewhere(void *context) {
-    foreign_free *job = context;
-    job->status = gml_lake_free(job->lake, job->address);
-    return NULL;
-}
-
-TEST(a_block_may_be_freed_on_another_thread) {
-    gml_lake *lake = lake_open(0);
-    foreign_free job = {lake, lake_take(lake, 7 * MIB, 2), GML_CORRUPT};
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, free_elsewhere, &job) == 0);
-    pthread_join(thread, NULL);
-    CHECK_OK(job.status);
-    lake_finish(lake);
-}
-
 TEST(any_number_but_the_last_names_a_stream) {
     static const gml_stream streams[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX - 1};
     gml_lake *lake = lake_open(0);
@@ -62,14 +40,6 @@ TEST(any_number_but_the_last_names_a_stream) {
     CHECK_STATUS(gml_lake_allocate(lake, 512, UINT64_MAX, &refused), GML_INVALID_ARGUMENT);
     CHECK_EQ(refused, 77);
     lake_finish(lake);
-}
-
-TEST(closing_ends_live_blocks) {
-    gml_lake *lake = lake_open(0);
-    live_block blocks[40];
-    CHECK(lake_churn(lake, blocks, 40, 200, 3, 24) > 0);
-    CHECK_OK(gml_lake_close(lake));
-    CHECK_OK(gml_lake_close(NULL));
 }
 
 /* ---- running out ----------------------------------------------------------------------------- */

@@ -283,48 +283,6 @@ TEST(a_capture_forbids_to_wait) {
 
 /* ---- what a state holds for ------------------------------------------------------------------ */
 
-static void check_refused(gml_lake *lake, const gml_pool_state *state, gml_status expected,
-                          const char *words) {
-    told to = {.ended_count = 0};
-    char reason[256] = "";
-    uint64_t live_blocks = lake_stats_of(lake).live_blocks;
-    CHECK_STATUS(gml_lake_restore_pool(lake, state, note, &to), expected);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(strstr(reason, words) != NULL && !strchr(reason, '\n'));
-    CHECK_EQ(to.ended_count + to.begun_count, 0);
-    CHECK_EQ(lake_stats_of(lake).live_blocks, live_blocks);
-    CHECK_OK(gml_lake_check(lake));
-}
-
-TEST(a_state_ends_with_the_last_use_of_its_pool) {
-    gml_lake *lake = open_pool(0), *other = open_pool(0);
-    if (!lake) {
-        return;
-    }
-    gml_address address = take_in(lake, 4 * MIB, 1);
-    gml_pool_state *state = save(lake), *none = NULL;
-    check_refused(other, state, GML_INVALID_ARGUMENT, "(1, 7) was released");
-    CHECK_STATUS(gml_lake_save_pool(lake, OTHER, &none), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    told to = {.ended_count = 0};
-    CHECK_OK(gml_lake_restore_pool(lake, state, note, &to)); /* it was in use all the time */
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    check_refused(lake, state, GML_INVALID_ARGUMENT, "(1, 7) was released");
-    CHECK_STATUS(gml_lake_save_pool(lake, GRAPH, &none), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_lake_hold_pool(lake, GRAPH)); /* its block has kept the pool itself */
-    check_refused(lake, state, GML_INVALID_ARGUMENT, "(1, 7) was released");
-    lake_give(lake, address);
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    check_refused(lake, state, GML_INVALID_ARGUMENT, "(1, 7) was released");
-    CHECK(none == NULL);
-    finish(lake);
-    finish(other);
-    gml_pool_state_free(state);
-    gml_pool_state_free(NULL);
-}
-
 TEST(an_empty_pool_has_a_state_too) {
     gml_lake *lake = open_pool(0);
     if (!lake) {
@@ -437,33 +395,6 @@ static void give_all(gml_lake *lake, const gml_address *blocks) {
             lake_give(lake, blocks[i]);
         }
     }
-}
-
-TEST(free_memory_of_a_pool_that_goes_back_keeps_its_bytes_in_sleep) {
-    gml_address blocks[SLEEPERS];
-    gml_lake *lake = open_sleepers(blocks);
-    if (!lake) {
-        return;
-    }
-    gml_pool_state *state = save(lake);
-    look_into(lake, blocks, true);
-    give_all(lake, blocks);
-    sleep_well(lake);
-    wake_up(lake);
-    put_back(lake, state);
-    look_into(lake, blocks, false);
-    give_all(lake, blocks);
-    sleep_well(lake);
-    put_back(lake, state);
-    wake_up(lake);
-    look_into(lake, blocks, false);
-    sleep_well(lake);
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH)); /* while its blocks live */
-    wake_up(lake);
-    look_into(lake, blocks, false);
-    give_all(lake, blocks);
-    gml_pool_state_free(state);
-    lake_finish(lake);
 }
 
 TEST(a_pool_is_saved_and_put_back_in_sleep) {

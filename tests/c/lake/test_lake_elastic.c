@@ -129,34 +129,6 @@ TEST(a_buffer_grows_and_shrinks_at_its_address) {
     check_one_buffer("sim", "stitch");
 }
 
-TEST(what_it_gives_back_serves_everything_else) {
-    gml_lake *lake = open_lake("host", "stitch", 32 * MIB, 0);
-    gml_address buffer = 0, block = 0;
-    CHECK_OK(gml_lake_open_elastic(lake, 30 * MIB, 0, &buffer));
-    CHECK_OK(resize_to(lake, buffer, 30 * MIB));
-    CHECK_STATUS(gml_lake_allocate(lake, 20 * MIB, 0, &block), GML_OUT_OF_MEMORY);
-    CHECK_OK(resize_to(lake, buffer, 10 * MIB));
-    uint64_t created = calls(lake, GML_CALL_CREATE);
-    CHECK_OK(gml_lake_allocate(lake, 20 * MIB, 0, &block));
-    CHECK_EQ(calls(lake, GML_CALL_CREATE), created);
-    /* Now the chunks that are mapped behind its end belong to the block. */
-    fill(lake, buffer, 0, 10 * MIB, 3);
-    void *bytes = NULL;
-    CHECK_OK(gml_lake_bytes(lake, block, &bytes));
-    memset(bytes, 0x5a, 20 * MIB);
-    uint64_t reserved_bytes = stats_of(lake).reserved_bytes;
-    CHECK_STATUS(resize_to(lake, buffer, 20 * MIB), GML_OUT_OF_MEMORY);
-    CHECK_EQ(stats_of(lake).reserved_bytes, reserved_bytes);
-    check_bytes(lake, buffer, 10 * MIB, 3);
-    CHECK_OK(resize_to(lake, buffer, 12 * MIB));
-    fill(lake, buffer, 10 * MIB, 12 * MIB, 3);
-    CHECK_EQ(((unsigned char *)bytes)[0], 0x5a);
-    CHECK_EQ(((unsigned char *)bytes)[20 * MIB - 1], 0x5a);
-    check_bytes(lake, buffer, 12 * MIB, 3);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 /* What is free in large chunks alone goes back to the device before a buffer is refused. */
 TEST(large_chunks_make_room) {
     const uint64_t most_bytes = 65536 * MIB;

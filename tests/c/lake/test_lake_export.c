@@ -86,6 +86,19 @@ static void check_same_bytes(gml_lake *lake, gml_address address, uint64_t size_
     CHECK_STATUS(gml_lake_unimport(lake, other), GML_UNKNOWN_ADDRESS);
 }
 
+TEST(a_block_of_any_size_is_seen_from_outside) {
+    gml_lake *lake = open_lake("cuda", "stitch");
+    const uint64_t sizes[] = {512, 70000, MIB, 3 * MIB, 20 * MIB, 37 * MIB + 512};
+    gml_address blocks[sizeof sizes / sizeof *sizes];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        blocks[i] = allocate(lake, sizes[i]);
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_same_bytes(lake, blocks[i], sizes[i]);
+    }
+    CHECK_OK(gml_lake_close(lake));
+}
+
 /* PyTorch's algorithm over memory that can sleep: what it takes from the device is mapped. */
 TEST(a_segment_of_what_can_sleep_is_one_chunk) {
     const gml_lake_config config = {
@@ -247,14 +260,6 @@ TEST(outputs_of_graphs_that_take_turns_are_shared) {
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(memory_that_is_no_chunk_is_not_shared) {
-    gml_lake *lake = open_lake("cuda", "caching");
-    gml_address block = allocate(lake, 4 * MIB);
-    CHECK_STATUS(try_share(lake, block), GML_UNSUPPORTED);
-    CHECK_STATUS(try_share(lake, block + 512), GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(a_device_that_refuses_to_export_says_so) {
     gml_lake *lake = open_lake("cuda", "stitch");
     gml_address block = allocate(lake, 4 * MIB);
@@ -318,6 +323,7 @@ int main(void) {
     if (!cuda) {
         return report();
     }
+    RUN(a_block_of_any_size_is_seen_from_outside);
     RUN(a_segment_of_what_can_sleep_is_one_chunk);
     RUN(so_is_a_view_of_chunks_that_lie_apart);
     RUN(what_was_shared_sleeps_when_it_is_freed);
@@ -325,7 +331,6 @@ int main(void) {
     RUN(a_file_that_is_none_changes_nothing);
     RUN(a_mapping_that_cannot_end_in_a_capture_ends_later);
     RUN(outputs_of_graphs_that_take_turns_are_shared);
-    RUN(memory_that_is_no_chunk_is_not_shared);
     RUN(a_process_that_may_open_no_more_files_is_told);
     RUN(idle_chunks_are_given_as_files);
     if (strcmp(cuda, "fake") == 0) {

@@ -32,33 +32,6 @@ static void give_all(gml_lake *lake, const gml_address *taken, size_t count) {
 
 /* ---- a lake's limit -------------------------------------------------------------------------- */
 
-TEST(a_limit_is_kept_raised_and_lowered) {
-    gml_lake *lake = lake_open(200 * MIB);
-    gml_address taken[MOST_TAKEN];
-    CHECK_OK(gml_lake_set_limit(lake, 64 * MIB));
-    size_t count = take_all(lake, taken);
-    CHECK(count >= 10); /* segments of 20 MiB hold 5 each */
-    CHECK(lake_stats_of(lake).reserved_bytes <= 64 * MIB);
-    CHECK_OK(gml_lake_check(lake));
-
-    CHECK_OK(gml_lake_set_limit(lake, 128 * MIB));
-    gml_address more[MOST_TAKEN];
-    size_t more_count = take_all(lake, more);
-    CHECK(count + more_count >= 25);
-    uint64_t held_bytes = lake_stats_of(lake).reserved_bytes;
-    CHECK(held_bytes > 64 * MIB && held_bytes <= 128 * MIB);
-
-    CHECK_OK(gml_lake_set_limit(lake, 32 * MIB));
-    CHECK_EQ(lake_stats_of(lake).reserved_bytes, held_bytes);
-    give_all(lake, more, more_count);
-    give_all(lake, taken, count);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    CHECK(take_all(lake, taken) * 4 * MIB <= 32 * MIB);
-    CHECK(lake_stats_of(lake).reserved_bytes <= 32 * MIB);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(no_limit_lies_above_the_capacity) {
     gml_lake *lake = lake_open(40 * MIB);
     gml_address taken[MOST_TAKEN];

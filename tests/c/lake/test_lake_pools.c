@@ -140,6 +140,19 @@ TEST(wrong_ids_are_refused) {
     lake_finish(lake);
 }
 
+TEST(a_pool_may_be_released_before_it_ends) {
+    gml_lake *lake = lake_open(0);
+    begin_capture(lake, GRAPH, CAPTURER);
+    CHECK_OK(gml_lake_release_pool(lake, GRAPH)); /* it holds nothing yet, and is still needed */
+    CHECK_EQ(count_pools(lake), 1);
+    lake_give(lake, lake_take(lake, 30 * MIB, CAPTURER));
+    end_capture(lake, GRAPH, CAPTURER);
+    CHECK(reserved(lake) >= 30 * MIB);
+    CHECK_OK(gml_lake_trim(lake, NULL));
+    CHECK_EQ(reserved(lake), 0);
+    lake_finish(lake);
+}
+
 /* ---- pools that are named -------------------------------------------------------------------- */
 
 static gml_address take_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream) {

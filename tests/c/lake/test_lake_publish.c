@@ -78,6 +78,31 @@ TEST(a_refusal_shows_how_much_could_be_had) {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+TEST(the_file_is_for_its_user_and_ends_with_the_lake) {
+    place at = make_place(), other = make_place();
+    struct stat about;
+    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
+    mode_t mask = umask(0);
+    CHECK_OK(gml_lake_publish(lake, NULL)); /* nothing to end */
+    CHECK_OK(gml_lake_publish(lake, at.path));
+    umask(mask);
+    CHECK_EQ(lstat(at.path, &about), 0);
+    CHECK_EQ(about.st_mode, S_IFREG | S_IRUSR | S_IWUSR);
+    CHECK_EQ(about.st_size, sizeof(gml_published));
+
+    /* Elsewhere from now on. */
+    CHECK_OK(gml_lake_publish(lake, other.path));
+    CHECK(lstat(at.path, &about) != 0);
+    CHECK_EQ(lstat(other.path, &about), 0);
+    CHECK_OK(gml_lake_publish(lake, NULL));
+    CHECK(lstat(other.path, &about) != 0);
+    CHECK_OK(gml_lake_publish(lake, at.path));
+    CHECK_OK(gml_lake_close(lake));
+    CHECK(lstat(at.path, &about) != 0);
+    leave_place(&at);
+    leave_place(&other);
+}
+
 static void check_refused(gml_lake *lake, const char *path, int expected) {
     errno = 0;
     gml_status status = gml_lake_publish(lake, path);

@@ -318,25 +318,6 @@ TEST(addresses_without_memory_are_given_back) {
     CHECK_OK(gml_lake_close(lake));
 }
 
-TEST(a_refusal_of_the_driver_has_its_reason) {
-    gml_lake_config config = lake_config_of(0);
-    config.hooks = &breaking_hooks;
-    gml_lake *lake = lake_open_by(&config);
-    char reason[GML_REASON_BYTES] = "";
-    gml_address none = 0;
-    begin(lake, own_pool(0), TURN);
-    breaking_refuse(GML_CALL_RESERVE, true);
-    breaking_refuse(GML_CALL_MALLOC, true);
-    CHECK_STATUS(gml_lake_allocate(lake, 4 * MIB, CAPTURER, &none), GML_DRIVER_FAILED);
-    breaking_refuse(GML_CALL_RESERVE, false);
-    breaking_refuse(GML_CALL_MALLOC, false);
-    gml_lake_reason(lake, reason, sizeof reason);
-    CHECK(strstr(reason, "refused") != NULL);
-    end(lake, own_pool(0));
-    CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(memory_that_the_driver_keeps_is_released_later) {
     gml_lake_config config = lake_config_of(0);
     config.hooks = &breaking_hooks;

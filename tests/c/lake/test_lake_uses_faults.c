@@ -118,23 +118,6 @@ TEST(each_call_may_fail) {
     CHECK(nth > LEAST_FAILURES);
 }
 
-TEST(calls_fail_at_random) {
-    for (uint64_t seed = 0; seed < 2000; seed++) {
-        bench self;
-        open_bench(&self, 0, 100000 * (1 + seed % 7), seed);
-        run_bench(&self);
-        for (int i = 0; i < 1000 && self.uses.pending_count; i++) {
-            gml_uses_poll(&self.uses);
-            (void)gml_uses_wait(&self.uses);
-        }
-        CHECK_EQ(self.uses.pending_count, 0);
-        for (size_t i = 0; i < BLOCKS; i++) {
-            CHECK_EQ(self.finished[i], 1);
-        }
-        close_bench(&self);
-    }
-}
-
 static void count_block(void *context, gml_block *block) {
     (void)block;
     (*(size_t *)context)++;
@@ -169,7 +152,6 @@ TEST(a_broken_device_keeps_its_blocks) {
 
 int main(void) {
     RUN(each_call_may_fail);
-    RUN(calls_fail_at_random);
     RUN(a_broken_device_keeps_its_blocks);
     return report();
 }

@@ -21,23 +21,6 @@ TEST(touching_in_time_or_address_is_no_meeting) {
     CHECK_STATUS(check_scene(&s), GML_CORRUPT);
 }
 
-TEST(offsets_are_aligned_and_do_not_overflow) {
-    stage s;
-    stage_open(&s, 512, 0);
-    stage_place(&s, 512, 0, 5, 0, 256);
-    s.peak = 768;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.offsets[0] = 1;
-    s.peak = 513;
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.offsets[0] = UINT64_MAX - 511;
-    s.peak = 0; /* what the sum would wrap to */
-    CHECK_STATUS(check_scene(&s), GML_CORRUPT);
-    s.offsets[0] = UINT64_MAX - 1023;
-    s.peak = UINT64_MAX - 511;
-    CHECK_OK(check_scene(&s));
-}
-
 TEST(every_lifetime_has_an_offset) {
     stage s;
     stage_open(&s, 512, 0);

@@ -300,24 +300,3 @@ TEST(training_meets_the_bound) {
     free(lifetimes);
     free(offsets);
 }
-
-/* A budget that is gone at once still gives something valid. */
-TEST(a_tiny_budget_is_enough) {
-    enum { COUNT = 30000 };
-    check_random random = {12};
-    gml_lifetime *lifetimes = calloc(COUNT, sizeof *lifetimes);
-    uint64_t *offsets = calloc(COUNT, sizeof *offsets);
-    for (size_t i = 0; i < COUNT; i++) {
-        uint64_t start = check_below(&random, 40000);
-        lifetimes[i] = (gml_lifetime){.size_bytes = 1 + check_below(&random, 1 << 20),
-                                      .start = start,
-                                      .end = start + 1 + check_below(&random, 3000)};
-    }
-    gml_problem problem = {.lifetimes = lifetimes, .count = COUNT};
-    gml_planner_options options = {.budget_ms = 1};
-    gml_solution solution;
-    CHECK_OK(solve(&problem, &options, offsets, &solution));
-    CHECK(solution.peak_bytes < 2 * solution.lower_bound_bytes);
-    free(lifetimes);
-    free(offsets);
-}

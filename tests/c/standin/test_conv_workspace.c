@@ -53,28 +53,6 @@ TEST(channels_last_need_no_turning) {
     COMPARE(rows);
 }
 
-TEST(the_gradient_of_a_filter_is_summed_from_parts) {
-    static const measured rows[] = {
-        {{STANDIN_FILTER, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 4, LAST},
-         2065047},
-        {{STANDIN_FILTER, {128, 64, 224, 224}, {64, 64, 3, 3}, {128, 64, 224, 224}, 2, LAST},
-         1917591},
-        {{STANDIN_FILTER, {128, 64, 112, 112}, {128, 64, 3, 3}, {128, 128, 112, 112}, 2, LAST},
-         3834519},
-        {{STANDIN_FILTER, {128, 128, 56, 56}, {256, 128, 3, 3}, {128, 256, 56, 56}, 4, LAST},
-         8258199},
-        {{STANDIN_FILTER, {128, 512, 28, 28}, {512, 512, 3, 3}, {128, 512, 28, 28}, 4, LAST},
-         8651487},
-        {{STANDIN_FILTER, {192, 128, 56, 56}, {128, 128, 3, 3}, {192, 128, 28, 28}, 4, LAST},
-         8258199},
-        {{STANDIN_FILTER, {192, 128, 56, 56}, {128, 128, 3, 3}, {192, 128, 28, 28}, 2, LAST},
-         7668375},
-        {{STANDIN_FILTER, {192, 128, 56, 56}, {128, 128, 3, 3}, {192, 128, 28, 28}, 2, FIRST},
-         200639143},
-    };
-    COMPARE(rows);
-}
-
 TEST(a_filter_of_one_point_is_a_product_of_matrices) {
     static const measured rows[] = {
         {{STANDIN_FORWARD, {192, 64, 56, 56}, {256, 64, 1, 1}, {192, 256, 56, 56}, 2, FIRST}, 272},

@@ -90,6 +90,30 @@ bool has_bytes(void) {
     return current->has_bytes;
 }
 
+void write_byte(gml_driver *driver, gml_address address, unsigned char value) {
+    if (contract_is_cuda()) {
+        CHECK(raw_cuda_write(&raw, address, &value, 1));
+        return;
+    }
+    void *bytes = NULL;
+    if (CHECK_OK(gml_driver_bytes(driver, address, 1, &bytes))) {
+        *(unsigned char *)bytes = value;
+    }
+}
+
+unsigned read_byte(gml_driver *driver, gml_address address) {
+    unsigned char value = 0;
+    if (contract_is_cuda()) {
+        CHECK(raw_cuda_read(&raw, &value, address, 1));
+        return value;
+    }
+    void *bytes = NULL;
+    if (CHECK_OK(gml_driver_bytes(driver, address, 1, &bytes))) {
+        value = *(unsigned char *)bytes;
+    }
+    return value;
+}
+
 gml_stream new_stream(void) {
     static gml_stream next = 1;
     return contract_is_cuda() ? raw_cuda_stream(&raw) : next++;

@@ -40,6 +40,8 @@ bool check_refused_but_on_a_gpu(gml_driver *driver, gml_status status);
 
 /* Bytes of device memory; not to be called where has_bytes() is false. */
 bool has_bytes(void);
+void write_byte(gml_driver *driver, gml_address address, unsigned char value);
+unsigned read_byte(gml_driver *driver, gml_address address);
 
 /* A stream that is not the default one. */
 gml_stream new_stream(void);

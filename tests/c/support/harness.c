@@ -83,6 +83,14 @@ gml_streams *harness_streams(const test_harness *harness) {
     return gml_driver_streams(harness->driver);
 }
 
+uint64_t harness_calls(const test_harness *harness) {
+    uint64_t calls = 0;
+    for (size_t i = 0; i < GML_CALL_COUNT; i++) {
+        calls += harness->driver->calls[i];
+    }
+    return calls;
+}
+
 uint64_t harness_leftovers(const test_harness *harness) {
     const strikes *of = harness->strikes;
     return of->memory + of->addresses + of->mapped + of->events + harness->driver->held_bytes;

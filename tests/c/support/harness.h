@@ -42,6 +42,9 @@ void harness_end(test_harness *harness, const gml_block *block);
 
 gml_streams *harness_streams(const test_harness *harness);
 
+/* Driver calls made so far, failed ones included. */
+uint64_t harness_calls(const test_harness *harness);
+
 /* What was counted but the policy should have given back: 0 after a clean end. */
 uint64_t harness_leftovers(const test_harness *harness);
 

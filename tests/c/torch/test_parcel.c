@@ -74,18 +74,6 @@ TEST(pieces_arrive_with_their_files) {
     CHECK_EQ(count_open_files(), before);
 }
 
-TEST(what_cannot_be_sent_is_closed) {
-    uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
-    int before = count_open_files();
-    int to = gml_parcel_open(name), from = gml_parcel_open(other);
-    (void)close(to);
-    add_pieces(3);
-    gml_parcel_send(from, name, &out); /* nobody has that name */
-    gml_parcel_send(from, name, &out); /* nothing is left */
-    (void)close(from);
-    CHECK_EQ(count_open_files(), before);
-}
-
 /* Messages that nobody reads are not waited for. */
 TEST(a_full_socket_is_not_waited_for) {
     uint64_t name[GML_PARCEL_NAME_WORDS], other[GML_PARCEL_NAME_WORDS];
@@ -99,37 +87,6 @@ TEST(a_full_socket_is_not_waited_for) {
     (void)gml_handed_drop(&in);
     (void)close(to);
     (void)close(from);
-    CHECK_EQ(count_open_files(), before);
-}
-
-/* As no parcel is: two files, and the size of one. */
-TEST(a_file_without_a_size_is_closed) {
-    uint64_t name[GML_PARCEL_NAME_WORDS], size_bytes = 5;
-    int before = count_open_files();
-    int to = gml_parcel_open(name);
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    memcpy(at.sun_path + 1, name, sizeof name);
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int[2]))];
-    } files = {.head = {.cmsg_len = CMSG_LEN(sizeof(int[2])),
-                        .cmsg_level = SOL_SOCKET,
-                        .cmsg_type = SCM_RIGHTS}};
-    const int two[2] = {STDIN_FILENO, STDERR_FILENO};
-    memcpy(CMSG_DATA(&files.head), two, sizeof two);
-    struct iovec sizes = {&size_bytes, sizeof size_bytes};
-    struct msghdr message = {.msg_name = &at,
-                             .msg_namelen =
-                                 offsetof(struct sockaddr_un, sun_path) + 1 + sizeof name,
-                             .msg_iov = &sizes,
-                             .msg_iovlen = 1,
-                             .msg_control = &files,
-                             .msg_controllen = sizeof files};
-    CHECK_EQ(sendmsg(to, &message, 0), sizeof size_bytes);
-    CHECK_EQ(gml_parcel_receive(to, &in), 5);
-    CHECK_EQ(in.count, 1);
-    CHECK_EQ(gml_handed_drop(&in), 5);
-    (void)close(to);
     CHECK_EQ(count_open_files(), before);
 }
 

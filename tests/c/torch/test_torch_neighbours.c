@@ -238,16 +238,6 @@ TEST(memory_in_use_is_given_when_its_work_is_done) {
     end();
 }
 
-TEST(what_cannot_be_told_to_be_unused_is_waited_for) {
-    add_neighbour(2, 0, 1);
-    begin();
-    (void)ask_neighbour(0, 'x');
-    CHECK(ask_for(WORKED_MIB));
-    CHECK(ask_neighbour(0, 'g') >= WORKED_MIB);
-    CHECK(ask_neighbour(0, 's') > 0);
-    end();
-}
-
 /* A device of 1 GiB: no more than a 64th part is asked for beyond. */
 TEST(requests_that_follow_each_other_ask_for_twice_as_much) {
     add_neighbour(200, 0, 1);
@@ -299,16 +289,6 @@ TEST(some_memory_is_left_free_until_there_is_no_other) {
                  GML_OUT_OF_MEMORY);
     CHECK_OK(gml_lake_resize_elastic(lake, address, wanted_bytes, 0, &held_bytes));
     CHECK_OK(gml_lake_close_elastic(lake, address));
-    end();
-}
-
-TEST(a_limit_of_its_own_refuses_without_asking) {
-    add_neighbour(64, 0, 1);
-    begin();
-    gml_registry_limit(0, 0.2);
-    CHECK(!ask_for(8));
-    gml_registry_limit(0, 1);
-    CHECK(ask_for(8));
     end();
 }
 

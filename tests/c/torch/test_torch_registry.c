@@ -214,17 +214,6 @@ TEST(a_history_that_the_host_cannot_hold_changes_nothing) {
 
 /* ---- opening may fail ------------------------------------------------------------------------ */
 
-TEST(a_device_that_is_not_there_says_why) {
-    configure("nonsense", "stitch", 0);
-    char reason[REASON_BYTES] = "";
-    gml_lake *lake = NULL;
-    CHECK(torch_allocate(1, 0, NULL) == NULL);
-    CHECK_STATUS(gml_registry_open(0, &lake, reason, sizeof reason), GML_INVALID_ARGUMENT);
-    CHECK(strstr(reason, "nonsense") != NULL);
-    configure_host(); /* nothing was opened, so this still may change */
-    release(allocate(1, 0));
-}
-
 TEST(memory_that_cannot_be_shared_is_not_handed_out) {
     gml_lake_config config = {.driver = "host", .policy = "stitch", .handle_type = 1};
     CHECK_OK(gml_torch_configure(&config, NULL, 0));
@@ -251,29 +240,6 @@ TEST(a_device_without_virtual_memory_is_served_as_caching) {
     CHECK(strstr(why, "virtual memory") != NULL);
     CHECK_EQ(stats_of(0).reserved_bytes, 2 * MIB);
     release(address);
-}
-
-TEST(nor_is_it_where_a_capacity_is_named) {
-    const char *library = getenv("GMLAKE_TEST_CUDA"); /* NOLINT(concurrency-mt-unsafe) */
-    if (!library || strcmp(library, "fake") != 0) {
-        return;
-    }
-    char why[REASON_BYTES] = "x";
-    configure("cuda", "stitch", 64 * MIB);
-    CHECK_EQ(setenv("GMLAKE_FAKE_CUDA", "no_virtual_memory", 1), 0); /* NOLINT */
-    char *first = allocate(MIB, 0), *second = allocate(30 * MIB, 0);
-    gml_torch_fallback(0, why, sizeof why);
-    CHECK_EQ(why[0], '\0');
-    CHECK(strcmp(gml_torch_lake(0)->policy->ops->name, "stitch") == 0);
-    gml_address arena = 0;
-    uint64_t arena_bytes = 0;
-    CHECK_OK(gml_lake_arena(gml_torch_lake(0), &arena, &arena_bytes));
-    CHECK_EQ(arena_bytes, 64 * MIB);
-    CHECK_EQ((gml_address)(uintptr_t)first / MIB, arena / MIB);
-    CHECK((gml_address)(uintptr_t)second + 30 * MIB <= arena + arena_bytes);
-    CHECK_EQ(stats_of(0).driver_calls[GML_CALL_MALLOC], 0);
-    release(first);
-    release(second);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -344,6 +310,16 @@ TEST(a_refusal_says_what_idle_memory_could_serve) {
     check_says(text, "10.00 MiB are idle; the largest request that they could serve is 8.00 MiB "
                      "(fragmentation 20.0 %).");
     release(small);
+    release(kept);
+}
+
+TEST(a_refusal_says_who_else_has_memory) {
+    configure_host();
+    void *kept = allocate(20 * MIB, 0); /* of 64 MiB */
+    const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
+    CHECK(!strstr(text, "PyTorch's own allocator") && !strstr(text, "other processes"));
+    check_says(refusal(2048 * MIB, GML_OUT_OF_MEMORY, 5 * MIB),
+               "PyTorch's own allocator holds 5.00 MiB.");
     release(kept);
 }
 

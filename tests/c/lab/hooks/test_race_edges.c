@@ -62,10 +62,37 @@ static void queue_work(bench *self, gml_stream stream) {
     CHECK_OK(gml_streams_enqueue(gml_driver_streams(self->lake->driver), stream, do_nothing, NULL));
 }
 
+/* A block with work behind it. */
+static void work_and_use(bench *self, uint64_t size_bytes, gml_stream stream) {
+    gml_address address = take(self, size_bytes, stream);
+    queue_work(self, stream);
+    give(self, address);
+}
+
 static void run_queues(bench *self) {
     gml_streams *streams = gml_driver_streams(self->lake->driver);
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK_OK(gml_streams_set_manual(streams, true));
+}
+
+static void trim(bench *self) {
+    note(self, gml_lake_trim(self->lake, NULL));
+}
+
+/* ---- borrowing ------------------------------------------------------------------------------- */
+
+static void a_has_freed(bench *self) {
+    work_and_use(self, 64 * MIB, A);
+}
+
+/* A view over two ranges of A with a block in between. */
+static void a_has_stitched(bench *self) {
+    self->left[0] = take(self, 20 * MIB, A);
+    self->left[1] = take(self, 20 * MIB, A);
+    self->left[2] = take(self, 20 * MIB, A);
+    give(self, self->left[0]);
+    give(self, self->left[2]);
+    work_and_use(self, 40 * MIB, A);
 }
 
 /* ---- other streams that use a block ---------------------------------------------------------- */
@@ -81,6 +108,25 @@ static void a_reuses_the_block(bench *self) {
     use(self, 8 * MIB, A);
     run_queues(self);
     use(self, 8 * MIB, A);
+}
+
+/* ---- mappings that go ------------------------------------------------------------------------ */
+
+static void two_have_freed(bench *self) {
+    work_and_use(self, 24 * MIB, A);
+    self->left[0] = take(self, 24 * MIB, A);
+    work_and_use(self, 24 * MIB, B);
+}
+
+static void trim_both(bench *self) {
+    give(self, self->left[0]);
+    trim(self);
+}
+
+/* There is room for one view only. */
+static void a_stitches_again(bench *self) {
+    use(self, 36 * MIB, A);
+    give(self, self->left[1]);
 }
 
 /* ---- running them ---------------------------------------------------------------------------- */
@@ -169,4 +215,16 @@ TEST(record_stream) {
         };
         RUN_EDGES(edges);
     }
+}
+
+TEST(unmap) {
+    static const edge edges[] = {
+        {"one stream", "stitch", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
+        {"two streams", "stitch", two_have_freed, trim_both, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
+        {"a view", "stitch", a_has_stitched, a_stitches_again, GML_CALL_DEVICE_SYNCHRONIZE,
+         "max_views", 1},
+        {"one stream", "expandable", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
+        {"one stream", "gmlake-paper", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
+    };
+    RUN_EDGES(edges);
 }

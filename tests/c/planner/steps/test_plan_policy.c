@@ -277,20 +277,3 @@ TEST(watching_begins_late) {
     }
     trainer_close(lake);
 }
-
-/* What another stream still uses ends as a block of the policy that watches, which sees the slab
- * go. */
-TEST(watching_begins_while_a_stream_uses_what_was_freed) {
-    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
-    gml_address small = trainer_take(lake, 4096, 0);
-    CHECK_OK(gml_lake_record_stream(lake, small, 4));
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 3 * MIB, 0)));
-    CHECK_OK(gml_lake_free(lake, small));
-    CHECK_OK(gml_lake_watch_steps(lake));
-    CHECK_OK(gml_lake_check(lake));
-    gml_address cached = trainer_take(lake, 3 * MIB, 0);
-    CHECK_EQ(trainer_stats(lake).live_bytes, 3 * MIB);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_free(lake, cached));
-    trainer_close(lake);
-}

@@ -63,16 +63,6 @@ TEST(a_request_takes_what_it_needs_and_one_wait_serves_the_next) {
 
 /* ---- the limit of waits ---------------------------------------------------------------------- */
 
-TEST(with_a_limit_of_no_waits_none_is_made_while_there_is_memory) {
-    gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);
-    for (int i = 0; i < 20; i++) {
-        sharing_leave(lake, BLOCK, 1 + (gml_stream)i % 4);
-    }
-    CHECK_EQ(sharing_count(lake).waits, 0);
-    CHECK_EQ(sharing_reserved(lake), 4 * BLOCK);
-    sharing_finish(lake);
-}
-
 TEST(a_request_that_may_not_wait_is_refused_once_however_many_ranges_it_tries) {
     enum { RANGES = 8 };
     gml_lake *lake = sharing_open_with("borrow_waits", 0, NULL, 0);

@@ -109,15 +109,6 @@ TEST(blocks_that_share_a_chunk_keep_their_bytes) {
     close_lake(lake);
 }
 
-TEST(before_refusing_frag_limit_is_ignored) {
-    const gml_setting setting = {"frag_limit", 64 * MIB};
-    gml_lake *lake = open_with("sim", "stitch", 32 * CHUNK, &setting, 1);
-    gml_address kept[16];
-    fragment(lake, 16, kept);
-    CHECK_EQ(state_of(lake, allocate(lake, 8 * CHUNK)), GML_STATE_STITCH);
-    close_lake(lake);
-}
-
 /* Before the limit is reached, the device is asked how far it has come; else it is waited for. */
 static void bound_views(bool may_ask) {
     const gml_setting settings[] = {{"max_views", 4}, {"reuse_allow_opportunistic", may_ask}};

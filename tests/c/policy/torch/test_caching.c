@@ -7,29 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- where a request goes -------------------------------------------------------------------- */
-
-TEST(best_fit_takes_the_smallest_then_the_lowest) {
-    fixture f = fixture_of(&gml_caching_policy);
-    fixture_start(&f);
-    gml_block *blocks[4];
-    const uint64_t sizes[4] = {30 * MIB, 12 * MIB, 20 * MIB, 12 * MIB};
-    for (int i = 0; i < 4; i++) {
-        blocks[i] = get(&f, sizes[i], 0);
-    }
-    gml_address low = blocks[1]->address;
-    gml_address high = blocks[3]->address;
-    gml_address middle = blocks[2]->address;
-    CHECK(low < high);
-    for (int i = 3; i >= 0; i--) { /* the higher one first: recency does not count */
-        give(&f, blocks[i]);
-    }
-    CHECK_EQ(get(&f, 12 * MIB, 0)->address, low);
-    CHECK_EQ(get(&f, 11 * MIB + 1, 0)->address, high);
-    CHECK_EQ(get(&f, 12 * MIB, 0)->address, middle);
-    fixture_stop(&f);
-}
-
 /* ---- giving memory back ---------------------------------------------------------------------- */
 
 TEST(full_memory_is_flushed_and_asked_again) {
@@ -91,40 +68,6 @@ TEST(frees_that_wait_are_finished_after_the_search) {
     late.block = live;
     CHECK_OK(f.policy->ops->trim(f.policy, NULL));
     CHECK_EQ(f.policy->reserved_bytes, 30 * MIB);
-    fixture_stop(&f);
-}
-
-TEST(a_full_device_counts_like_the_capacity) {
-    fixture f = fixture_of(&gml_caching_policy);
-    f.device_bytes = 64 * MIB;
-    fixture_start(&f);
-    give(&f, get(&f, 40 * MIB, 0));
-    CHECK_EQ(get(&f, 50 * MIB, 0)->state, GML_STATE_GROW);
-    CHECK_EQ(stats_of(&f).num_alloc_retries, 1);
-    gml_block *refused = NULL;
-    CHECK_STATUS(f.policy->ops->allocate(f.policy, 20 * MIB, 0, &refused), GML_OUT_OF_MEMORY);
-    fixture_stop(&f);
-}
-
-/* The oversize block that fits is enough: what else is cached stays, and no retry is counted. */
-TEST(one_fitting_oversize_block_is_released_first) {
-    fixture f = fixture_of(&gml_caching_policy);
-    f.capacity_bytes = 300 * MIB;
-    f.knobs.max_split_size = 40 * MIB;
-    fixture_start(&f);
-    gml_block *cached[3];
-    const uint64_t sizes[3] = {30 * MIB, 100 * MIB, 150 * MIB};
-    for (int i = 0; i < 3; i++) {
-        cached[i] = get(&f, sizes[i], 0);
-    }
-    for (int i = 0; i < 3; i++) {
-        give(&f, cached[i]);
-    }
-    CHECK_EQ(get(&f, 60 * MIB, 0)->state, GML_STATE_GROW);
-    CHECK_EQ(f.policy->reserved_bytes, (30 + 150 + 60) * MIB);
-    gml_torch_stats stats = stats_of(&f);
-    CHECK_EQ(stats.num_alloc_retries, 0);
-    CHECK_EQ(stats.num_sync_all_streams, 0);
     fixture_stop(&f);
 }
 

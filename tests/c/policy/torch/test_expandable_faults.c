@@ -51,10 +51,6 @@ static void fail_each_call(action act) {
     }
 }
 
-TEST(a_growth_that_fails_is_undone) {
-    fail_each_call(grow_by_three);
-}
-
 TEST(a_trim_that_fails_is_resumed) {
     fail_each_call(grow_and_trim);
 }
