@@ -23,6 +23,7 @@ from tests.standin.asking import (
 )
 from tests.standin.places import ROOT
 
+import gmlake
 from gmlake.standin import control
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ ACTIONS = (
     *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"),
     *("segment_map", "segment_unmap", "snapshot", "oom"),
 )
+GROWN, SHRUNK = {"segment_alloc", "segment_map"}, {"segment_free", "segment_unmap"}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+OURS = pytest.mark.skipif(not gmlake.is_enabled(), reason="PyTorch's own allocator serves")
 
 
 class Event(NamedTuple):
@@ -128,6 +132,50 @@ def asker(library: Asker) -> Iterator[Asker]:
     library.told()
     yield library
     library.told()
+
+
+def of_blocks(told: list[Event], tracker: int = 1) -> list[Event]:
+    """Return what one tracker was told of blocks."""
+    return [one for one in told if one.tracker == tracker and one.action not in GROWN | SHRUNK]
+
+
+def sizes(told: list[Event], wanted: set[str], tracker: int = 1) -> int:
+    return sum(one.size_bytes for one in told if one.action in wanted and one.tracker == tracker)
+
+
+# ---- trackers
+
+
+def test_a_tracker_is_told_of_a_tensor(asker: Asker) -> None:
+    held = block(30)
+    address = held.data_ptr()
+    del held
+    told = of_blocks(asker.told())
+    assert [one.action for one in told] == ["alloc", "free_requested", "free_completed"]
+    assert {(one.device, one.address, one.size_bytes) for one in told} == {(0, address, 30 * MIB)}
+
+
+def test_every_tracker_is_told_the_same(asker: Asker) -> None:
+    held = [block(30), block(0.1, "cuda:1")]
+    held.clear()
+    torch.cuda.empty_cache()
+    told = asker.told()
+    first, second = ([one[1:] for one in told if one.tracker == number] for number in (1, 2))
+    assert first == second
+    assert {one[1] for one in first} == {0, 1}
+
+
+@OURS
+def test_a_tracker_is_told_of_what_sleeps_and_wakes(asker: Asker) -> None:
+    with gmlake.region("told", backup="cpu"):
+        held = block(30)
+    assert sizes(asker.told(), GROWN) >= held.nbytes
+    gmlake.sleep("told")
+    gone = sizes(asker.told(), SHRUNK)
+    assert gone >= held.nbytes
+    gmlake.wake("told")
+    assert sizes(asker.told(), GROWN) == gone
+    del held
 
 
 # ---- memory

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +36,33 @@ def run_out(device: str = "cuda", mib: float = TOO_MUCH) -> str:
     with pytest.raises(torch.OutOfMemoryError) as caught:
         block(mib, device)
     return str(caught.value)
+
+
+def test_an_observer_is_told_within_a_pool_and_a_capture(observe: Any) -> None:
+    sizes: list[int] = []
+    observe(lambda *told: sizes.append(told[1]))
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        run_out(mib=TOO_MUCH)
+    graph = torch.cuda.CUDAGraph()
+    x = torch.zeros(8, device="cuda")
+    with torch.cuda.graph(graph):
+        x.add_(1)
+        run_out(mib=2 * TOO_MUCH)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert sizes == [TOO_MUCH * MIB, 2 * TOO_MUCH * MIB]
+
+
+def test_memory_of_a_failed_step_is_there_for_a_smaller_one() -> None:
+    total_mib = torch.cuda.get_device_properties(0).total_memory // MIB
+
+    def step(mib: float) -> int:
+        return len([block(mib) for _ in range(4)])
+
+    with pytest.raises(torch.OutOfMemoryError):
+        step(total_mib * 0.3)
+    gc.collect()
+    assert step(total_mib * 0.15) == 4
 
 
 def test_a_raw_request_runs_out_as_a_tensor_does() -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import gc
 import os
 
+import pytest
 import torch
-from tests.standin.asking import block, block_of
+from tests.standin.asking import at_most, block, block_of
 
 
 def allocated() -> int:
@@ -42,3 +43,15 @@ def test_a_child_that_only_ends_leaves_the_parents_memory() -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert allocated() == before
     assert block_of(held)["state"] == "active_allocated"
+
+
+def test_a_fraction_follows_what_is_held() -> None:
+    with at_most(100):
+        held = [block(40), block(40)]
+        with pytest.raises(torch.OutOfMemoryError):
+            block(40)
+        held.pop()
+        held.append(block(40))
+        with torch.cuda.use_mem_pool(torch.cuda.MemPool()), pytest.raises(torch.OutOfMemoryError):
+            block(40)
+    held.append(block(40))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from tests.standin.asking import (
     MIB,
@@ -20,6 +21,7 @@ from tests.standin.asking import (
     block_of,
     events,
     recorded,
+    snapshot,
 )
 
 from gmlake.standin import control
@@ -71,3 +73,30 @@ def test_whether_a_history_is_recorded_is_known() -> None:
     with recorded():
         assert C._cuda_isHistoryEnabled()
     assert not C._cuda_isHistoryEnabled()
+
+
+def test_running_out_is_an_event() -> None:
+    with recorded():
+        with pytest.raises(torch.OutOfMemoryError):
+            block(1 << 22)
+        (event,) = (event for event in events() if event["action"] == "oom")
+    assert event["size"] == 1 << 42
+    assert event["device_free"] == torch.cuda.mem_get_info()[0]
+
+
+# ---- segments and blocks
+
+
+def fill() -> list[torch.Tensor]:
+    """Return tensors of many sizes with holes between them, on both devices."""
+    sizes = [0.0001, 0.6, 3, 12, 0.7, 40, 1, 1.0001] * 2
+    return [block(mib, device) for device in ("cuda:0", "cuda:1") for mib in sizes][::2]
+
+
+def test_segments_are_sorted_by_their_addresses() -> None:
+    held = fill()
+    segments = snapshot()["segments"]
+    for device in (0, 1):
+        addresses = [part["address"] for part in segments if part["device"] == device]
+        assert addresses == sorted(addresses)
+    assert len(held) == 16

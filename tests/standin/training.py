@@ -13,6 +13,7 @@ from torch.amp.grad_scaler import GradScaler
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Callable
 
 CONFIG = Config(layers=4, width=256, heads=4, context=128, vocab=1000)
 MEMORY_CALLS = {
@@ -59,3 +60,12 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
+
+
+def peak_of(run: Callable[[], None]) -> int:
+    """Return by how much allocated memory rose at most meanwhile, in bytes."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    peak: int = torch.cuda.max_memory_allocated() - before
+    return peak
