@@ -131,7 +131,7 @@ def files_of(rooms: list[str], root: Path = ROOT) -> list[str]:
                 inner
                 for path in root.glob(pattern.rstrip("/"))
                 for inner in (path.rglob("*") if path.is_dir() else (path,))
-                if inner.suffix in SUFFIXES and inner.is_relative_to(root)
+                if (inner == path or inner.suffix in SUFFIXES) and inner.is_relative_to(root)
             }
             if not paths and room not in ROOMS:
                 raise ValueError(f"{room} has no file; rooms with a name are {', '.join(ROOMS)}")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mutants import Mutant
 
 HERE: Final = Path(__file__).parent
+ADAPTER: Final = "csrc/torch/native/"
 LEAST_SECONDS: Final = 5.0
 SLOWER: Final = 5
 LONGEST: Final = 8.0  # tests that take more seconds of processor time are left out
@@ -44,7 +45,7 @@ class Suite:
 
     name: str
     command: tuple[str, ...]
-    folder: str
+    files: str
     variables: tuple[tuple[str, str], ...] = ()
 
 
@@ -66,11 +67,14 @@ def suites_of(root: Path, names: list[str]) -> tuple[Suite, ...]:
     no_torch = (("GMLAKE_TEST_TORCH", "0"), ("GMLAKE_REQUIRE_LAB", "1"))
     checked = (("GMLAKE_TEST_CHECK_ORDER", "1"),)
     house = "--ignore=tests/python/house"  # those look at files, not at what the code does
+    served = (*launcher[:-1], "gmlake", "run", "-m", "pytest", "-W", "ignore::gmlake.GmlakeWarning")
+    of_pytorch = "tests/standin/test_pytorch_[!n]*.py"  # but for the one that runs the others
     every = (
         Suite("python", (python, "-m", "pytest", house), "tests/python", no_torch),
         Suite("torch", (standin, "-m", "pytest", house, "-m", "torch"), "tests/python"),
         Suite("standin", (standin, *launcher, "-m", "not long"), "tests/standin", checked),
         Suite("long", (standin, *launcher, "-m", "long"), "tests/standin", checked),
+        Suite("native", (standin, *served), of_pytorch, checked),
     )
     return tuple(one for one in every if one.name in names)
 
@@ -135,7 +139,8 @@ class PyTests:
         self, suite: Suite, tests: list[str], package: Path, answers: Path, **variables: str
     ) -> None:
         """Run some tests, or all where none is named; what each came to is appended to answers."""
-        files = list(dict.fromkeys(test.split("::")[0] for test in tests)) or [suite.folder]
+        every = (str(path.relative_to(self.tree)) for path in sorted(self.tree.glob(suite.files)))
+        files = list(dict.fromkeys(test.split("::")[0] for test in tests)) or list(every)
         listed = answers.with_suffix(".txt")
         listed.write_text(json.dumps(tests))
         paths = (str(package), str(HERE), str(self.tree), str(self.tree / "tests"))
@@ -277,7 +282,17 @@ class PyTests:
         self.package(build, self.folder / "package_reach")
 
     def reaching(self, mutant: Mutant, suite: Suite) -> list[str]:
-        """Return the tests of a suite that run a line, in an order that is by chance but fixed."""
+        """Return the tests of a suite that run a line, in an order that is by chance but fixed.
+
+        Nothing says which lines of the adapter run; all tests are served by it in the suite
+        "native".
+        """
+        if mutant.file.startswith(ADAPTER):
+            return [
+                test
+                for (name, test), took in self.seconds.items()
+                if name == suite.name == "native" and took < LONGEST
+            ]
         lines = [line for line in self.known.get(mutant.file, []) if line <= mutant.number + 1]
         if not lines:
             return []
@@ -363,11 +378,14 @@ class PyWorker:
             with self.copy.changed(mutant) as is_other:
                 yield is_other
             return
-        path = self.package / mutant.file.removeprefix("src/")
+        is_adapter = mutant.file.startswith(ADAPTER)
+        name = mutant.file.removeprefix(ADAPTER if is_adapter else "src/")
+        path = self.package / ("gmlake/adapter" if is_adapter else ".") / name
         before = path.read_text()
         text = changed_text(self.tests.tree, mutant)
         try:
-            compile(text, mutant.file, "exec", dont_inherit=True)
+            if not is_adapter:  # it is compiled at its first use
+                compile(text, mutant.file, "exec", dont_inherit=True)
             path.write_text(text)
             yield True
         except SyntaxError:
@@ -377,7 +395,7 @@ class PyWorker:
 
     def has(self, mutant: Mutant) -> bool:
         """Return whether a test of pytest might notice."""
-        return mutant.file.startswith("src/") or self.copy.has(mutant.file)
+        return mutant.file.startswith(("src/", ADAPTER)) or self.copy.has(mutant.file)
 
     def killed(
         self, mutant: Mutant, *, most: float = inf, is_whole: bool = True

@@ -1,4 +1,4 @@
-"""Rows of a matrix in files: as they come, a line each, or joined, a line for each source file.
+"""Rows of a matrix in files: as they come, a line each, or joined, a line for each folder.
 
 python tests/matrix/rows.py ROWS... > JOINED
 
@@ -52,13 +52,13 @@ def main() -> int:
     tests, rows = join([Path(name) for name in sys.argv[1:]])
     numbers = {test: number for number, test in enumerate(tests)}
     print(json.dumps({"tests": tests}))
-    by_file: defaultdict[str, list[Row]] = defaultdict(list)
+    by_folder: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=place_of):
         row.pop("seconds", None)
-        by_file[row["file"]].append(
+        by_folder[row["file"].rpartition("/")[0]].append(
             {**row, "killed": sorted(numbers[test] for test in row["killed"])}
         )
-    for group in by_file.values():
+    for group in by_folder.values():
         print(json.dumps({"rows": group}))
     return 0
 

@@ -168,6 +168,29 @@ def later_refused(path: Path, *more: dict[str, Any]) -> Path:
     return path
 
 
+def test_what_is_refused_behind_it_is_in_the_same_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = later_refused(tmp_path / "oom.pickle")
+    assert answered(capsys, path, "--capacity", "1120MiB") == (
+        0,
+        (
+            "1.09 GiB, the 500 MiB that PyTorch refused would have been served, and the whole "
+            "recording fits, with: stitch (270 MiB to spare); it does not fit with: caching; 550 "
+            "MiB are refused at event 14, asked for at train.py:33 in step()"
+        ),
+    )
+    assert answered(capsys, path, "--capacity", "830MiB") == (
+        1,
+        (
+            "830 MiB, the 500 MiB that PyTorch refused would be refused again, and the recording "
+            "does not fit, with: caching; it does not fit with: stitch; 550 MiB are refused at "
+            "event 14, asked for at train.py:33 in step(); no allocator can do it: 850 MiB would "
+            "be live at the peak"
+        ),
+    )
+
+
 def test_several_refusals_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,22 @@ enum {
 
 #define BYTES UINT64_C(1000)
 
+static uint64_t saving_of(const scenario *s, uint32_t pattern, uint32_t object) {
+    const gml_finding *finding = scenario_find(s, pattern, object);
+    return CHECK(finding != NULL) ? finding->saving_bytes : UINT64_MAX;
+}
+
+static uint64_t peak_with(const scenario *s, const size_t *list, size_t count) {
+    uint64_t peak = UINT64_MAX;
+    CHECK_OK(gml_diagnosis_peak_with(&s->trace, &s->diagnosis, list, count, &peak));
+    return peak;
+}
+
+static uint64_t peak_with_two(const scenario *s, size_t first, size_t second) {
+    const size_t list[] = {first, second};
+    return peak_with(s, list, 2);
+}
+
 /* ---- together -------------------------------------------------------------------------------- */
 
 /* Three objects, one after the other, all freed at the end. */
@@ -32,6 +48,20 @@ static void add_relay(scenario *s, uint32_t *objects) {
     for (int i = 0; i < 3; i++) {
         scenario_free(s, objects[i]);
     }
+}
+
+TEST(a_chain_of_reuse_is_one_memory) {
+    scenario s;
+    uint32_t o[3];
+    scenario_open(&s);
+    add_relay(&s, o);
+    CHECK_OK(scenario_diagnose(&s, 1 << REUSE));
+    CHECK_EQ(saving_of(&s, REUSE, o[1]), 1000);
+    CHECK_EQ(saving_of(&s, REUSE, o[2]), 1000);
+    CHECK_EQ(peak_with_two(&s, 0, 1), 1000);
+    CHECK_EQ(peak_with_two(&s, 1, 0), 1000);
+    CHECK_EQ(s.diagnosis.fixed_peak_bytes, 1000);
+    scenario_close(&s);
 }
 
 /* ---- bad input ------------------------------------------------------------------------------- */

@@ -139,37 +139,6 @@ TEST(missing_arrays_and_too_many_items_are_refused) {
     REFUSED(s.trace.access_count = (size_t)1 << 32, "2^32");
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
-
-/* Where clocks would be too large, the streams themselves are still in order. */
-TEST(too_many_streams_leave_the_order_within_them) {
-    enum { APIS = 17000 }; /* times as many streams times 4 bytes: above 1 GiB */
-    gml_api *apis = calloc(APIS, sizeof *apis);
-    gml_object object = {.size_bytes = 1, .element_bytes = 1, .flags = GML_OBJECT_BEFORE};
-    gml_access *accesses = calloc(APIS, sizeof *accesses);
-    for (size_t a = 0; a < APIS; a++) {
-        apis[a] = (gml_api){.stream = a < APIS - 1 ? a : 0,
-                            .first_access = a,
-                            .access_count = 1,
-                            .object = GML_NO_OBJECT,
-                            .kind = GML_API_KERNEL};
-        accesses[a] = (gml_access){.flags = WRITES};
-    }
-    gml_object_trace trace = {apis, APIS, &object, 1, accesses, APIS, NULL, 0};
-    gml_trace_index index;
-    CHECK_OK(gml_index_build(&index, &trace, NULL, 0));
-    CHECK_EQ(index.stream_count, APIS - 1);
-    CHECK(!index.clocks);
-    CHECK_EQ(index.times[APIS - 1], APIS - 1);
-    CHECK(gml_index_is_ordered(&index, 0, APIS - 1));
-    CHECK(!gml_index_is_ordered(&index, 1, APIS - 1));
-    CHECK(!gml_index_is_ordered(&index, 0, 1));
-    CHECK(!gml_index_is_ordered(&index, 0, 0));
-    gml_index_clear(&index);
-    free(apis);
-    free(accesses);
-}
-
 /* ---- against the definitions ----------------------------------------------------------------- */
 
 enum { MOST_APIS = 256 };

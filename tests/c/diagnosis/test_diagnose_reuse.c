@@ -157,6 +157,34 @@ TEST(memory_is_handed_over_only_where_the_order_is_certain) {
     CHECK_EQ(giver_across_streams(true, true), GML_NO_OBJECT);
 }
 
+/* The nearest object is in no order with `b`; one further away is. What `b` tried in vain is still
+ * there for `c`, whether `c` starts before it or after it. */
+TEST(an_object_further_away_gives_where_the_nearest_cannot) {
+    for (size_t pause = 5; pause < 30; pause += 20) {
+        scenario s;
+        scenario_open(&s);
+        s.stream = 1;
+        uint32_t a = scenario_new(&s, BYTES);
+        scenario_kernel(&s, a, WRITES);
+        s.stream = 2;
+        uint32_t foreign = scenario_new(&s, BYTES);
+        scenario_pause(&s, 2);
+        scenario_kernel(&s, foreign, WRITES);
+        s.stream = 1;
+        scenario_pause(&s, pause);
+        uint32_t b = scenario_new(&s, BYTES);
+        scenario_kernel(&s, b, WRITES);
+        s.stream = 2;
+        scenario_pause(&s, 10);
+        uint32_t c = scenario_new(&s, BYTES);
+        scenario_kernel(&s, c, WRITES);
+        CHECK_OK(scenario_diagnose(&s, ONLY_REUSE));
+        CHECK_EQ(giver_of(&s, b), a);
+        CHECK_EQ(giver_of(&s, c), foreign);
+        scenario_close(&s);
+    }
+}
+
 /* ---- against the paper's walk ---------------------------------------------------------------- */
 
 typedef enum walk_state { INITIAL, IN_USE, DONE, REUSED } walk_state;

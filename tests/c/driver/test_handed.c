@@ -21,6 +21,29 @@ static bool is_open(int file) {
     return fcntl(file, F_GETFD) >= 0;
 }
 
+TEST(pieces_are_taken_by_size) {
+    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 0);
+    CHECK(gml_handed_take(&handed, 4) < 0);
+    int four = add(4), eight = add(8), two = add(2);
+    CHECK_EQ(gml_handed_bytes(&handed), 14);
+    CHECK_EQ(gml_handed_bytes(NULL), 0);
+    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 8);
+    CHECK_EQ(gml_handed_largest(&handed, 8), 8);
+    CHECK_EQ(gml_handed_largest(&handed, 7), 4);
+    CHECK_EQ(gml_handed_largest(&handed, 1), 0);
+    CHECK(gml_handed_take(&handed, 5) < 0);
+    CHECK_EQ(gml_handed_take(&handed, 4), four);
+    CHECK(gml_handed_take(&handed, 4) < 0);
+    CHECK_EQ(gml_handed_bytes(&handed), 10);
+    CHECK(is_open(four) && is_open(eight) && is_open(two));
+    CHECK_EQ(gml_handed_drop(&handed), 10);
+    CHECK(is_open(four) && !is_open(eight) && !is_open(two));
+    CHECK_EQ(gml_handed_drop(&handed), 0);
+    CHECK_EQ(gml_handed_bytes(&handed), 0);
+    gml_kept_files_close(four);
+    CHECK(!is_open(four));
+}
+
 TEST(as_much_is_passed_on_as_is_wanted) {
     int files[] = {add(4), add(4), add(4)};
     CHECK_EQ(gml_handed_move(&handed, &others, 0), 0);

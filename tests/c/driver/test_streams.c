@@ -89,18 +89,6 @@ TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are) {
     gml_streams_close(streams);
 }
 
-TEST(leaving_manual_mode_runs_everything) {
-    gml_streams *streams = open_streams(true);
-    journal ran = {0};
-    note notes[3] = {{&ran, 1}, {&ran, 2}, {&ran, 3}};
-    gml_event events[3];
-    queue_chain(streams, notes, events);
-    CHECK_OK(gml_streams_set_manual(streams, false));
-    CHECK_EQ(ran.count, 3);
-    CHECK_OK(gml_streams_event_query(streams, events[2]));
-    gml_streams_close(streams);
-}
-
 TEST(unknown_events_are_invalid) {
     gml_streams *streams = open_streams(true);
     gml_event event = new_event(streams);
@@ -112,36 +100,5 @@ TEST(unknown_events_are_invalid) {
     CHECK_STATUS(gml_streams_wait(streams, 0, event), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_streams_event_query(streams, 0), GML_INVALID_ARGUMENT);
     CHECK(new_event(streams) != event);
-    gml_streams_close(streams);
-}
-
-TEST(a_capturing_stream_refuses) {
-    gml_streams *streams = open_streams(false);
-    journal ran = {0};
-    note one = {&ran, 1};
-    bool is_capturing = true;
-    gml_event mine = new_event(streams);
-    gml_event other = new_event(streams);
-    CHECK_OK(gml_streams_event_record(streams, mine, 5));
-    CHECK_OK(gml_streams_event_record(streams, other, 6));
-    CHECK_OK(gml_streams_capturing(streams, 5, &is_capturing));
-    CHECK(!is_capturing);
-    CHECK_OK(gml_streams_set_capturing(streams, 5, true));
-    CHECK_OK(gml_streams_capturing(streams, 5, &is_capturing));
-    CHECK(is_capturing);
-    CHECK_STATUS(gml_streams_enqueue(streams, 5, write_note, &one), GML_MISUSE);
-    CHECK_STATUS(gml_streams_event_record(streams, other, 5), GML_MISUSE);
-    CHECK_STATUS(gml_streams_event_record_all(streams, other), GML_MISUSE);
-    CHECK_STATUS(gml_streams_wait(streams, 5, other), GML_MISUSE);
-    CHECK_STATUS(gml_streams_synchronize(streams, 5), GML_MISUSE);
-    CHECK_STATUS(gml_streams_synchronize_all(streams), GML_MISUSE);
-    CHECK_STATUS(gml_streams_event_query(streams, mine), GML_MISUSE);
-    CHECK_STATUS(gml_streams_event_synchronize(streams, mine), GML_MISUSE);
-    CHECK_OK(gml_streams_event_query(streams, other));
-    CHECK_OK(gml_streams_synchronize(streams, 6));
-    CHECK_OK(gml_streams_set_capturing(streams, 5, false));
-    CHECK_OK(gml_streams_synchronize_all(streams));
-    CHECK_OK(gml_streams_event_query(streams, mine));
-    CHECK_EQ(ran.count, 0);
     gml_streams_close(streams);
 }

@@ -223,64 +223,6 @@ TEST(what_lived_lives_again_and_what_follows_gets_the_same_places) {
     }
 }
 
-/* ---- other streams --------------------------------------------------------------------------- */
-
-static void set_manual(gml_lake *lake, bool is_manual) {
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), is_manual));
-}
-
-static size_t pending(gml_lake *lake) {
-    return lake->uses.pending_count;
-}
-
-/* Freed, and used on. */
-static void leave_pending(gml_lake *lake, gml_address address) {
-    CHECK_OK(gml_lake_record_stream(lake, address, SIDE));
-    lake_queue_work(lake, SIDE);
-    lake_give(lake, address);
-    CHECK_EQ(pending(lake), 1);
-}
-
-/* While a graph is captured nothing can be waited for: refused if that is needed, and only then. */
-TEST(a_capture_forbids_to_wait) {
-    gml_lake *lake = open_pool(0);
-    if (!lake) {
-        return;
-    }
-    set_manual(lake, true);
-    gml_address kept = take_in(lake, 4 * MIB, 1);
-    gml_pool_state *state = save(lake), *refused = NULL;
-    gml_address freed = take_in(lake, 4 * MIB, 1);
-    gml_address elsewhere = lake_take(lake, 4 * MIB, 1);
-    CHECK_OK(gml_lake_begin_pool(lake, OTHER));
-    leave_pending(lake, elsewhere);
-    told to = {.ended_count = 0};
-    CHECK_OK(gml_lake_record_stream(lake, freed, SIDE));
-    CHECK_STATUS(gml_lake_restore_pool(lake, state, note, &to), GML_NOT_READY);
-    lake_give(lake, freed);
-    CHECK_STATUS(gml_lake_restore_pool(lake, state, note, &to), GML_NOT_READY);
-    CHECK_STATUS(gml_lake_save_pool(lake, GRAPH, &refused), GML_NOT_READY);
-    CHECK_EQ(to.ended_count + to.begun_count, 0);
-    CHECK_OK(gml_lake_end_pool(lake, OTHER));
-    CHECK_OK(gml_lake_restore_pool(lake, state, note, &to));
-    to = (told){.ended_count = 0};
-    CHECK_OK(gml_lake_begin_pool(lake, OTHER));
-    gml_address late = lake_take(lake, 4 * MIB, 1);
-    leave_pending(lake, late);
-    CHECK_OK(gml_lake_save_pool(lake, GRAPH, &refused));
-    CHECK_OK(gml_lake_restore_pool(lake, refused, note, &to));
-    CHECK_OK(gml_lake_end_pool(lake, OTHER));
-    CHECK_OK(gml_lake_release_pool(lake, OTHER));
-    CHECK_OK(gml_lake_release_pool(lake, OTHER));
-    lake_give(lake, kept);
-    CHECK_OK(gml_lake_check(lake));
-    set_manual(lake, false);
-    gml_pool_state_free(state);
-    gml_pool_state_free(refused);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-    finish(lake);
-}
-
 /* ---- what a state holds for ------------------------------------------------------------------ */
 
 TEST(an_empty_pool_has_a_state_too) {

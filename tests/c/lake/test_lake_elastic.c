@@ -195,33 +195,6 @@ TEST(a_refusal_is_counted_and_noted) {
     CHECK_OK(gml_lake_close(lake));
 }
 
-/* Its place may have been another block's, which a program with a fault frees again. */
-TEST(a_chunk_of_a_buffer_is_no_block) {
-    gml_lake *lake = open_lake("host", "stitch", 64 * MIB, 0);
-    gml_address old = 0, buffer = 0, other = 0;
-    gml_block_info info = {0};
-    size_t count = 0;
-    CHECK_OK(gml_lake_allocate(lake, CHUNK, 0, &old));
-    CHECK_OK(gml_lake_free(lake, old));
-    CHECK_OK(gml_lake_open_elastic(lake, 60 * MIB, 0, &buffer));
-    CHECK_OK(resize_to(lake, buffer, 8 * MIB));
-    fill(lake, buffer, 0, 8 * MIB, 4);
-    CHECK_STATUS(gml_lake_free(lake, old), GML_UNKNOWN_ADDRESS);
-    CHECK_STATUS(gml_lake_block(lake, old, &info), GML_UNKNOWN_ADDRESS);
-    CHECK_STATUS(gml_lake_record_stream(lake, old, 1), GML_UNKNOWN_ADDRESS);
-    CHECK_STATUS(gml_lake_count_chunks(lake, old, &count), GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_allocate(lake, 1000, 0, &other));
-    check_bytes(lake, buffer, 8 * MIB, 4);
-    /* Once the buffer has given it up it is a block as any. */
-    CHECK_OK(resize_to(lake, buffer, 0));
-    CHECK_OK(gml_lake_allocate(lake, CHUNK, 0, &old));
-    CHECK_OK(gml_lake_block(lake, old, &info));
-    CHECK_OK(gml_lake_free(lake, old));
-    CHECK_OK(gml_lake_check(lake));
-    CHECK_OK(gml_lake_close(lake));
-}
-
 TEST(a_buffer_sleeps_with_its_lake) {
     const gml_lake_config config = {
         .driver = "host", .policy = "stitch", .capacity_bytes = 64 * MIB, .can_sleep = true};

@@ -61,16 +61,6 @@ TEST(a_refusal_names_the_limit) {
 
 /* ---- a capture ------------------------------------------------------------------------------- */
 
-static const gml_driver_call forbidden[] = {GML_CALL_RELEASE,
-                                            GML_CALL_UNMAP,
-                                            GML_CALL_FREE,
-                                            GML_CALL_EVENT_RECORD,
-                                            GML_CALL_EVENT_QUERY,
-                                            GML_CALL_EVENT_SYNCHRONIZE,
-                                            GML_CALL_STREAM_WAIT,
-                                            GML_CALL_STREAM_SYNCHRONIZE,
-                                            GML_CALL_DEVICE_SYNCHRONIZE};
-
 /* Blocks that other streams use end after the capture, not in it. */
 TEST(a_frozen_lake_waits_for_no_stream) {
     gml_lake *lake = lake_open(64 * MIB);
@@ -121,45 +111,6 @@ TEST(the_driver_counts_what_is_held) {
     gml_driver_close(driver);
 }
 
-static void check_refused(const gml_driver *driver, gml_status status) {
-    CHECK_STATUS(status, GML_UNSUPPORTED);
-    CHECK(strstr(driver->reason, "captured") != NULL);
-}
-
-TEST(a_frozen_driver_makes_no_call_that_a_capture_forbids) {
-    gml_driver *driver = open_wrapped();
-    gml_handle handle;
-    gml_address plain, range;
-    gml_event event;
-    CHECK_OK(gml_driver_create(driver, 4 * MIB, &handle));
-    CHECK_OK(gml_driver_malloc(driver, 4 * MIB, &plain));
-    driver->device->captures = true;
-    CHECK_OK(gml_driver_reserve(driver, 4 * MIB, 0, &range));
-    CHECK_OK(gml_driver_map(driver, range, 4 * MIB, handle));
-    CHECK_OK(gml_driver_set_access(driver, range, 4 * MIB));
-    CHECK_OK(gml_driver_event_create(driver, &event));
-    check_refused(driver, gml_driver_release(driver, handle));
-    check_refused(driver, gml_driver_unmap(driver, range, 4 * MIB));
-    check_refused(driver, gml_driver_free(driver, plain));
-    check_refused(driver, gml_driver_event_record(driver, event, 0));
-    check_refused(driver, gml_driver_event_query(driver, event));
-    check_refused(driver, gml_driver_event_synchronize(driver, event));
-    check_refused(driver, gml_driver_stream_wait(driver, 0, event));
-    check_refused(driver, gml_driver_stream_synchronize(driver, 0));
-    check_refused(driver, gml_driver_device_synchronize(driver));
-    CHECK_EQ(driver->held_bytes, 8 * MIB);
-    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
-        CHECK_EQ(driver->calls[forbidden[i]], 0);
-    }
-    driver->device->captures = false;
-    CHECK_OK(gml_driver_event_destroy(driver, event));
-    CHECK_OK(gml_driver_unmap(driver, range, 4 * MIB));
-    CHECK_OK(gml_driver_unreserve(driver, range, 4 * MIB));
-    CHECK_OK(gml_driver_release(driver, handle));
-    CHECK_OK(gml_driver_free(driver, plain));
-    CHECK_EQ(driver->held_bytes, 0);
-    gml_driver_close(driver);
-}
 int main(void) {
     return contract_main();
 }

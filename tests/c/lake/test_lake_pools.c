@@ -221,37 +221,6 @@ TEST(blocks_of_a_pool_may_be_whole) {
     lake_finish(lake);
 }
 
-TEST(a_pool_helps_out_with_idle_memory_only) {
-    gml_lake *lake = lake_open(96 * MIB);
-    gml_address none = 0;
-    CHECK_OK(gml_lake_hold_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_set_pool(lake, GRAPH, GML_POOL_HELPS, true));
-    gml_address kept = take_in(lake, GRAPH, MIB, EAGER);
-    gml_policy *pool = owner_of(lake, kept);
-    lake_give(lake, take_in(lake, GRAPH, 40 * MIB, EAGER));
-    uint64_t held = pool->reserved_bytes;
-    gml_address eager = lake_take(lake, 24 * MIB, EAGER);
-    CHECK(owner_of(lake, eager) == lake->policy); /* while the device has memory */
-    gml_address helped = lake_take(lake, 40 * MIB, EAGER);
-    CHECK(owner_of(lake, helped) == pool);
-    CHECK_EQ(pool->reserved_bytes, held);
-    CHECK_STATUS(gml_lake_allocate(lake, 60 * MIB, EAGER, &none), GML_OUT_OF_MEMORY);
-    CHECK_EQ(pool->reserved_bytes, held);
-    lake_give(lake, helped);
-    lake_give(lake, eager);
-    lake_give(lake, kept);
-    CHECK_OK(gml_lake_trim(lake, NULL));
-
-    /* Not with what graphs use. */
-    begin_capture(lake, GRAPH, CAPTURER);
-    lake_give(lake, lake_take(lake, 40 * MIB, CAPTURER));
-    end_capture(lake, GRAPH, CAPTURER);
-    CHECK_STATUS(gml_lake_allocate(lake, 80 * MIB, EAGER, &none), GML_OUT_OF_MEMORY);
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    CHECK_OK(gml_lake_release_pool(lake, GRAPH));
-    lake_finish(lake);
-}
-
 /* A helper that has nothing is passed over: memory that is idle elsewhere is still released. */
 TEST(a_pool_without_idle_memory_does_not_keep_others_from_helping) {
     gml_lake *lake = lake_open(96 * MIB);

@@ -151,33 +151,3 @@ TEST(a_replaced_file_stays) {
     CHECK_EQ(unlink(kept), 0);
     leave_place(&at);
 }
-
-/* ---- processes and threads ------------------------------------------------------------------- */
-
-TEST(a_child_writes_nothing) {
-    place at = make_place();
-    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
-    CHECK_OK(gml_lake_publish(lake, at.path));
-    const gml_published *seen = follow(at.path);
-    gml_address address = trainer_take(lake, MIB, 0);
-    uint64_t sequence = seen->sequence;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        gml_address another;
-        bool is_done = gml_lake_allocate(lake, MIB, 0, &another) == GML_OK &&
-                       gml_lake_publish(lake, NULL) == GML_OK;
-        _exit(is_done ? 0 : 1);
-    }
-    int status = -1;
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    CHECK_EQ(status, 0);
-    CHECK_EQ(seen->sequence, sequence);
-    struct stat about;
-    CHECK_EQ(lstat(at.path, &about), 0);
-    CHECK_OK(gml_lake_free(lake, address));
-    CHECK_EQ(seen->sequence, sequence + 2);
-    unfollow(seen);
-    CHECK_OK(gml_lake_close(lake));
-    leave_place(&at);
-}

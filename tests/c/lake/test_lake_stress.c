@@ -368,43 +368,6 @@ TEST(everything_happened) {
     CHECK(stress_counts.planned || !is_whole() || !policy_with_steps());
 }
 
-/* Whether some programs notice where the lakes' calls of one kind are not made. */
-static bool is_noticed(gml_driver_call skipped, const char *driver) {
-    enum { PLANTED = 12 };
-    (void)fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        int nowhere = open("/dev/null", O_WRONLY);
-        if (nowhere >= 0) {
-            (void)dup2(nowhere, STDERR_FILENO);
-        }
-        contract_policy = "stitch";
-        contract_driver = driver;
-        int before = check_failures();
-        for (uint64_t seed = 1; seed <= PLANTED && check_failures() == before; seed++) {
-            const program planted = {.seed = seed,
-                                     .threads = 1,
-                                     .operations = OPERATIONS,
-                                     .skips = UINT64_C(1) << skipped};
-            (void)run_program(&planted);
-        }
-        _exit(check_failures() != before);
-    }
-    int status = 0;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    return status != 0;
-}
-
-TEST(an_order_that_is_not_made_is_noticed) {
-    if (!is_whole()) {
-        return;
-    }
-    CHECK(is_noticed(GML_CALL_STREAM_WAIT, "sim"));
-    CHECK(is_noticed(GML_CALL_STREAM_WAIT, "host"));
-    CHECK(is_noticed(GML_CALL_EVENT_QUERY, "sim"));
-    CHECK(is_noticed(GML_CALL_EVENT_RECORD_ALL, "sim"));
-}
-
 #if !IS_SANITIZED
 static void die(int number) {
     name_program();

@@ -176,37 +176,6 @@ TEST(memory_that_runs_out_at_the_end_fails_the_capture) {
     lake_finish(lake);
 }
 
-TEST(spoiling_overwrites_what_is_temporary) {
-    gml_lake *lake = lake_open(0);
-    graph first = capture(lake, own_pool(0), TURN, 24 * MIB, 4 * MIB);
-    uint64_t number = gml_last_graph();
-    CHECK((number != 0) == shares(lake));
-    graph second = capture(lake, own_pool(1), TURN, 24 * MIB, 4 * MIB);
-    CHECK(!number || gml_last_graph() != number);
-    write_bytes(lake, first.output, 4 * MIB, 1);
-    write_bytes(lake, first.temporary, 24 * MIB, 2);
-    write_bytes(lake, second.output, 4 * MIB, 3);
-    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER),
-                 shares(lake) ? GML_OK : GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_driver_device_synchronize(lake->driver));
-    CHECK(are_bytes(lake, first.temporary, 24 * MIB, shares(lake) ? 0xFF : 2));
-    CHECK(are_bytes(lake, first.output, 4 * MIB, 1));
-    CHECK(are_bytes(lake, second.output, 4 * MIB, 3));
-    CHECK_OK(gml_lake_begin_pool(lake, SHARED));
-    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER),
-                 shares(lake) ? GML_UNSUPPORTED : GML_UNKNOWN_ADDRESS);
-    CHECK_OK(gml_lake_abandon_pool(lake, SHARED));
-    drop(lake, &first);
-    CHECK_STATUS(gml_lake_spoil_graph(lake, number, EAGER), GML_UNKNOWN_ADDRESS);
-    begin(lake, own_pool(0), 0);
-    lake_give(lake, lake_take(lake, MIB, CAPTURER));
-    end(lake, own_pool(0));
-    CHECK_EQ(gml_last_graph(), 0);
-    CHECK_OK(gml_lake_release_pool(lake, own_pool(0)));
-    drop(lake, &second);
-    lake_finish(lake);
-}
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 typedef struct outcome {

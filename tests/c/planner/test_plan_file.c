@@ -113,15 +113,6 @@ TEST(what_is_written_is_read_again) {
     check_round_trip(plan_of((training){.layers = 1}));
 }
 
-TEST(a_file_takes_few_bytes_per_request) {
-    gml_plan *plan =
-        plan_of((training){.layers = 64, .keeps_gradients = true, .has_side_stream = true});
-    file_bytes file = encode(plan);
-    CHECK(file.count < 8 * plan->entry_count);
-    free(file.bytes);
-    gml_plan_release(plan);
-}
-
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static gml_status try_decode(const uint8_t *bytes, size_t count, gml_plan **out) {

@@ -82,32 +82,3 @@ TEST(more_streams_than_any_program_has_are_refused) {
     REFUSED("256 streams", (void)0);
     tape_close(&tape);
 }
-
-/* Random nonsense is refused or planned, and never more than that. */
-TEST(random_profiles_do_no_harm) {
-    training program = {.layers = 5, .keeps_gradients = true};
-    step_tape tape = {.step_count = 0};
-    training_step(&program, &tape);
-    training_step(&program, &tape);
-    check_random random = {11};
-    size_t planned = 0;
-    for (size_t round = 0; round < 400; round++) {
-        gml_profile *profile = tape_profile(&tape);
-        gml_step *step = check_below(&random, 2) ? &profile->last : &profile->previous;
-        gml_step_request *request = &step->requests[check_below(&random, step->request_count)];
-        uint64_t *fields[] = {&request->size_bytes,   &request->birth,  &request->death,
-                              &request->death_serial, &request->stream, &step->event_count,
-                              &step->serial};
-        uint64_t value = check_next(&random) >> check_below(&random, 64);
-        *fields[check_below(&random, 7)] = value;
-        gml_plan *plan = NULL;
-        if (gml_plan_build(profile, &quick, &plan, NULL, 0) == GML_OK) {
-            planned++;
-            CHECK_OK(gml_plan_check(plan, NULL, 0));
-        }
-        gml_plan_release(plan);
-        gml_profile_free(profile);
-    }
-    CHECK(planned > 20);
-    tape_close(&tape);
-}

@@ -91,6 +91,27 @@ TEST(lowest_segment_agrees_with_its_slow_twin) {
     }
 }
 
+/* One opened for several orders gives what one opened for each gives. */
+TEST(lowest_segment_runs_do_not_touch_each_other) {
+    static placing f;
+    check_random random = {23};
+    placing_random(&f, &random, (placing_kind){300, 400, 60, 20, 0});
+    gml_lowest *lowest = NULL;
+    CHECK_OK(gml_lowest_open(&f.instance, &lowest));
+    for (int round = 0; round < 10; round++) {
+        uint64_t offsets[PLACING_MOST], peak = 0;
+        CHECK_OK(placing_run_lowest(&f, UINT64_MAX));
+        gml_status limited = gml_lowest_run(lowest, f.order, f.peak - 1, &f.budget, offsets, &peak);
+        CHECK_STATUS(limited, GML_NOT_READY);
+        CHECK_OK(gml_lowest_run(lowest, f.order, f.peak, &f.budget, offsets, &peak));
+        CHECK_EQ(peak, f.peak);
+        CHECK(memcmp(offsets, f.offsets, f.instance.count * sizeof *offsets) == 0);
+        placing_shuffle(&random, f.order, f.instance.count);
+    }
+    gml_lowest_close(lowest);
+    placing_close(&f);
+}
+
 TEST(lowest_segment_within_a_limit_is_the_same_or_nothing) {
     static placing f;
     check_random random = {24};

@@ -92,6 +92,18 @@ TEST(a_device_has_what_its_capability_says) {
     }
 }
 
+static void check_default(const void *argument) {
+    (void)argument;
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMajor), 9);
+    CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMinor), 0);
+    CHECK_EQ(attribute(cudaDevAttrMultiProcessorCount), 132);
+}
+
+TEST(a_device_is_an_h100_unless_told_otherwise) {
+    const setting none[] = {{NULL, NULL}};
+    CHECK_EQ(status_with(none, check_default, NULL), 0);
+}
+
 static void check_map(const void *argument) {
     static CUtensorMap out;
     const cuuint64_t size = 64;

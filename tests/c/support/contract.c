@@ -76,14 +76,6 @@ uint64_t lake_calls(gml_lake *lake) {
     return calls;
 }
 
-static void do_nothing(void *context) {
-    (void)context;
-}
-
-void lake_queue_work(gml_lake *lake, gml_stream stream) {
-    CHECK_OK(gml_streams_enqueue(gml_driver_streams(lake->driver), stream, do_nothing, NULL));
-}
-
 gml_address lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
     gml_address address = 0;
     CHECK_OK(gml_lake_allocate(lake, size_bytes, stream, &address));

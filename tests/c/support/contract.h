@@ -35,9 +35,6 @@ bool lake_is_host(void);
 gml_stats lake_stats_of(gml_lake *lake);
 uint64_t lake_calls(gml_lake *lake); /* of the driver, made so far */
 
-/* Queues work that does nothing. */
-void lake_queue_work(gml_lake *lake, gml_stream stream);
-
 /* Allocates and frees where that must succeed. */
 gml_address lake_take(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
 void lake_give(gml_lake *lake, gml_address address);

@@ -242,6 +242,49 @@ TEST(a_device_without_virtual_memory_is_served_as_caching) {
     release(address);
 }
 
+/* A thread that a child of fork() has not is about to begin a capture. */
+static void *hold_device(void *context) {
+    gml_device *device = gml_registry_device(0);
+    gml_device_freeze(device, 1);
+    gml_device_halt(device);
+    (void)pthread_barrier_wait(context);
+    (void)pthread_barrier_wait(context);
+    gml_device_go_on(device);
+    gml_device_freeze(device, -1);
+    return NULL;
+}
+
+TEST(a_child_of_fork_has_lakes_of_its_own) {
+    configure_host();
+    void *inherited = allocate(3 * MIB, 0);
+    gml_device *device = gml_registry_device(0);
+    pthread_barrier_t holds;
+    pthread_t holder;
+    CHECK_EQ(pthread_barrier_init(&holds, NULL, 2), 0);
+    CHECK_EQ(pthread_create(&holder, NULL, hold_device, &holds), 0);
+    (void)pthread_barrier_wait(&holds);
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_empty = gml_torch_lake(0) == NULL && !gml_device_is_frozen(device);
+        if (pthread_mutex_trylock(&device->lock) != 0) {
+            _exit(1);
+        }
+        pthread_mutex_unlock(&device->lock);
+        is_empty &= !torch_free(inherited);
+        void *own = torch_allocate(3 * MIB, 0, NULL);
+        is_empty = is_empty && device->sharers->next == NULL;
+        _exit(is_empty && own ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    (void)pthread_barrier_wait(&holds);
+    CHECK_EQ(pthread_join(holder, NULL), 0);
+    CHECK_EQ(pthread_barrier_destroy(&holds), 0);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(stats_of(0).live_blocks, 1);
+    release(inherited);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static const char *refusal(uint64_t size_bytes, gml_status status, uint64_t beside_bytes) {

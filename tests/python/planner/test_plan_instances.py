@@ -39,6 +39,38 @@ def test_ids_may_be_text_and_times_negative(tmp_path: Path) -> None:
     assert instance.lifetimes["start"].tolist() == [0, 22]
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        ("id,lower,upper,size\n", "no buffer"),
+        ("0,10,20,512\n", "line 1: no column 'id'"),
+        ("id,lower,upper\n0,1,2\n", "no column 'size'"),
+        ("id,lower,upper,size,size\n0,1,2,3,4\n", "more than one column 'size'"),
+        (SIMPLE + "2,1,2\n", "line 4: 3 fields, the header has 4"),
+        (SIMPLE + "2,1,2,3,4\n", "line 4: 5 fields"),
+        (SIMPLE + "2,1,2,1.5\n", "line 4: size is '1.5', not a whole number"),
+        (SIMPLE + "2,1,2,1e3\n", "line 4: size is '1e3'"),
+        (SIMPLE + "2,1,2,\n", "line 4: size is ''"),
+        (SIMPLE + "2,x,2,7\n", "line 4: lower is 'x'"),
+        (SIMPLE + "2,1,\u0662,7\n", "line 4: upper is"),
+        (SIMPLE + "2,1,99999999999999999999999,7\n", "outside -2^62 to 2^62"),
+        (SIMPLE + "2,5,5,7\n", "line 4 (id '2'): upper is not above lower"),
+        (SIMPLE + "2,5,6,0\n", "line 4 (id '2'): size is outside"),
+        (SIMPLE + "2,5,6,-7\n", "size is outside"),
+        (SIMPLE + "2,5,6,281474976710657\n", "size is outside"),
+        (SIMPLE + "1,5,6,7\n", "line 4 (id '1'): an id that was used before"),
+        ("id,lower,upper,size\na,1,2,3\n\na,1,2,3\n", "line 4 (id 'a'): an id that was used"),
+        (b"\xff\xfe" + SIMPLE.encode("utf-16-le"), "not text in UTF-8"),
+        (gzip.compress(SIMPLE.encode())[:-9], "cut off"),
+        (gzip.compress(SIMPLE.encode())[:20] + b"garbage" * 5, "gzip"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
+    assert reason in reason_of(tmp_path, text)
+
+
 def test_a_file_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmlake import TraceError
@@ -35,12 +36,36 @@ def tables(document: Any) -> int:
     return sum(isinstance(one, EventTable) for one in traces)
 
 
+def are_same(one: Any, other: Any, begun: set[tuple[int, int]]) -> bool:
+    """Whether two documents are equal, where lists may be within themselves, too."""
+    pair = id(one), id(other)
+    if one is other or pair in begun:
+        return True
+    if type(one) is not type(other):
+        return bool(one == other)
+    if isinstance(one, dict):
+        begun.add(pair)
+        return one.keys() == other.keys() and all(are_same(one[k], other[k], begun) for k in one)
+    if isinstance(one, (list, tuple)):
+        begun.add(pair)
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(are_same(*two, begun) for two in pairs)
+    return bool(one == other)
+
+
 def outcome(data: bytes, read: Any) -> Any:
     """What a reader makes of a pickle: a value, or what it says against it."""
     try:
         return read(data)
     except TraceError as error:
         return str(error)
+
+
+def check_same_document(data: bytes) -> Any:
+    """Read with and without tables, and compare; the document with tables."""
+    found, expected = outcome(data, read_recording), outcome(data, read_pickle)
+    assert are_same(plainly(found), expected, set())
+    return found
 
 
 def check_same_traces(data: bytes) -> Any:
@@ -182,3 +207,12 @@ def recordings(draw: st.DrawFn) -> dict[str, Any]:
     live = [block(PLACES[0], MIB, 700), block(PLACES[1], MIB, MIB), block(PLACES[2], 4 * MIB)]
     traces = draw(st.lists(st.lists(one, max_size=12), max_size=3))
     return {"segments": [segment(BASE, 6 * MIB, live)], "device_traces": traces}
+
+
+@given(recordings(), st.integers(2, 5))
+@settings(max_examples=300)
+def test_any_events_are_read_as_ever(document: dict[str, Any], protocol: int) -> None:
+    data = pickle.dumps(document, protocol)
+    found = check_same_document(data)
+    assert tables(found) == sum(map(bool, document["device_traces"]))
+    check_same_traces(data)

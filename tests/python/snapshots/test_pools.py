@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import gmlake
 from gmlake import Trace
+from gmlake.pictures import address_map
 from gmlake.pictures.figures import AddressMap, Blocks
 from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.opening import read_recording
@@ -20,6 +22,10 @@ from recording import BASE, FAR, MIB, alloc, block, event, figure, free, load, s
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+needs_bokeh = pytest.mark.skipif(
+    find_spec("bokeh") is None, reason="Bokeh is not installed: pip install 'gmlake[view]'"
+)
 
 GRAPH = (1, 0)
 MEM_POOL = (0, 7)
@@ -179,3 +185,15 @@ def test_the_map_and_the_table_name_the_pool_of_each_piece(tmp_path: Path) -> No
     assert not {pool for (_, address), pool in pools.items() if address >= BASE + 96 * MIB} - {""}
     rows = {(row.size_bytes, row.pool) for row in figure(made, Blocks).rows if row.count}
     assert rows == {(MIB, graph), (MIB, "")}  # of one place and size
+
+
+@needs_bokeh
+def test_free_memory_of_pools_has_a_key_of_its_own(tmp_path: Path) -> None:
+    def labels(document: dict[str, Any]) -> list[str]:
+        drawn = address_map.draw(figure(load(tmp_path, document).report(), AddressMap))
+        return [key.label for key in drawn.keys if "free" in key.label]
+
+    assert set(labels(named())) == {"free in private pools", "free"}
+    at = BASE + 64 * MIB
+    events = [event("segment_alloc", at, 20 * MIB), alloc(at, MIB)]
+    assert labels(snapshot(events, [held(at, 20 * MIB, GRAPH)])) == ["free in graph pool (1, 0)"]

@@ -11,12 +11,47 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import Blocks, Timeline
+from gmlake.snapshots import Site
 from gmlake.snapshots.model import name_ranges
+from gmlake.trace import Kind
 from recording import MIB, figure
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.mark.parametrize("policy", gmlake.policies())
+@pytest.mark.parametrize(("name", "seed"), [("x.pickle", 1), ("x.json", 2), ("x.pickle", 3)])
+def test_what_was_saved_comes_back(tmp_path: Path, policy: str, name: str, seed: int) -> None:
+    with busy_lake(policy, seed) as lake:
+        seen = lake.snapshot()
+    seen.sites[2] = Site("block.1", "forward", ("forward  model.py:12",))
+    seen[0].categories[: len(seen[0].categories) // 2] = 3
+    seen.save(tmp_path / name)
+    loaded = gmlake.Snapshot.load(tmp_path / name)
+    first, second = seen[0], loaded[0]
+    for column in ("spans", "ranges", "pieces", "event_sites", "start_sites"):
+        assert np.array_equal(getattr(first, column), getattr(second, column)), column
+    assert np.array_equal(first.events["kind"], second.events["kind"])
+    is_block = np.isin(first.events["kind"], (Kind.ALLOC, Kind.FREE, Kind.OOM))
+    for column in ("size_bytes", "stream", "address"):
+        assert np.array_equal(first.events[column][is_block], second.events[column][is_block])
+    assert second.peak.live_bytes == first.peak.live_bytes
+    assert second.counters == first.counters
+    assert second.total_events == first.total_events
+    assert second.fragmentation == first.fragmentation
+    assert [label for _, label in second.marks] == [label for _, label in first.marks]
+    assert loaded.sites == seen.sites
+    alive = first.lives.born >= 0
+    born = (
+        np.argsort(first.lives.born[alive]),
+        np.argsort(second.lives.born[second.lives.born >= 0]),
+    )
+    assert np.array_equal(
+        first.categories[alive][born[0]], second.categories[second.lives.born >= 0][born[1]]
+    )
+    assert str(loaded) == str(seen)
 
 
 def test_what_lived_before_the_events_keeps_its_category_in_a_file(tmp_path: Path) -> None:

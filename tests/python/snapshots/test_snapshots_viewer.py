@@ -125,3 +125,19 @@ def test_events_of_segments_survive_the_file(tmp_path: Path, seed: int) -> None:
     assert len(told) > 2
     for name in ("address", "size_bytes", "kind"):
         assert told[name].tolist() == read[name].tolist()
+
+
+def test_one_category_is_unknown_where_there_are_any() -> None:
+    with gmlake.Lake("sim", capacity="1GiB") as lake:
+        lake.allocate(2 << 20)
+        lake.keep_history(10)
+        lake.allocate(2 << 20)
+        seen = lake.snapshot()
+    assert '"category"' not in seen.to_json()
+    seen[0].categories[:] = 0
+    events = json.loads(seen.to_json())["device_traces"][0]
+    categories = {event["action"]: event["category"] for event in events if "category" in event}
+    assert categories.pop("alloc") == "parameter"
+    assert set(categories.values()) == {"unknown"}
+    last = events[-1]
+    assert (last["action"], last["addr"], last["size"]) == ("snapshot", 0, 4 << 20)

@@ -281,6 +281,23 @@ TEST(stitch_free_bounds_idle_views_by_last_use) {
     finish(&harness);
 }
 
+TEST(stitch_free_bounds_idle_views_by_bytes) {
+    const gml_setting settings[] = {{"frag_limit", 2 * MIB}, {"max_view_bytes", 16 * MIB}};
+    test_harness harness = open_harness(0, settings, 2);
+    gml_block *parts[8];
+    for (size_t i = 0; i < 8; i++) {
+        parts[i] = take(&harness, 2 * MIB, 0, GML_STATE_GROW);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        give(&harness, parts[i]);
+    }
+    for (uint64_t size = 4; size <= 12; size += 2) {
+        give(&harness, take(&harness, size * MIB, 0, GML_STATE_STITCH));
+        CHECK(usage_of(&harness).view_bytes <= 16 * MIB);
+    }
+    finish(&harness);
+}
+
 TEST(views_in_use_are_never_removed) {
     const gml_setting settings[] = {{"frag_limit", 2 * MIB}, {"max_views", 1}};
     test_harness harness = open_harness(0, settings, 2);
@@ -295,6 +312,27 @@ TEST(views_in_use_are_never_removed) {
     gml_block *b = take(&harness, 8 * MIB, 0, GML_STATE_STITCH);
     give(&harness, a);
     give(&harness, b);
+    finish(&harness);
+}
+
+TEST(trim_gives_back_idle_blocks_and_the_views_over_them) {
+    test_harness harness = open_harness(0, no_frag_limit, 1);
+    gml_block *a = take(&harness, 20 * MIB, 0, GML_STATE_GROW);
+    gml_block *keep = take(&harness, 6 * MIB, 0, GML_STATE_GROW);
+    gml_block *small = take(&harness, 100, 0, GML_STATE_GROW);
+    give(&harness, a);
+    gml_block *part = take(&harness, 8 * MIB, 0, GML_STATE_SPLIT);
+    uint64_t released_bytes = 0;
+    CHECK_OK(harness.policy->ops->trim(harness.policy, &released_bytes));
+    CHECK_EQ(released_bytes, 12 * MIB);
+    CHECK_EQ(harness.policy->reserved_bytes, 16 * MIB);
+    CHECK_EQ(usage_of(&harness).views, 0);
+    give(&harness, part);
+    give(&harness, keep);
+    give(&harness, small);
+    CHECK_OK(harness.policy->ops->trim(harness.policy, &released_bytes));
+    CHECK_EQ(released_bytes, 16 * MIB);
+    CHECK_EQ(harness_leftovers(&harness), 0);
     finish(&harness);
 }
 

@@ -138,33 +138,6 @@ TEST(a_loaded_plan_leaves_what_lasts) {
     trainer_close(lake);
 }
 
-TEST(plans_may_go_while_they_serve) {
-    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    trainer self = {.lake = lake, .scale = 1};
-    (void)trainer_step(&self);
-    gml_plan *plan = trainer_plan(lake, 0);
-    (void)trainer_learn(&self);
-    CHECK_OK(gml_lake_begin_step(lake, 0));
-    trainer_drop_gradients(&self);
-    item first, second;
-    CHECK(trainer_request(&self, 2 * MIB, &first));
-    CHECK_EQ(trainer_state(lake, first.address), GML_STATE_PLAN);
-    CHECK_OK(gml_lake_drop_plans(lake, 0));
-    CHECK_OK(gml_lake_add_plan(lake, 0, plan));
-    CHECK_OK(gml_lake_drop_plans(lake, 0));
-    CHECK(trainer_request(&self, 3 * MIB / 2, &second));
-    trainer_drop(&self, &first);
-    trainer_drop(&self, &second);
-    CHECK_OK(gml_lake_begin_step(lake, 0)); /* ends the open one */
-    CHECK_OK(gml_lake_end_step(lake, NULL));
-    for (uint64_t kind = 10; kind < 40; kind++) { /* more plans than are kept */
-        CHECK_OK(gml_lake_add_plan(lake, 0, plan));
-        CHECK_OK(gml_lake_add_plan(lake, kind, plan));
-    }
-    gml_plan_release(plan);
-    trainer_close(lake);
-}
-
 /* ---- for the lake ---------------------------------------------------------------------------- */
 
 TEST(marks_are_enough) {
@@ -183,6 +156,30 @@ TEST(marks_are_enough) {
     CHECK_STATUS(gml_lake_profile(lake, 1, &profile), GML_MISUSE);
     CHECK_OK(gml_lake_profile(lake, 0, &profile)); /* they are steps of that kind */
     gml_profile_free(profile);
+    trainer_close(lake);
+}
+
+/* Small requests cut the place of a large one into more parts than a word has bits. */
+TEST(a_place_of_many_parts) {
+    enum { PARTS = 300 };
+    gml_lake *lake = trainer_open_lake("sim", "plan", 0);
+    gml_address parts[PARTS];
+    gml_step_report report = {0};
+    for (int step = 0; step < 8; step++) {
+        CHECK_OK(gml_lake_begin_step(lake, 1));
+        for (int round = 0; round < 2; round++) {
+            CHECK_OK(gml_lake_free(lake, trainer_take(lake, PARTS * 2 * MIB, 0)));
+            for (size_t i = 0; i < PARTS; i++) {
+                parts[i] = trainer_take(lake, 2 * MIB, 0);
+            }
+            for (size_t i = 0; i < PARTS; i++) {
+                CHECK_OK(gml_lake_free(lake, parts[i]));
+            }
+        }
+        CHECK_OK(gml_lake_end_step(lake, &report));
+    }
+    CHECK_EQ(report.served, 2 * (PARTS + 1));
+    CHECK_EQ(trainer_stats(lake).reserved_bytes, PARTS * 2 * MIB);
     trainer_close(lake);
 }
 
