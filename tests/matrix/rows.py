@@ -1,18 +1,21 @@
 """Rows of a matrix in files: as they come, a line each, or joined, a line for each folder.
 
-python tests/matrix/rows.py ROWS... > JOINED
+python tests/matrix/rows.py [--kept] ROWS... > JOINED
 
 Joins files of one tree: where two have the same change, what noticed it is what did in either.
+--kept leaves out the tests that are there no more.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
 
 
@@ -47,9 +50,26 @@ def join(paths: list[Path]) -> tuple[dict[str, float | None], list[Row]]:
     return tests, list(joined.values())
 
 
+def is_there(test: str) -> bool:
+    """Return whether a test is still there, of C or of pytest."""
+    *place, name = test.split("[", maxsplit=1)[0].split("::")
+    if place and place[0].endswith(".py"):
+        files = [ROOT / place[0]]
+    else:
+        program = (place or [name])[0].removeprefix("standin_")
+        files = list((ROOT / "tests/c").rglob(f"{program}.c"))
+    wanted = re.compile(rf"^\s*def {name}\(|^{name} = |TEST\({name}\)", re.MULTILINE)
+    return any(path.exists() and (not place or wanted.search(path.read_text())) for path in files)
+
+
 def main() -> int:
     """Print what the files have, joined."""
-    tests, rows = join([Path(name) for name in sys.argv[1:]])
+    is_kept = "--kept" in sys.argv
+    tests, rows = join([Path(name) for name in sys.argv[1:] if name != "--kept"])
+    if is_kept:
+        tests = {test: took for test, took in tests.items() if is_there(test)}
+        for row in rows:
+            row["killed"] = [test for test in row["killed"] if test in tests]
     numbers = {test: number for number, test in enumerate(tests)}
     print(json.dumps({"tests": tests}))
     by_folder: defaultdict[str, list[Row]] = defaultdict(list)
