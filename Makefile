@@ -98,7 +98,7 @@ endif
 
 # Those that another PyTorch may break soonest: STANDIN_TORCH=2.14.1
 test-interface: STANDIN_TESTS := $(wildcard tests/standin/test_pytorch_*.py tests/standin/*/test_operators.py) $(patsubst \
-	%,tests/standin/test_%.py,compatible enabled enabled_memory moments native processes recording turns)
+	%,tests/standin/test_%.py,compat enabled enabled_memory moments native processes recording training turns)
 test-interface: test-standin ## What touches PyTorch's private parts, on the stand-in GPU
 
 VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
@@ -156,7 +156,8 @@ ROWS ?= build/rows.jsonl
 COUNT ?= 240
 matrix: $(VENV)/.test standin ## Which tests notice which small changes of the code, row by row: ROOM=csrc/lake ROWS=FILE COUNT=240 SEED=1
 	@$(BIN)/python tests/matrix --rows $(ROWS) --count $(COUNT) --seed $(or $(SEED),1) --jobs $(JOBS) \
-	    --packages $(STANDIN_SITE) $(if $(ROOM),--rooms $(ROOM)) $(if $(SUITES),--suites $(SUITES))
+	    --packages $(STANDIN_SITE) $(if $(ROOM),--rooms $(ROOM)) $(if $(SUITES),--suites $(SUITES)) \
+	    $(if $(BY_HAND),--by-hand)
 
 MINUTES ?= 60
 fuzz: $(VENV)/.test ## Files made to be wrong, for every command: MINUTES=60 SEED=1

@@ -16,9 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import gmlake
+from gmlake.trace import Kind
+from gmlake.validating.asking import LATE, requests_of
+from gmlake.validating.configuration import configuration_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +45,10 @@ WORKLOADS = (
     "lora",
     "storm",
 )
+WITH_STREAMS = ("prefetch", "experts", "offload", "storm")
+WITH_TRIMS = ("evaluation", "convolutions", "storm")
+WITH_REFUSALS = ("out-of-memory", "storm")
+WITH_RETRIES = ("tight", "storm")
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,70 @@ def recording(folder: Path) -> Callable[[str, str], Recording]:
     return partial(read, folder)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_caching_is_the_default_allocator(
+    recording: Callable[[str, str], Recording], name: str
+) -> None:
+    recorded = recording(name, "default")
+    result = recorded.validate()
+    refused = int(np.count_nonzero(recorded.trace.requests["kind"] == Kind.OOM))
+    assert result.policy == "caching"
+    assert result.allocations == recorded.trace.allocations + refused > 300
+    assert result.segments > 3
+    assert result.final_blocks >= result.segments
+    assert result.statistics == sum(len(mark["stats"]) for mark in recorded.told["marks"])
+    assert result.statistics >= 5 * 100, "at the begin, at the end and at marks between"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_expandable_is_pytorch_with_expandable_segments(
+    recording: Callable[[str, str], Recording], name: str
+) -> None:
+    recorded = recording(name, "expandable")
+    result = recorded.validate()
+    assert result.policy == "expandable"
+    assert result.reserved_events > 2 * recorded.trace.allocations
+    assert result.peak_reserved_bytes == recorded.told["peak_reserved_bytes"] > 0
+    assert result.statistics == sum(len(mark["stats"]) for mark in recorded.told["marks"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_a_recording_tells_the_whole_scenario(
+    recording: Callable[[str, str], Recording], allocator: str
+) -> None:
+    for name in WORKLOADS:
+        recorded = recording(name, allocator)
+        first, *_, last = recorded.told["marks"]
+        assert len(recorded.trace.start_blocks) == len(recorded.trace.start_segments) == 0
+        assert first["events"] == first["stats"]["reserved_bytes.all.allocated"] == 0
+        kind = recorded.trace.requests["kind"]
+        assert last["events"] == recorded.told["events"] == np.count_nonzero(kind != Kind.MARK)
+        assert last["stats"]["allocation.all.allocated"] == recorded.trace.allocations
+        assert recorded.told["allocator"] == allocator
+        assert recorded.told["device"], "what it ran on"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_the_workloads_are_as_hard_as_they_say(
+    recording: Callable[[str, str], Recording], allocator: str
+) -> None:
+    for name in WITH_STREAMS:
+        trace = recording(name, allocator).trace
+        allocated = trace.requests["stream"][trace.requests["kind"] == Kind.ALLOC]
+        assert len(np.unique(allocated)) >= 2, name
+    for name in WITH_TRIMS:
+        assert recording(name, allocator).last["num_device_free"] > 0, name
+    for name in WITH_REFUSALS:
+        assert recording(name, allocator).last["num_ooms"] > 0, name
+    for name in WITH_RETRIES:
+        last = recording(name, allocator).last
+        assert last["num_alloc_retries"] > last["num_ooms"], name
+
+
 def test_a_device_that_is_full_counts_like_a_limit(tmp_path: Path) -> None:
     """The workloads set PyTorch a limit of its own; here the device itself has no more."""
     record(tmp_path, ["storm"], GMLAKE_STANDIN_CAPACITY="2GiB")
@@ -107,3 +179,42 @@ def test_a_device_that_is_full_counts_like_a_limit(tmp_path: Path) -> None:
         assert recorded.told["total_bytes"] == recorded.notes.capacity_bytes == 2 << 30
         assert recorded.last["num_alloc_retries"] > recorded.last["num_ooms"] > 0
         recorded.validate()
+
+
+def test_every_workload_can_be_named() -> None:
+    """record.py does not import PyTorch, so it keeps a list of its own."""
+    code = "from workloads import catalog, record; print(*catalog.WORKLOADS); print(*record.NAMES)"
+    paths = os.pathsep.join(str(RECORD.parents[up]) for up in (1, 2))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    known, listed = done.stdout.splitlines()
+    assert known == listed
+    assert set(WORKLOADS) < set(known.split())
+
+
+@pytest.mark.long
+def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording]) -> None:
+    recorded = recording("varying", "default")
+    allocs = np.flatnonzero(recorded.trace.requests["kind"] == Kind.ALLOC)
+    recorded.trace.requests["size_bytes"][allocs[len(allocs) // 2]] += 40 << 20
+    (result,) = gmlake.validate(recorded.trace, recorded.notes).results
+    assert result.addresses_matched < result.allocations
+    assert result.statistics_matched < result.statistics
+
+
+@pytest.mark.long
+def test_some_retries_waited_for_another_stream(
+    recording: Callable[[str, str], Recording],
+) -> None:
+    """Frees that wait until memory runs out are the hardest case, so the stress has to have it."""
+    recorded = recording("storm", "default")
+    trace, notes = recorded.trace, recorded.notes
+    requests = requests_of(trace, notes, configuration_of(trace, notes))
+    late = np.flatnonzero(requests["pool"] == LATE)
+    is_just_let_go = requests["id"][late] == requests["id"][late - 1]
+    assert np.count_nonzero(~is_just_let_go) > 0

@@ -23,7 +23,7 @@ FOLDERS = ("csrc", "lab", "src", "tests", "benchmarks", "examples", "docs")
 NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
 # Headers and files of others.
 OUTSIDE = {
-    *("Python.h", "CUDAPluggableAllocator.h", "cupti_driver_cbid.h"),
+    *("Python.h", "cupti_driver_cbid.h"),
     *("cupti_callbacks.h", "generated_cuda_meta.h"),
 }
 WIDTH = 100
