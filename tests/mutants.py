@@ -60,6 +60,11 @@ class Mutant:
     before: str
     after: str
 
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """Return what tells it from others: its file, its line from 1, and what stands there."""
+        return self.file, self.number + 1, self.after.strip()
+
     def __str__(self) -> str:
         """Show it as a diff would."""
         place = f"{self.file}:{self.number + 1}"

@@ -72,16 +72,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--together", type=int, default=0, help="so many changes at once")
     parser.add_argument("--first", action="store_true", help="stop at the first that notices")
     parser.add_argument("--jobs", type=int, default=2)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.together and "c" in options.suites:
+        parser.error("--together is for suites of pytest: leave out c from --suites")
+    return options
 
 
 def row_of(mutant: Mutant, reached: int, run: int, killed: list[str]) -> dict[str, Any]:
     """Return the row of a change."""
+    file, line, after = mutant.place
     return {
-        "file": mutant.file,
-        "line": mutant.number + 1,
+        "file": file,
+        "line": line,
         "before": mutant.before.strip(),
-        "after": mutant.after.strip(),
+        "after": after,
         "reached": reached,
         "run": run,
         "killed": killed,
@@ -113,11 +117,7 @@ class Everything:
     ) -> Iterator[dict[str, Any]]:
         """Yield rows of the suites of pytest; many changes are made at once."""
         worker = self.workers.get()[-1]
-        left = [
-            one
-            for one in drawn
-            if worker.has(one) and (one.file, one.number + 1, one.after.strip()) not in known
-        ]
+        left = [one for one in drawn if worker.has(one) and one.place not in known]
         while left:
             batch = Batch(self.py, options.most)
             rest = []
@@ -167,8 +167,7 @@ def main() -> int:
     drawn = drawn[: options.drawn]
 
     def run(mutant: Mutant) -> None:
-        place = (mutant.file, mutant.number + 1, mutant.after.strip())
-        if done >= options.count or place in known:
+        if done >= options.count or mutant.place in known:
             return
         row = every.row(mutant, options)
         if row is not None:

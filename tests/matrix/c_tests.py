@@ -26,7 +26,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mutants import Mutant
 
@@ -165,6 +165,29 @@ def configure_and_build(tree: Path, build: Path, options: list[str]) -> None:
         subprocess.run(["cmake", *words], check=True, stdout=subprocess.DEVNULL)
 
 
+def linked_with_reach(folder: Path) -> str:
+    """Compile reach.c into a folder; return what a linker wants, so that it is loaded."""
+    library = folder / "libreach.so"
+    command = ["cc", "-O2", "-fPIC", "-shared", "-o", str(library), str(HERE / "reach.c")]
+    subprocess.run(command, check=True)
+    return f"-Wl,--no-as-needed {library} -Wl,--as-needed"
+
+
+def built_once(plain: Path, build: Callable[[str, str], Path]) -> Path:
+    """Return the folder of a build without a change, which is made unless it is there."""
+    if not (plain / "built").exists():
+        build(plain.name, "-O1")
+        (plain / "built").touch()
+    return plain
+
+
+def line_before(known: dict[str, list[int]], mutant: Mutant) -> tuple[str, int] | None:
+    """Return the last line that any test runs, of those up to a change; None where none is."""
+    lines = known.get(mutant.file, [])
+    at = bisect_right(lines, mutant.number + 1)
+    return (mutant.file, lines[at - 1]) if at else None
+
+
 @dataclass
 class Program:
     """A test program of a build."""
@@ -238,11 +261,8 @@ class CTests:
         self.known = {file: sorted(lines) for file, lines in files.items()}
 
     def _traced(self) -> list[tuple[str, str, float, dict[str, list[int]]]]:
-        library = self.folder / "libreach.so"
-        command = ["cc", "-O2", "-fPIC", "-shared", "-o", library, HERE / "reach.c"]
-        subprocess.run(command, check=True)
         flags = "-O0 -g -fsanitize-coverage=trace-pc"
-        build = self.build("reach", flags, f"-Wl,--no-as-needed {library} -Wl,--as-needed")
+        build = self.build("reach", flags, linked_with_reach(self.folder))
         programs = programs_of(build, self.tree)
         free: SimpleQueue[Reach] = SimpleQueue()
         for number in range(TRACED_AT_ONCE):
@@ -281,19 +301,11 @@ class CTests:
 
     def worker(self, number: int) -> CWorker:
         """Return what runs them under a change."""
-        plain = self.folder / "plain"
-        if not (plain / "built").exists():
-            self.build("plain", "-O1")
-            (plain / "built").touch()
-        return CWorker(self, plain, number)
+        return CWorker(self, built_once(self.folder / "plain", self.build), number)
 
     def reaching(self, mutant: Mutant) -> list[CTest]:
         """Return the tests that run a line, the quickest first; they all took less than longest."""
-        lines = self.known.get(mutant.file, [])
-        at = bisect_right(lines, mutant.number + 1)
-        if at == 0:
-            return []
-        place = (mutant.file, lines[at - 1])
+        place = line_before(self.known, mutant)
         found = [
             test
             for test, hits in self.reached.items()

@@ -21,7 +21,16 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from c_tests import Copy, Reach, changed_text, configure_and_build, lines_of
+from c_tests import (
+    Copy,
+    Reach,
+    built_once,
+    changed_text,
+    configure_and_build,
+    line_before,
+    lines_of,
+    linked_with_reach,
+)
 from sitecustomize import number_lines
 
 if TYPE_CHECKING:
@@ -41,7 +50,7 @@ MOST_ENDED: Final = 4  # processes that end, after which what is left is not run
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests that one command runs, which their names, or a folder, follow."""
+    """Tests that one command runs. files: a pattern of where they are, relative to the tree."""
 
     name: str
     command: tuple[str, ...]
@@ -266,19 +275,12 @@ class PyTests:
 
     def worker(self, number: int) -> PyWorker:
         """Return what runs them under a change."""
-        plain = self.folder / "plain_python"
-        if not (plain / "built").exists():
-            self.build("plain_python", "-O1")
-            (plain / "built").touch()
-        return PyWorker(self, plain, number)
+        return PyWorker(self, built_once(self.folder / "plain_python", self.build), number)
 
     def _build_for_tracing(self) -> None:
         """Build what says which code it runs, and lay it out."""
-        library = self.folder / "libreach.so"
-        command = ["cc", "-O2", "-fPIC", "-shared", "-o", str(library), str(HERE / "reach.c")]
-        subprocess.run(command, check=True)
-        linked = f"-Wl,--no-as-needed {library} -Wl,--as-needed"
-        build = self.build("reach_python", "-O1 -g -fsanitize-coverage=trace-pc", linked)
+        flags = "-O1 -g -fsanitize-coverage=trace-pc"
+        build = self.build("reach_python", flags, linked_with_reach(self.folder))
         self.package(build, self.folder / "package_reach")
 
     def reaching(self, mutant: Mutant, suite: Suite) -> list[str]:
@@ -293,10 +295,7 @@ class PyTests:
                 for (name, test), took in self.seconds.items()
                 if name == suite.name == "native" and took < LONGEST
             ]
-        lines = [line for line in self.known.get(mutant.file, []) if line <= mutant.number + 1]
-        if not lines:
-            return []
-        place = (mutant.file, lines[-1])
+        place = line_before(self.known, mutant)
         found = [
             (zlib.crc32(f"{mutant}{key}".encode()), key[1])
             for key, hits in self.reached.items()
@@ -316,7 +315,6 @@ class PyTests:
 
     def place(self, mutant: Mutant) -> tuple[str, int] | None:
         """Return the line that says whether a change is reached; None outside of functions."""
-        lines = [line for line in self.known.get(mutant.file, []) if line <= mutant.number + 1]
         text = (self.tree / mutant.file).read_text().split("\n")
         head = next((text[at] for at in range(mutant.number, -1, -1) if OUTER.match(text[at])), "")
         if mutant.file.endswith(".py"):
@@ -326,7 +324,7 @@ class PyTests:
             is_inside = is_inside and head.startswith(("def ", "class ", "async def "))
         else:
             is_inside = "(" in head and "=" not in head
-        return (mutant.file, lines[-1]) if lines and is_inside else None
+        return line_before(self.known, mutant) if is_inside else None
 
 
 class Batch:

@@ -44,7 +44,7 @@ def join(paths: list[Path]) -> tuple[dict[str, float | None], list[Row]]:
             if known := joined.get(place_of(row)):
                 known["killed"] = list(dict.fromkeys(known["killed"] + row["killed"]))
                 known["reached"] += row["reached"]
-                known["run"] = known.get("run", 0) + row.get("run", 0)
+                known["run"] += row["run"]
             else:
                 joined[place_of(row)] = row
     return tests, list(joined.values())

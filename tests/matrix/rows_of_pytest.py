@@ -1,6 +1,7 @@
 """A plugin of pytest: what each test came to, at once, in a file; and which code each one ran.
 
-GMLAKE_MATRIX_ANSWERS names the file, a line of JSON for each test. GMLAKE_REACH, if it is set, is
+GMLAKE_MATRIX_ANSWERS names the file, a line of JSON for each test; GMLAKE_MATRIX_TESTS one with the
+tests that are run, none of them for all. GMLAKE_REACH, if it is set, is
 the file of reach.c, which is looked at and cleared after each test. GMLAKE_MATRIX_SECONDS names a
 table of the processor time that each test may take; one that takes more ends the process.
 """
@@ -20,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from c_tests import PATH_BYTES, SLOTS, Reach
+from c_tests import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
         FAILED.add(report.nodeid)
-
-
-assert SLOTS * PATH_BYTES  # the layout of the file is that of reach.c
