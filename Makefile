@@ -44,7 +44,7 @@ INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON
 TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
+.PHONY: help demo test test-all checks test-newer test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
 	sanitize sanitize-address sanitize-thread bench figures results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
@@ -60,10 +60,16 @@ test: ## The tests of every room and every promise, in minutes: C, Python, PyTor
 test-all: ## Every test there is
 test: export LENGTH := short
 test-all: export LENGTH := all
-# What `make test` leaves out, where that has run.
-test-rest: export LENGTH := rest
-test test-all test-rest: $(CMAKE_NEEDED)
+test test-all: $(CMAKE_NEEDED)
 	@$(PYTHON) tests/every.py '$(MAKE)' $(TEST_ROWS)
+
+# Everything that has to pass, besides `make test`: two rows, so that what takes one processor leaves the
+# other to the next.
+checks: export LENGTH := rest
+checks: export QUICK := 1
+checks: $(CMAKE_NEEDED) ## What .ci/run runs after `make test`: the long tests, another PyTorch, lint, site, sanitizers
+	@$(PYTHON) tests/every.py '$(MAKE) --keep-going' 'test-standin test-torch test-newer' \
+	    'test-c test-python lint site alone sanitize'
 
 # Tests that take long are marked so, and labelled so in C.
 LENGTH ?= all
@@ -100,6 +106,10 @@ endif
 test-interface: STANDIN_TESTS := $(wildcard tests/standin/test_pytorch_*.py tests/standin/*/test_operators.py) $(patsubst \
 	%,tests/standin/test_%.py,compat enabled enabled_memory moments native processes recording training turns)
 test-interface: test-standin ## What touches PyTorch's private parts, on the stand-in GPU
+
+# A PyTorch that is fetched from disk in CI.
+test-newer: ## The same under a PyTorch newer than the stand-in's own
+	@$(MAKE) --no-print-directory STANDIN_TORCH=2.14.1 LENGTH=all standin test-interface
 
 VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
 versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIONS='2.13.0 2.15.0'

@@ -20,7 +20,7 @@ from counted import summary
 
 def run(make: str, lines: list[str], lock: Lock, target: str) -> int:
     """Run a target and pass its lines on; return its exit code."""
-    command = (make, "--no-print-directory", target)
+    command = (*make.split(), "--no-print-directory", target)
     name = target.removeprefix("test-")
 
     def show(line: str) -> None:
