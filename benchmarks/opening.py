@@ -102,7 +102,7 @@ def parameters(random: np.random.Generator) -> tuple[Any, Any, Any]:
 
 def _site(number: int) -> Site:
     frames = tuple(f"forward  /home/user/model/part{depth}.py:{number}" for depth in range(24))
-    return Site(f"transformer.layers.{number}.mlp", "forward", frames)
+    return Site(f"transformer.layers.{number}.mlp", frames)
 
 
 def make(folder: Path, events: int) -> tuple[Path, dict[str, Any]]:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch.communicators import CommunicatorMemory
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
-    from gmlake.pytorch.phases import phase
-    from gmlake.pytorch.recording import Recording, record, stop_recording
+    from gmlake.pytorch.recording import Recording, record
     from gmlake.pytorch.sharing import Sharing, sharing
     from gmlake.pytorch.sleeping import (
         MemoryRegion,
@@ -117,7 +116,6 @@ __all__ = [
     "memory_summary",
     "on_sleep",
     "parse_size",
-    "phase",
     "policies",
     "publish",
     "record",
@@ -128,7 +126,6 @@ __all__ = [
     "sharing",
     "sleep",
     "snapshot",
-    "stop_recording",
     "stream_pairs",
     "validate",
     "wake",
@@ -143,8 +140,7 @@ _NAMES = {
     "gmlake.pytorch.communicators": "CommunicatorMemory",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
-    "gmlake.pytorch.phases": "phase",
-    "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.recording": "Recording record",
     "gmlake.pytorch.sharing": "Sharing sharing",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "stream_pairs",
@@ -166,10 +162,7 @@ else:
     _NAMES |= _ANNEXED
     __all__ += [name for text in _ANNEXED.values() for name in text.split()]
 
-_OLD = {"Region": "Session"}
-"""Names of the last release."""
-
-__getattr__ = lazily(__name__, _NAMES, _OLD)
+__getattr__ = lazily(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -342,7 +342,6 @@ def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
         more = {
             "line": playback.lines.line(at),
             "scope": site.scope,
-            "phase": site.phase,
             "frames": list(row.frames),
             "category": row.category,
             "stream": row.stream,

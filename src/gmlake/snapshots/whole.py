@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gmlake.pictures.drawable import Drawable
-from gmlake.snapshots.capture import (
-    capture,
-    places_by_number,
-    providers,
-)
-from gmlake.snapshots.export import save_perfetto, snapshot_tables
+from gmlake.snapshots.capture import document_of
 from gmlake.snapshots.figures_of import report_of_snapshot
-from gmlake.snapshots.files import load, save, to_json
-from gmlake.snapshots.sites import known_sites
+from gmlake.snapshots.files import load, save, to_json, understand
+from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
 from gmlake.trace.trace import Trace
@@ -78,9 +73,8 @@ class Snapshot(Drawable, Printed):
         """Write it as a PyTorch snapshot: JSON if the name ends in .json, otherwise a pickle.
 
         Either opens in pytorch.org/memory_viz and in `python -m torch.cuda._memory_viz`, and
-        Snapshot.load() reads it back. Every byte of memory is drawn once: the contents of a
-        stitched view at the view's addresses, everything else where it lies. Contents of earlier
-        views are drawn as long as they existed, and where they lay as well.
+        Snapshot.load() reads it back. Every byte of memory is there once: the contents of a
+        stitched view at the view's addresses, everything else where it lies.
 
         Raises OSError, and Error for an address of 2^53 or more, which the viewer cannot hold.
         """
@@ -89,15 +83,6 @@ class Snapshot(Drawable, Printed):
     def to_json(self) -> str:
         """Return the text that save("x.json") writes."""
         return to_json(self)
-
-    def to_perfetto(self, path: str | Path, smallest: int | str = "1MiB") -> None:
-        """Write a trace for ui.perfetto.dev or chrome://tracing.
-
-        A counter of live bytes and, where it is known, of reserved bytes for each device, a slice
-        for each block of at least `smallest` bytes, and instants for marks and refusals. Raises
-        OSError, ValueError if `smallest` is not a size.
-        """
-        save_perfetto(self, path, smallest)
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
@@ -117,29 +102,34 @@ class Snapshot(Drawable, Printed):
 
 
 def snapshot(device: int | None = None) -> Snapshot:
-    """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
+    """Take a snapshot of PyTorch's memory in this process, of all devices or of one.
 
-    Empty if gmlake serves nothing. Raises ValueError for a device that has no lake.
+    It has the events of a recording that is on. Empty where PyTorch does not use CUDA. Raises
+    ValueError for a device without memory.
     """
-    found = providers.lakes()
-    if device is not None and device not in found:
-        held = ", ".join(map(str, found)) or "none"
-        msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
+    found = Snapshot()
+    if "torch" in sys.modules:
+        document = import_module("gmlake.pytorch.documents").document()
+        found = found if document is None else snapshot_of(document)
+    if device is None:
+        return found
+    if all(one.device != device for one in found.devices):
+        held = ", ".join(str(one.device) for one in found.devices) or "none"
+        msg = f"nothing is held on device {device}; devices with memory: {held}"
         raise ValueError(msg)
-    chosen = {device: found[device]} if device is not None else found
-    devices = tuple(capture(lake, number) for number, lake in chosen.items())
-    for one in devices:
-        one.counters.update(providers.shares(one.device, one.reserved_bytes))
-    used = [part for one in devices for part in (one.event_sites, one.start_sites)]
-    numbers = np.concatenate([np.zeros(0, np.uint64), *used])
-    return Snapshot(devices, known_sites(places_by_number(), numbers))
+    return replace(found, devices=(found[device],))
+
+
+def snapshot_of(document: object) -> Snapshot:
+    """Return what torch.cuda.memory._snapshot() returns as a snapshot. Raises TraceError."""
+    devices, sites, settings = understand(document)
+    used = tuple(one for one in devices if len(one.events) or len(one.spans))
+    return Snapshot(used, sites, settings)
 
 
 def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
     """Take a snapshot of one lake. Raises ValueError if it is closed."""
-    seen = capture(lake, device)
-    numbers = np.concatenate([seen.event_sites, seen.start_sites])
-    return Snapshot((seen,), known_sites(places_by_number(), numbers))
+    return snapshot_of(document_of(lake, device))
 
 
 def report_of(source: Trace | Drawable) -> Report:
@@ -170,8 +160,8 @@ class MemorySummary(Printed):
 
 
 def memory_summary(device: int | None = None) -> MemorySummary:
-    """Return a table of the memory gmlake holds for PyTorch, on all devices or on one.
+    """Return a table of PyTorch's memory, on all devices or on one.
 
-    print() shows it. Raises ValueError for a device on which gmlake holds nothing.
+    print() shows it. Raises ValueError for a device without memory.
     """
     return MemorySummary(snapshot(device))

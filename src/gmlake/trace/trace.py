@@ -296,9 +296,11 @@ class Trace:
         If no addresses were recorded, every block gets one of its own. Raises TraceError for a
         trace that contradicts itself, or needs more addresses than the format has.
         """
-        from gmlake.snapshots.writing import snapshot_of
+        from gmlake.snapshots.files import to_plain
+        from gmlake.snapshots.traces import of_trace
+        from gmlake.snapshots.whole import Snapshot
 
-        return snapshot_of(self)
+        return to_plain(Snapshot((of_trace(self),), settings=self.settings))
 
 
 def trims_of(requests: Records) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
