@@ -55,11 +55,12 @@ if TYPE_CHECKING:
     )
     from gmlake.pytorch.streams import stream_pairs
     from gmlake.pytorch.turns import graphs_take_turns
-    from gmlake.replaying import ReplayReport, ReplayResult, replay
+    from gmlake.replayed import replay
+    from gmlake.replaying import ReplayReport, ReplayResult
     from gmlake.settings import knobs, policies
-    from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
-    from gmlake.snapshots.opening import load_trace, load_traces
-    from gmlake.trace import Trace
+    from gmlake.snapshots.comparing import CompareReport, compare
+    from gmlake.snapshots.queries import QueryReport, query
+    from gmlake.snapshots.whole import Snapshot, load, memory_summary, report_of, snapshot
     from gmlake.validating import (
         Notes,
         Reading,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Block",
     "CommunicatorMemory",
-    "DeviceSnapshot",
+    "CompareReport",
     "DriverError",
     "Elastic",
     "ElasticMemory",
@@ -84,6 +85,7 @@ __all__ = [
     "MemoryRegion",
     "Notes",
     "OutOfMemoryError",
+    "QueryReport",
     "Reading",
     "Recording",
     "ReplayReport",
@@ -92,12 +94,12 @@ __all__ = [
     "Sharing",
     "SleepReport",
     "Snapshot",
-    "Trace",
     "TraceError",
     "UnsupportedError",
     "ValidationReport",
     "ValidationResult",
     "__version__",
+    "compare",
     "device_describe",
     "disable",
     "elastic",
@@ -110,14 +112,14 @@ __all__ = [
     "is_enabled",
     "is_exportable",
     "knobs",
+    "load",
     "load_notes",
-    "load_trace",
-    "load_traces",
     "memory_summary",
     "on_sleep",
     "parse_size",
     "policies",
     "publish",
+    "query",
     "record",
     "region",
     "regions",
@@ -145,11 +147,12 @@ _NAMES = {
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "stream_pairs",
     "gmlake.pytorch.turns": "graphs_take_turns",
-    "gmlake.replaying": "ReplayReport ReplayResult replay",
+    "gmlake.replayed": "replay",
+    "gmlake.replaying": "ReplayReport ReplayResult",
     "gmlake.settings": "knobs policies",
-    "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
-    "gmlake.snapshots.opening": "load_trace load_traces",
-    "gmlake.trace": "Trace",
+    "gmlake.snapshots.comparing": "CompareReport compare",
+    "gmlake.snapshots.queries": "QueryReport query",
+    "gmlake.snapshots.whole": "Snapshot load memory_summary report_of snapshot",
     "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
     "gmlake.watching": "publish",
 }

@@ -39,8 +39,13 @@ _ADDRESS_LIMIT: Final = 1 << 53  # the viewer's numbers are doubles
 
 
 def save(snapshot: Snapshot, path: str | Path) -> None:
-    """Write JSON if the name ends in .json, else a pickle. Raises OSError, Error."""
+    """Write JSON, gmlake's compact format or a pickle, by the name. Raises OSError, Error."""
     where = Path(path)
+    if where.suffix == ".gmtrace":
+        if len(snapshot.devices) != 1:
+            raise Error("a .gmtrace file holds one device; choose one by of_device()")
+        snapshot.devices[0].trace.save(where)
+        return
     if where.suffix == ".json":
         where.write_text(to_json(snapshot), encoding="ascii")
         return
@@ -97,11 +102,10 @@ def _has_addresses(seen: DeviceSnapshot) -> bool:
 # ---- reading
 
 
-def load(path: str | Path) -> Parts:
+def read_file(path: str | Path) -> Parts:
     """Read a file of save(), a snapshot of PyTorch, or a gmlake trace. Raises TraceError."""
-    document, size_bytes = load_document(path)
     try:
-        return understand(document, size_bytes)
+        return understand(*load_document(path))
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:

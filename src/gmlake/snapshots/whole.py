@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gmlake.pictures.drawable import Drawable
 from gmlake.snapshots.capture import document_of
 from gmlake.snapshots.figures_of import report_of_snapshot
-from gmlake.snapshots.files import load, save, to_json, understand
+from gmlake.snapshots.files import read_file, save, to_json, understand
 from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
@@ -20,6 +20,7 @@ from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Report
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.sites import Site
+    from gmlake.trace.layout import Records
+
+    class Recorded(Protocol):
+        """What has a snapshot, as a Recording."""
+
+        @property
+        def snapshot(self) -> Snapshot:
+            """The events so far, or those at the end."""
+
+    Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
 
 
 @dataclass(eq=False)
@@ -73,8 +84,9 @@ class Snapshot(Drawable, Printed):
         """Write it as a PyTorch snapshot: JSON if the name ends in .json, otherwise a pickle.
 
         Either opens in pytorch.org/memory_viz and in `python -m torch.cuda._memory_viz`, and
-        Snapshot.load() reads it back. Every byte of memory is there once: the contents of a
-        stitched view at the view's addresses, everything else where it lies.
+        gmlake.load() reads it back. Every byte of memory is there once: the contents of a stitched
+        view at the view's addresses, everything else where it lies. A name that ends in .gmtrace
+        is gmlake's compact format, which has the events of one device without call paths.
 
         Raises OSError, and Error for an address of 2^53 or more, which the viewer cannot hold.
         """
@@ -85,20 +97,63 @@ class Snapshot(Drawable, Printed):
         return to_json(self)
 
     @staticmethod
-    def load(path: str | Path) -> Snapshot:
-        """Read a file of save(), a PyTorch snapshot, or a gmlake trace, as far as it has the data.
+    def of_events(requests: Records, **columns: Any) -> Snapshot:  # noqa: ANN401
+        """Return a recording of one device, made of its events.
 
-        Nothing in the file is executed. Raises TraceError for anything unreadable, OSError never.
+        requests: dtype gmlake.trace.REQUEST; ids are dense, 0, 1, ..., in any order. columns:
+        further ones of gmlake.trace.Trace by name, as labels and name. Raises TraceError if they
+        contradict each other.
         """
-        devices, sites, settings = load(path)
-        name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
-        for one in devices:
-            one.trace.name = name
-        return Snapshot(devices, sites, settings, name)
+        return of_one_trace(Trace(requests, **columns))
+
+    def of_device(self, device: int | None) -> Snapshot:
+        """Return it with one device only; None: as it is. ValueError if it is missing."""
+        if device is None:
+            return self
+        chosen = tuple(one for one in self.devices if one.device == device)
+        if not chosen:
+            known = ", ".join(str(one.device) for one in self.devices) or "none"
+            msg = f"it holds no events of device {device}; its devices: {known}"
+            raise ValueError(msg)
+        return replace(self, devices=chosen)
 
     def report(self) -> Report:
         """Return the figures: a timeline, a map, blocks at the peak, a packing."""
         return report_of_snapshot(self)
+
+
+def load(source: Source) -> Snapshot:
+    """Return a recording as a Snapshot; what every function here that takes one accepts.
+
+    source: the path of a file of Snapshot.save(), of a snapshot of PyTorch (pickle or JSON, also in
+    gzip, by torch.save() or in a page of PyTorch's viewer) or of a .gmtrace; or what
+    torch.cuda.memory._snapshot() returns; or a Recording. A Snapshot is returned as it is.
+
+    Nothing in a file is executed. Raises TraceError for anything unreadable, OSError never, and
+    TypeError for anything else.
+    """
+    if isinstance(source, Snapshot):
+        return source
+    held = getattr(source, "snapshot", None)
+    if isinstance(held, Snapshot):
+        return held
+    if isinstance(source, (dict, list)):
+        return Snapshot(*understand(source))
+    if not isinstance(source, (str, os.PathLike)):
+        msg = f"expected a recording or the path of one, not a {type(source).__name__}"
+        raise TypeError(msg)
+    path = Path(source)
+    found = Snapshot(*read_file(path))
+    found.name = os.fsencode(path.name).decode("utf-8", "backslashreplace")
+    for one in found.devices:
+        is_one = len(found.devices) == 1
+        one.trace.name = found.name if is_one else f"{found.name}:{one.device}"
+    return found
+
+
+def of_one_trace(trace: Trace) -> Snapshot:
+    """Return the snapshot of a trace. Raises TraceError if it contradicts itself."""
+    return Snapshot((of_trace(trace),), settings=trace.settings, name=trace.name)
 
 
 def snapshot(device: int | None = None) -> Snapshot:
@@ -107,24 +162,17 @@ def snapshot(device: int | None = None) -> Snapshot:
     It has the events of a recording that is on. Empty where PyTorch does not use CUDA. Raises
     ValueError for a device without memory.
     """
-    found = Snapshot()
+    document = None
     if "torch" in sys.modules:
         document = import_module("gmlake.pytorch.documents").document()
-        found = found if document is None else snapshot_of(document)
-    if device is None:
-        return found
-    if all(one.device != device for one in found.devices):
-        held = ", ".join(str(one.device) for one in found.devices) or "none"
-        msg = f"nothing is held on device {device}; devices with memory: {held}"
-        raise ValueError(msg)
-    return replace(found, devices=(found[device],))
+    return (Snapshot() if document is None else snapshot_of(document)).of_device(device)
 
 
-def snapshot_of(document: object) -> Snapshot:
-    """Return what torch.cuda.memory._snapshot() returns as a snapshot. Raises TraceError."""
-    devices, sites, settings = understand(document)
-    used = tuple(one for one in devices if len(one.events) or len(one.spans))
-    return Snapshot(used, sites, settings)
+def snapshot_of(document: dict[str, Any]) -> Snapshot:
+    """Return a snapshot of this process, which holds nothing on devices it does not use."""
+    found = load(document)
+    used = tuple(one for one in found.devices if len(one.events) or len(one.spans))
+    return replace(found, devices=used)
 
 
 def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
@@ -132,17 +180,12 @@ def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
     return snapshot_of(document_of(lake, device))
 
 
-def report_of(source: Trace | Drawable) -> Report:
-    """Return the figures of a snapshot, a trace, a replay or another result.
+def report_of(source: Drawable | Source) -> Report:
+    """Return the figures of a recording, a replay or another result.
 
-    Raises TraceError for a trace that contradicts itself, TypeError for anything else.
+    Raises TraceError for a recording that contradicts itself, TypeError for anything else.
     """
-    if isinstance(source, Trace):
-        source = Snapshot((of_trace(source),), name=source.name)
-    if not isinstance(source, Drawable):
-        msg = f"a {type(source).__name__} has nothing to draw"
-        raise TypeError(msg)
-    return source.report()
+    return source.report() if isinstance(source, Drawable) else load(source).report()
 
 
 @dataclass(frozen=True)

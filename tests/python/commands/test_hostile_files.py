@@ -112,7 +112,7 @@ def test_any_value_anywhere_is_drawn_or_one_line(
     )
     said = ""
     try:
-        seen = gmlake.Snapshot.load(path)
+        seen = gmlake.load(path)
         assert seen.report().title
         assert str(seen)
     except gmlake.Error as error:
@@ -296,7 +296,9 @@ def test_what_is_odd_is_answered(
     monkeypatch.chdir(tmp_path)
     Path("x.pickle").write_bytes(pickle.dumps(DRAWN[name](), 4))
     # Each command asks the same snapshot, which is read once: reading is what takes time.
-    monkeypatch.setattr(gmlake.Snapshot, "load", cache(gmlake.Snapshot.load))
+    once = cache(gmlake.load)
+    for command in ("query", "compare"):
+        monkeypatch.setattr(f"gmlake.commands.{command}.load", once)
     begin = time.process_time()
     for by in ("line", "owner", "pool"):
         assert main(["query", "x.pickle", "--by", by, "--json"]) == 0
@@ -327,7 +329,7 @@ def test_what_cannot_be_drawn_is_one_line(
 def test_the_upper_half_of_all_addresses_is_drawn_above_the_lower(tmp_path: Path) -> None:
     path = tmp_path / "x.pickle"
     path.write_bytes(pickle.dumps(snapshot([alloc(2**63, 512), alloc(4096, 1024)]), 4))
-    figures = gmlake.Snapshot.load(path).report().figures
+    figures = gmlake.load(path).report().figures
     packing = next(figure for figure in figures if isinstance(figure, Packing))
     assert dict(zip(packing.size.tolist(), packing.offset.tolist(), strict=True)) == {
         1024: 0,

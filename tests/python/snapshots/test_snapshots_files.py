@@ -1,4 +1,4 @@
-"""Snapshot.load(): what save() wrote comes back, PyTorch's files too, and nothing hostile hangs."""
+"""gmlake.load(): what save() wrote comes back, PyTorch's files too, and nothing hostile hangs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_was_saved_comes_back(tmp_path: Path, policy: str, name: str, seed:
     seen[0].event_sites[seen[0].events["kind"] == Kind.ALLOC] = 2
     name_ranges(seen[0])
     seen.save(tmp_path / name)
-    loaded = gmlake.Snapshot.load(tmp_path / name)
+    loaded = gmlake.load(tmp_path / name)
     first, second = seen[0], loaded[0]
     for column in ("spans", "pieces"):
         assert np.array_equal(getattr(first, column), getattr(second, column)), column
@@ -60,7 +60,7 @@ def test_what_lived_before_the_events_keeps_its_category_in_a_file(tmp_path: Pat
     seen[0].told_categories = np.full(len(seen[0].categories), UNKNOWN, np.int8)
     seen[0].told_categories[old] = 0
     seen.save(tmp_path / "x.pickle")
-    report = gmlake.Snapshot.load(tmp_path / "x.pickle").report()
+    report = gmlake.load(tmp_path / "x.pickle").report()
     timeline = figure(report, Timeline)
     blocks = figure(report, Blocks)
     assert set(timeline.live["parameter"].tolist()) == {64.0 * MIB}
@@ -74,7 +74,7 @@ def test_what_lived_before_the_events_keeps_its_category_in_a_file(tmp_path: Pat
 def test_saving_what_was_loaded_writes_the_same_file(tmp_path: Path) -> None:
     with busy_lake() as lake:
         lake.snapshot().save(tmp_path / "a.pickle")
-    gmlake.Snapshot.load(tmp_path / "a.pickle").save(tmp_path / "b.pickle")
+    gmlake.load(tmp_path / "a.pickle").save(tmp_path / "b.pickle")
     first, second = (pickle.loads((tmp_path / f"{n}.pickle").read_bytes()) for n in "ab")
     assert first["segments"] == second["segments"]
     assert first["device_traces"] == second["device_traces"]
@@ -109,4 +109,4 @@ def test_a_spoiled_part_is_a_clear_error(tmp_path: Path, key: str, value: Any) -
     where[key] = value
     (tmp_path / "bad.json").write_text(json.dumps(document))
     with pytest.raises(gmlake.TraceError, match=r"bad\.json"):
-        gmlake.Snapshot.load(tmp_path / "bad.json")
+        gmlake.load(tmp_path / "bad.json")

@@ -83,7 +83,7 @@ def test_events_of_segments_survive_the_file(tmp_path: Path, seed: int) -> None:
     with busy_lake("stitch", seed) as lake:
         seen = lake.snapshot()
     seen.save(tmp_path / "x.pickle")
-    again = gmlake.Snapshot.load(tmp_path / "x.pickle")
+    again = gmlake.load(tmp_path / "x.pickle")
     kinds = [int(Kind.SEGMENT_ALLOC), int(Kind.SEGMENT_FREE)]
     told, read = (one[0].events[np.isin(one[0].events["kind"], kinds)] for one in (seen, again))
     assert len(told) > 2

@@ -139,7 +139,7 @@ def stitched() -> dict[str, Any]:
             held = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
     seen = recording.snapshot
     seen.save(sys.argv[2])
-    again = gmlake.Snapshot.load(sys.argv[2])
+    again = gmlake.load(sys.argv[2])
     return told(recording) | {
         "is_at_view": address == held.data_ptr(),
         "blocks": seen[0].blocks["address"].tolist(),
