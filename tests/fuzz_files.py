@@ -494,8 +494,9 @@ def known_traces() -> list[Trace]:
     """Return the traces to begin with."""
     chance = random.Random(1)
     recorded = [program(chance, policy)[0] for policy in ("caching", "caching", "expandable")]
-    made = [*map(Trace.from_snapshot, [usual(), *recorded]), training(3).trace()]
-    return [*made, *map(gmlake.load_trace, TRACES), training(300).trace()]
+    sources = (usual(), *recorded, *TRACES)
+    found = [gmlake.load(one).devices[0].trace for one in sources]
+    return [*found, training(3).trace(), training(300).trace()]
 
 
 def change_table(rng: random.Random, table: Any) -> Any:
