@@ -58,7 +58,7 @@ def main() -> None:
         command += ["--events", str(options.events), "--record", str(path)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
         seconds: dict[str, float] = {"PyTorch dumps": json.loads(done.stdout)}
-        seconds["gmlake reads"], seen = machine.timed(lambda: gmlake.Snapshot.load(path))
+        seconds["gmlake reads"], seen = machine.timed(lambda: gmlake.load(path))
         seconds["gmlake saves"], _ = machine.timed(lambda: seen.save(Path(folder) / "again.pickle"))
         seconds["gmlake draws"], page = machine.timed(lambda: render_page(seen.report()))
         figures = {

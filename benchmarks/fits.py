@@ -116,7 +116,7 @@ def measure(name: str) -> dict[str, Any]:
         for batch in BATCHES:
             path = f"{folder}/{batch}.pickle"
             ask(name, batch, output=path)
-            traces.append(gmlake.load_trace(path))
+            traces.append(gmlake.load(path).devices[0].trace)
         report = gmlake.fit(traces, memory_bytes, BATCHES, tuple(WAYS))
     told: dict[str, Any] = {"memory_bytes": memory_bytes, "ways": {}}
     for one in report.largest:

@@ -119,7 +119,7 @@ def judged(name: str, folder: Path) -> dict[str, Any]:
     for what, skipped in SKIPPED.items():
         path = folder / "memory.pickle"
         notes = record(name, path, skipped)
-        loaded = gmlake.Snapshot.load(path)
+        loaded = gmlake.load(path)
         seen = loaded[0]
         truth = known_categories(seen, notes)
         of_peak = seen.lives.size_bytes[seen.peak.ids].astype(np.float64)
@@ -137,7 +137,7 @@ def seconds_of_long(folder: Path) -> dict[str, Any]:
     """Infer the categories of a long recording; return how long that takes."""
     path = folder / "long.pickle"
     record(PROGRAMS[0], path, 0, LONG_STEPS)
-    loaded = gmlake.Snapshot.load(path)
+    loaded = gmlake.load(path)
     seen = loaded[0]
     seen.peak  # noqa: B018 (worked out once, for every picture)
     took = {

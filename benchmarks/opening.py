@@ -102,7 +102,7 @@ def parameters(random: np.random.Generator) -> tuple[Any, Any, Any]:
 
 def _site(number: int) -> Site:
     frames = tuple(f"forward  /home/user/model/part{depth}.py:{number}" for depth in range(24))
-    return Site(f"transformer.layers.{number}.mlp", "forward", frames)
+    return Site(f"transformer.layers.{number}.mlp", frames)
 
 
 def make(folder: Path, events: int) -> tuple[Path, dict[str, Any]]:
@@ -114,7 +114,7 @@ def make(folder: Path, events: int) -> tuple[Path, dict[str, Any]]:
     seconds["save as a trace"], _ = machine.timed(
         lambda: seen[0].trace.save(folder / "memory.gmtrace")
     )
-    seconds["load"], loaded = machine.timed(lambda: gmlake.Snapshot.load(file))
+    seconds["load"], loaded = machine.timed(lambda: gmlake.load(file))
     seconds["make figures"], report = machine.timed(loaded.report)
     seconds["make the page"], text = machine.timed(lambda: render_page(report))
     page.write_text(text, encoding="utf-8")
@@ -167,7 +167,7 @@ def write_as_pytorch(path: Path, events: int) -> None:
 def time_page(path: Path) -> None:
     """Make a page of a file, and print what that took, as JSON."""
     begin, clocks = time.perf_counter(), {}
-    clocks["load"], loaded = machine.timed(lambda: gmlake.Snapshot.load(path))
+    clocks["load"], loaded = machine.timed(lambda: gmlake.load(path))
     clocks["make figures"], report = machine.timed(loaded.report)
     clocks["make the page"], text = machine.timed(lambda: render_page(report))
     seconds = time.perf_counter() - begin

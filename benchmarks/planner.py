@@ -55,7 +55,7 @@ def challenging(folder: Path) -> list[dict[str, Any]]:
 def workloads(folder: Path | None, traces: list[Path]) -> Iterator[tuple[str, Records, Any, int]]:
     """Yield name, lifetimes, orderings and alignment of everything there is."""
     for path in [*sorted((machine.ROOT / "examples" / "traces").glob("*.gmtrace")), *traces]:
-        for trace in gmlake.load_traces(path):
+        for trace in [one.trace for one in gmlake.load(path)]:
             yield trace.name, lifetimes_of(trace), orderings_of(trace), 512
     for path in sorted(folder.glob("**/*.csv*")) if folder else ():
         yield path.name, gmlake.load_instance(path).lifetimes, None, 1

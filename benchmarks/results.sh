@@ -29,7 +29,7 @@ part() {
     echo "==== $name: $(($(date +%s) - began)) s"
 }
 
-ALL="speed plan_speed utilization utilization_h200 utilization_varying planner recording opening
+ALL="speed plan_speed utilization utilization_h200 utilization_varying planner opening
     viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
     forecast_fake_tensors inferred
     planned_steps wavelet papers others overhead overhead_on_oom versions"
@@ -57,7 +57,6 @@ for wanted in "$@"; do
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
             --write ${TRACES:-}
         ;;
-    recording) part recording "$STANDIN" benchmarks/recording_costs.py --write ;;
     opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
     viewers)
         part viewers "$PYTHON" benchmarks/viewers.py --viewer "${MEMORY_VIZ:?names MemoryViz.js}" \

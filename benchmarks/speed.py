@@ -33,7 +33,7 @@ def long_trace(events: int) -> tuple[Records, int]:
 
     Each repetition frees what it leaves live, so that the next begins like the first.
     """
-    trace = gmlake.load_trace(machine.ROOT / "examples/traces/gpt2-xl.gmtrace")
+    trace = gmlake.load(machine.ROOT / "examples/traces/gpt2-xl.gmtrace").devices[0].trace
     once = trace.replay_requests()
     freed = np.zeros(trace.id_count, bool)
     freed[once["id"][once["kind"] == Kind.FREE]] = True

@@ -21,11 +21,14 @@ from rich.text import Text
 import gmlake
 import machine
 from gmlake import _core
+from gmlake.snapshots.whole import of_one_trace
 from gmlake.tables import new_table
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from gmlake.trace import Trace
 
 MEMORY_CALLS = (
     *("create", "release", "reserve", "unreserve", "map", "unmap", "set_access"),
@@ -42,15 +45,17 @@ HEADINGS = {
 }
 
 
-def replayed(trace: gmlake.Trace, capacity: int | str = DEVICE) -> list[gmlake.ReplayResult]:
+def replayed(trace: Trace, capacity: int | str = DEVICE) -> list[gmlake.ReplayResult]:
     """Return what each policy did, under a name that says how it was set."""
-    results = list(gmlake.replay(trace, "all", capacity=capacity).results)
-    low = gmlake.replay(trace, [PAPER], capacity=capacity, frag_limit="2MiB").results[0]
+    results = list(gmlake.replay(of_one_trace(trace), "all", capacity=capacity).results)
+    low = gmlake.replay(of_one_trace(trace), [PAPER], capacity=capacity, frag_limit="2MiB").results[
+        0
+    ]
     place = [result.policy for result in results].index(PAPER) + 1
     return [*results[:place], replace(low, policy=LOW_LIMIT), *results[place:]]
 
 
-def late_calls(trace: gmlake.Trace, name: str) -> float | None:
+def late_calls(trace: Trace, name: str) -> float | None:
     """Return the driver's memory calls per step behind the step that holds the most.
 
     None where no two steps are behind it.
@@ -73,7 +78,7 @@ def late_calls(trace: gmlake.Trace, name: str) -> float | None:
     return (calls[-1] - calls[-1 - late]) / late if late > 1 else None
 
 
-def refused(trace: gmlake.Trace, fraction: float, live_bytes: int) -> dict[str, int]:
+def refused(trace: Trace, fraction: float, live_bytes: int) -> dict[str, int]:
     """Return how many requests each policy refuses in `fraction` times the live peak."""
     results = replayed(trace, int(fraction * live_bytes))
     return {result.policy: result.states["oom"] for result in results}
@@ -109,7 +114,7 @@ def main() -> None:
     with gmlake.Lake("sim", capacity=DEVICE) as lake:
         device = lake.device_name
     for path in arguments.traces:
-        trace = gmlake.load_trace(path)
+        trace = gmlake.load(path).devices[0].trace
         results = replayed(trace)
         live_bytes = results[0].peak_live_bytes
         late = {name: late_calls(trace, name) for name in names}

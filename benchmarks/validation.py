@@ -15,6 +15,7 @@ from rich.console import Console
 
 import gmlake
 import machine
+from gmlake.snapshots.whole import of_one_trace
 
 
 def device_of(path: Path) -> str:
@@ -31,7 +32,7 @@ def main() -> None:
     results = []
     for path in arguments.recordings:
         notes = gmlake.load_notes(path.with_suffix(".json"))
-        report = gmlake.validate(gmlake.load_trace(path), notes)
+        report = gmlake.validate(of_one_trace(gmlake.load(path).devices[0].trace), notes)
         results += report.to_dict()["results"]
         Console().print(report)
     if arguments.write:

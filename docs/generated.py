@@ -32,20 +32,18 @@ COPIES: Final = "repository"
 PYTHON: Final = {
     "Serving PyTorch": "enabled enable disable is_enabled Session graphs_take_turns",
     "Several streams": "stream_pairs",
-    "Steps that repeat": "AutoPlan StepReport phase load_plans save_plans PlanFile",
+    "Steps that repeat": "AutoPlan StepReport load_plans save_plans PlanFile",
     "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport CommunicatorMemory",
     "Sharing a device": "sharing Sharing",
     "Growing and shrinking": "elastic Elastic ElasticMemory",
     "For transports": "exportable is_exportable",
     "Seeing memory": (
-        "record stop_recording Recording snapshot memory_summary Snapshot DeviceSnapshot report_of "
-        "publish"
+        "record Recording snapshot memory_summary Snapshot load report_of query QueryReport compare "
+        "CompareReport publish"
     ),
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
     "Without a GPU": "forecast Forecast PolicyNeed",
-    "Replaying what was recorded": (
-        "load_trace load_traces Trace replay ReplayReport ReplayResult fit FitReport"
-    ),
+    "Replaying what was recorded": ("replay ReplayReport ReplayResult fit FitReport"),
     "Does the model match PyTorch": (
         "validate ValidationReport ValidationResult load_notes Notes Reading"
     ),

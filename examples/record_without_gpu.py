@@ -544,7 +544,7 @@ def _save(requests: npt.NDArray[np.void], labels: Sequence[str], output: Path) -
         print(f"record_without_gpu: {problem}; install it with: pip install .", file=sys.stderr)
         return 1
     try:
-        gmlake.Trace(requests, labels=tuple(labels)).save(output)
+        gmlake.Snapshot.of_events(requests, labels=tuple(labels)).save(output)
         written_bytes = output.stat().st_size
     except OSError as problem:
         print(f"record_without_gpu: {output}: {problem.strerror}", file=sys.stderr)

@@ -34,8 +34,7 @@ def train(size: str, batch: int, device: torch.device) -> tuple[GPT, torch.optim
     """Make a model, train it for a few steps, and return it with its optimizer."""
     config = SIZES[size]
     model = GPT(config)
-    with gmlake.phase("build"):
-        model.to(device)
+    model.to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     for quarters in PARTS_OF_CONTEXT:
         tokens = random_batch(config, batch, quarters * config.context // 4, device)
@@ -58,12 +57,12 @@ def main() -> None:
     gmlake.enable()
     device = torch.device("cuda")
     train("tiny", 1, device)  # so that what PyTorch loads at first does not stretch the picture
-    with gmlake.record(frames=True) as recording:
+    with gmlake.record() as recording:
         held = train(options.size, options.batch, device)
     del held  # which was live until the recording ended
     seen = recording.snapshot
-    if seen is None:
-        sys.exit("see_training: nothing was recorded, since gmlake serves nothing here")
+    if not seen.devices:
+        sys.exit("see_training: nothing was recorded, since there is no CUDA device")
     print(seen)
     seen.save(options.output)
     print(f"see it: gmlake view {options.output} --plan --replay all")

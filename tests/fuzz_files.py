@@ -23,7 +23,7 @@ import numpy as np
 from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
-from gmlake.trace import binary
+from gmlake.trace import Trace, binary
 from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK
 from plans import training
 from recording import (
@@ -271,8 +271,6 @@ def lake_document() -> Any:
     document = of_lake()
     for number, entry in enumerate(document["device_traces"][0]):
         entry["time_us"] = number
-    for number, row in enumerate(document["gmlake"]["devices"][0]["others"]):
-        row[2] = 1000 * number
     return document
 
 
@@ -380,7 +378,7 @@ def lake_snapshot(rng: random.Random) -> Case:
     device = document["gmlake"]["devices"][0]
     if rng.random() < 0.03:
         repeat_shared(rng, document)
-    for name in ("regions", "ranges", "pieces", "others"):
+    for name in ("views", "pieces"):
         rows = device[name]
         if rows and rng.random() < 0.3:
             rows[rng.randrange(len(rows))][rng.randrange(len(rows[0]))] = number(rng)
@@ -392,7 +390,7 @@ def lake_snapshot(rng: random.Random) -> Case:
 def repeat_shared(rng: random.Random, document: Any) -> None:
     """Let lists hold the same list very often: a pickle names one at two bytes each."""
     device = document["gmlake"]["devices"][0]
-    name = rng.choice(("regions", "ranges", "pieces", "others", "labels", "stream_pairs"))
+    name = rng.choice(("views", "pieces", "stream_pairs"))
     if device[name]:
         device[name] = [rng.choice(device[name])] * LARGE
     events = document["device_traces"]
@@ -492,12 +490,13 @@ _TABLES = (
 
 
 @cache
-def known_traces() -> list[gmlake.Trace]:
+def known_traces() -> list[Trace]:
     """Return the traces to begin with."""
     chance = random.Random(1)
     recorded = [program(chance, policy)[0] for policy in ("caching", "caching", "expandable")]
-    made = [*map(gmlake.Trace.from_snapshot, [usual(), *recorded]), training(3).trace()]
-    return [*made, *map(gmlake.load_trace, TRACES), training(300).trace()]
+    sources = (usual(), *recorded, *TRACES)
+    found = [gmlake.load(one).devices[0].trace for one in sources]
+    return [*found, training(3).trace(), training(300).trace()]
 
 
 def change_table(rng: random.Random, table: Any) -> Any:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gmlake
-from gmlake.trace import Kind
+from gmlake.trace import Kind, Trace
 from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF
 from gpu.workers import BEGIN_BYTES
 from workloads.ending import end_process
@@ -219,7 +219,8 @@ def record(path: Path, seen: Seen) -> dict[str, int]:
     """
     import torch
 
-    trace = gmlake.Trace.from_snapshot(torch.cuda.memory._snapshot(), torch.cuda.current_device())
+    seen_now = gmlake.load(torch.cuda.memory._snapshot())
+    trace = seen_now[torch.cuda.current_device()].trace
     requests = trace.requests[np.isin(trace.requests["kind"], (Kind.ALLOC, Kind.FREE))].copy()
     requests["address"] = requests["time_ns"] = 0
     if len(trace.start_blocks):
@@ -227,7 +228,7 @@ def record(path: Path, seen: Seen) -> dict[str, int]:
     marks = np.zeros(len(seen.events), requests.dtype)
     marks["kind"] = Kind.MARK
     marks["id"] = np.arange(len(marks))
-    kept = gmlake.Trace(
+    kept = Trace(
         requests=np.insert(requests, seen.events, marks),
         labels=tuple(f"step {number + 1}" for number in range(len(marks))),
         settings=trace.settings,

@@ -13,16 +13,20 @@ import argparse
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks")]
 
 import gmlake  # noqa: E402
 import machine  # noqa: E402
+from gmlake.snapshots.whole import of_one_trace  # noqa: E402
 from papers.jobs import JOBS, Job  # noqa: E402
 from papers.record import record_apart  # noqa: E402
 from papers.tables import tables  # noqa: E402
+
+if TYPE_CHECKING:
+    from gmlake.trace import Trace
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "caching": ("caching", {}),
@@ -45,10 +49,10 @@ LEAST = {False: 0.99, True: 0.98}
 """What is wanted of live / reserved with `stitch`; True: with experts."""
 
 
-def replayed(trace: gmlake.Trace, way: str, capacity: int | None = None) -> gmlake.ReplayResult:
+def replayed(trace: Trace, way: str, capacity: int | None = None) -> gmlake.ReplayResult:
     """Return what a policy did."""
     policy, knobs = WAYS[way]
-    return gmlake.replay(trace, [policy], capacity=capacity, **knobs).results[0]
+    return gmlake.replay(of_one_trace(trace), [policy], capacity=capacity, **knobs).results[0]
 
 
 def device_of(job: Job, live_bytes: int) -> int | None:
@@ -57,7 +61,7 @@ def device_of(job: Job, live_bytes: int) -> int | None:
     return next((size for size in sizes if size >= live_bytes), None)
 
 
-def figures(trace: gmlake.Trace, capacity: int | None) -> dict[str, Any]:
+def figures(trace: Trace, capacity: int | None) -> dict[str, Any]:
     """Return what each policy did on a device; `wanted_bytes` are reserved if that is larger."""
     told = {}
     for way in WAYS:
@@ -83,15 +87,15 @@ class Batches:
     job: Job
     folder: Path
     is_tiny: bool
-    traces: dict[int, gmlake.Trace] = field(default_factory=dict)
+    traces: dict[int, Trace] = field(default_factory=dict)
 
-    def __getitem__(self, batch: int) -> gmlake.Trace:
+    def __getitem__(self, batch: int) -> Trace:
         """Return one, recorded where it was not before."""
         if batch not in self.traces:
             path = self.folder / f"{self.job.name}.batch-{batch}.gmtrace"
             job = replace(self.job, batch=batch, steps=SEARCH_STEPS)
             record_apart(job, path, is_tiny=self.is_tiny)
-            self.traces[batch] = gmlake.load_trace(path)
+            self.traces[batch] = gmlake.load(path).devices[0].trace
         return self.traces[batch]
 
 
@@ -166,7 +170,7 @@ def measure(job: Job, folder: Path, *, is_tiny: bool, is_searched: bool) -> dict
     path = folder / f"{job.name}.gmtrace"
     if not path.exists():
         record_apart(job, path, is_tiny=is_tiny)
-    trace = gmlake.load_trace(path)
+    trace = gmlake.load(path).devices[0].trace
     told = {**asdict(job), "ranks": job.ranks, "events": len(trace.requests)}
     capacity = device_of(job, trace.peak_live_bytes)
     told |= {"capacity_bytes": capacity, "policies": figures(trace, capacity)}

@@ -11,7 +11,7 @@ from gmlake.planner.periods import find_steps
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
-    from gmlake import Trace
+    from gmlake.trace import Trace
 
 
 def with_last_step_repeated(trace: Trace, repeats: int) -> Trace:

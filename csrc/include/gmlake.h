@@ -612,44 +612,21 @@ typedef struct gml_request {
  * memory and waited for them. Policies without such a wait free it after that allocation. */
 enum { GML_REQUEST_LATE = 1 };
 
-/* Tags the calling thread's events with this number from now on, in every history of the process; 0
- * (the default): no tag. The caller defines its meaning. Costs a store. */
-GML_API void gml_set_site(uint64_t site);
-GML_API uint64_t gml_site(void);
-
-/* Host memory that a history reserves per event. */
-enum { GML_HISTORY_EVENT_BYTES = 56 };
-
 /* Keeps the last `max_events` events of the lake from now on, and discards earlier ones; 0 stops
- * and frees the memory. It allocates GML_HISTORY_EVENT_BYTES per event up front, plus at most 96
+ * and frees the memory. It allocates sizeof(gml_request) per event up front, plus at most 96
  * bytes for each separate piece of memory held. Kinds: ALLOC, FREE_REQUESTED and FREE (together,
- * with the same time, unless other streams still use the memory), TRIM, OOM, MARK, and
- * SEGMENT_ALLOC and SEGMENT_FREE when reserved memory changes (address 0: no address of its own).
- * time_ns is CLOCK_REALTIME as of the start of the history: later steps of that clock do not affect
- * it. An id identifies one allocation within the lake, or is the number of a mark. Blocks that are
- * live now and freed later have no ALLOC. GML_NO_HOST_MEMORY; nothing changes then. */
+ * with the same time, unless other streams still use the memory), TRIM, OOM, and SEGMENT_ALLOC and
+ * SEGMENT_FREE when reserved memory changes (address 0: no address of its own). time_ns is
+ * CLOCK_REALTIME as of the start of the history: later steps of that clock do not affect it. An id
+ * identifies one allocation within the lake. Blocks that are live now and freed later have no
+ * ALLOC. GML_NO_HOST_MEMORY; nothing changes then. */
 GML_API gml_status gml_lake_keep_history(gml_lake *lake, size_t max_events);
 
-/* Records a MARK with `number` as its id; a no-op without a history. Unlike gml_lake_mark(), it
- * does not affect the policy. */
-GML_API gml_status gml_lake_note_mark(gml_lake *lake, uint64_t number);
-
-/* Copies the newest `capacity` events at most, oldest first. `sites`, if not NULL, has the same
- * capacity and receives the site of each event: that of the thread that caused it; for a deferred
- * FREE, that of the thread whose call found the last use complete. *count is the number copied,
- * *total the number recorded since the history began. With `out` NULL nothing is copied, and *count
- * is the number available. */
-GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, uint64_t *sites,
-                                    size_t capacity, size_t *count, uint64_t *total);
-
-/* ---- names of the last release, which the next one will not have ----------------------------- */
-
-#define gml_region_info gml_span_info
-#define gml_region_kind gml_span_kind
-#define gml_region_kind_name gml_span_kind_name
-#define GML_REGION_SEGMENT GML_SPAN_SEGMENT
-#define GML_REGION_HOME GML_SPAN_BASE
-#define GML_REGION_VIEW GML_SPAN_VIEW
+/* Copies the newest `capacity` events at most, oldest first. *count is the number copied, *total
+ * the number recorded since the history began. With `out` NULL nothing is copied, and *count is the
+ * number available. */
+GML_API gml_status gml_lake_history(gml_lake *lake, gml_request *out, size_t capacity,
+                                    size_t *count, uint64_t *total);
 
 #ifdef __cplusplus
 }

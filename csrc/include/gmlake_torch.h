@@ -77,11 +77,6 @@ GML_API gml_region gml_torch_region_of(int number);
  * `caching` instead; "" where it is as configured or not open. Always terminated. */
 GML_API void gml_torch_fallback(int device, char *out, size_t out_bytes);
 
-/* Keeps histories of every lake, open now or later. See gml_lake_keep_history(). GML_NO_HOST_MEMORY
- * where that failed for a lake, whose history is then as it was; lakes opened later do as before.
- */
-GML_API gml_status gml_torch_keep_history(size_t max_events);
-
 /* Where out-of-memory messages from now on tell the user to look, such as a report just written; ""
  * for none. Longer texts are cut. */
 GML_API void gml_torch_note_refusals(const char *where);

@@ -139,9 +139,7 @@ extern const char lake_count_chunks_doc[];
 
 /* Methods of Lake that lake_history.c has. */
 PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
-PyObject *lake_note_mark(PyObject *object, PyObject *number);
 PyObject *lake_history(PyObject *object, PyObject *unused);
-PyObject *lake_history_sites(PyObject *object, PyObject *unused);
 PyObject *lake_publish(PyObject *object, PyObject *path);
 
 /* lake_sleep.c */
@@ -195,9 +193,6 @@ PyObject *read_plain_pickle(PyObject *module, PyObject *args);
 
 /* read_pickled_events(data, parts): see module.c; ValueError for what the other refuses. */
 PyObject *read_pickled_events(PyObject *module, PyObject *args);
-
-/* set_site and site, in lake_history.c; ended by an empty one. */
-extern PyMethodDef site_methods[];
 
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];

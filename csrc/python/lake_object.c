@@ -353,18 +353,11 @@ PyDoc_STRVAR(release_pool_doc,
 PyDoc_STRVAR(keep_history_doc,
              "keep_history($self, max_events, /)\n--\n\n"
              "Keep the last `max_events` events and forget earlier ones; 0 stops.\n\n"
-             "Allocates HISTORY_EVENT_BYTES of host memory for each, at once.");
-PyDoc_STRVAR(note_mark_doc, "note_mark($self, number, /)\n--\n\n"
-                            "Add a mark with `number` as its id to the history, if one is kept.");
+             "Allocates REQUEST_BYTES of host memory for each, at once.");
 PyDoc_STRVAR(history_doc,
              "history($self, /)\n--\n\n"
              "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
              "of a trace; and the number of events since keep_history().");
-PyDoc_STRVAR(history_sites_doc,
-             "history_sites($self, /)\n--\n\n"
-             "Return (events, sites, total): as history(), and the site of each event as bytes of\n"
-             "one 64-bit number each, both as of one moment. See set_site().");
-
 PyDoc_STRVAR(publish_doc,
              "publish($self, path, /)\n--\n\n"
              "Publish the counters in a new file at an absolute path, for this user only, until\n"
@@ -396,9 +389,7 @@ static PyMethodDef lake_methods[] = {
     {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},
     {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},
     {"keep_history", lake_keep_history, METH_O, keep_history_doc},
-    {"note_mark", lake_note_mark, METH_O, note_mark_doc},
     {"history", lake_history, METH_NOARGS, history_doc},
-    {"history_sites", lake_history_sites, METH_NOARGS, history_sites_doc},
     {"publish", lake_publish, METH_O, publish_doc},
     {"saved", lake_saved, METH_VARARGS, saved_doc},
     {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},

@@ -52,9 +52,6 @@ static int add_constants(PyObject *module) {
     if (PyModule_AddStringConstant(module, "__version__", gml_version()) < 0) {
         return -1;
     }
-    if (PyModule_AddIntConstant(module, "HISTORY_EVENT_BYTES", GML_HISTORY_EVENT_BYTES) < 0) {
-        return -1;
-    }
     return PyModule_AddIntConstant(module, "REQUEST_BYTES", (long)sizeof(gml_request));
 }
 
@@ -67,8 +64,7 @@ static int core_exec(PyObject *module) {
         add_access(module, state) < 0) {
         return -1;
     }
-    if (PyModule_AddFunctions(module, site_methods) < 0 ||
-        PyModule_AddFunctions(module, torch_methods) < 0 ||
+    if (PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, torch_sharing_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
         PyModule_AddFunctions(module, interop_methods) < 0) {

@@ -40,21 +40,6 @@ static PyObject *torch_configure(PyObject *module, PyObject *args, PyObject *key
     Py_RETURN_NONE;
 }
 
-static PyObject *torch_keep_history(PyObject *module, PyObject *max_events) {
-    number_argument count = {"max_events", 0};
-    if (!convert_number(max_events, &count)) {
-        return NULL;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_torch_keep_history((size_t)count.value);
-    Py_END_ALLOW_THREADS
-    if (status != GML_OK) {
-        return raise_status(PyModule_GetState(module), status, NULL);
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *torch_note_refusals(PyObject *module, PyObject *text) {
     (void)module;
     const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
@@ -239,9 +224,6 @@ PyDoc_STRVAR(configure_doc,
              "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
              "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
              "lake is open, unless nothing would change.");
-PyDoc_STRVAR(keep_history_doc,
-             "torch_keep_history(max_events, /)\n--\n\n"
-             "Let every lake below PyTorch, open now or later, keep its last events; 0 stops.");
 PyDoc_STRVAR(note_refusals_doc,
              "torch_note_refusals(text, /)\n--\n\n"
              "Let the text of a refusal name this as the place to look at; \"\" for none.");
@@ -286,7 +268,6 @@ PyDoc_STRVAR(set_margin_doc,
 PyMethodDef torch_methods[] = {
     {"torch_configure", (PyCFunction)(void (*)(void))torch_configure, METH_VARARGS | METH_KEYWORDS,
      configure_doc},
-    {"torch_keep_history", torch_keep_history, METH_O, keep_history_doc},
     {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
     {"torch_set_relief", torch_set_relief, METH_O, set_relief_doc},
     {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},

@@ -51,7 +51,6 @@ static struct {
     gml_lake_config config; /* without a device; its texts are constants, or in the next two */
     char driver[GML_DRIVER_NAME_BYTES];
     gml_setting *settings;
-    size_t history_events;
     uint64_t margin_bytes; /* of regions */
     bool watches_forks;
     device_state devices[GML_TORCH_DEVICES];
@@ -198,16 +197,6 @@ static void apply_limit(int device) {
     __atomic_store_n(&devices[device].limit_bytes, limit_bytes, __ATOMIC_RELAXED);
 }
 
-/* Applies the settings for all lakes to a new, not yet visible one. */
-static gml_status prepare(gml_lake *lake, char *text) {
-    gml_status status = gml_lake_keep_history(lake, registry.history_events);
-    if (status != GML_OK) {
-        (void)snprintf(text, GML_REASON_BYTES, "the host has no memory for a history of %zu events",
-                       registry.history_events);
-    }
-    return status;
-}
-
 /* Opens the memory of every open lake to the device, and the new lake's to theirs. */
 static gml_status meet_peers(gml_lake *lake, int device, char *text) {
     for (int peer = gml_registry_next(-1); peer >= 0; peer = gml_registry_next(peer)) {
@@ -284,8 +273,7 @@ static gml_status open_locked(int device, gml_region region, gml_lake **out, cha
     }
     registry.devices[device].total_bytes = gml_lake_total_bytes(lake);
     apply_limit(device);
-    status = prepare(lake, text);
-    if (status == GML_OK && region.number) {
+    if (region.number) {
         status = gml_lake_set_margin(lake, registry.margin_bytes);
     }
     if (status == GML_OK) {
@@ -353,20 +341,6 @@ void gml_torch_fallback(int device, char *out, size_t out_bytes) {
 }
 
 /* ---- what holds for every lake --------------------------------------------------------------- */
-
-gml_status gml_torch_keep_history(size_t max_events) {
-    gml_status first = GML_OK;
-    pthread_mutex_lock(&registry_lock);
-    for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
-        gml_status status = gml_lake_keep_history(gml_torch_lake(number), max_events);
-        first = gml_first_failure(first, status);
-    }
-    if (first == GML_OK) {
-        registry.history_events = max_events;
-    }
-    pthread_mutex_unlock(&registry_lock);
-    return first;
-}
 
 gml_status gml_torch_spoil_graph(uint64_t graph, gml_stream stream, char *reason,
                                  size_t reason_bytes) {

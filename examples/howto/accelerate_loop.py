@@ -49,7 +49,7 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             training.log({"loss": loss.item()}, step=number)
-        with training.evaluation(), torch.inference_mode():
+        with torch.inference_mode():
             for inputs, _ in loader:
                 model(inputs)
     accelerator.end_training()

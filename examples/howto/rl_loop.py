@@ -11,8 +11,6 @@ from __future__ import annotations
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-import gmlake
-
 CONFIG = LlamaConfig(
     vocab_size=500,
     hidden_size=256,
@@ -41,13 +39,11 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     prompts = torch.ones(8, 32, dtype=torch.long, device="cuda")
     for number in range(6):
-        with gmlake.phase("generate"):
-            texts = generate(model, prompts, 8 + 16 * (number % 3))
-        with gmlake.phase("train"):
-            loss = model(input_ids=texts, labels=texts).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        texts = generate(model, prompts, 8 + 16 * (number % 3))
+        loss = model(input_ids=texts, labels=texts).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
         print(f"round {number}: {torch.cuda.memory_reserved() >> 20} MiB reserved")
 
 

@@ -13,8 +13,6 @@ import random
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-import gmlake
-
 CONFIG = LlamaConfig(
     vocab_size=500,
     hidden_size=256,
@@ -28,12 +26,10 @@ CONFIG = LlamaConfig(
 def answer(model: LlamaForCausalLM, prompts: torch.Tensor, length: int) -> None:
     """Read the prompts [n, tokens], and write an answer to each, token by token."""
     cache = DynamicCache()
-    with gmlake.phase("prefill"):
-        logits = model(prompts, past_key_values=cache, use_cache=True).logits
-    with gmlake.phase("decode"):
-        for _ in range(length):
-            tokens = logits[:, -1:].argmax(-1)
-            logits = model(tokens, past_key_values=cache, use_cache=True).logits
+    logits = model(prompts, past_key_values=cache, use_cache=True).logits
+    for _ in range(length):
+        tokens = logits[:, -1:].argmax(-1)
+        logits = model(tokens, past_key_values=cache, use_cache=True).logits
 
 
 def main() -> None:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from gmlake.pytorch.communicators import CommunicatorMemory
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
-    from gmlake.pytorch.phases import phase
-    from gmlake.pytorch.recording import Recording, record, stop_recording
+    from gmlake.pytorch.recording import Recording, record
     from gmlake.pytorch.sharing import Sharing, sharing
     from gmlake.pytorch.sleeping import (
         MemoryRegion,
@@ -56,11 +55,12 @@ if TYPE_CHECKING:
     )
     from gmlake.pytorch.streams import stream_pairs
     from gmlake.pytorch.turns import graphs_take_turns
-    from gmlake.replaying import ReplayReport, ReplayResult, replay
+    from gmlake.replayed import replay
+    from gmlake.replaying import ReplayReport, ReplayResult
     from gmlake.settings import knobs, policies
-    from gmlake.snapshots import DeviceSnapshot, Snapshot, memory_summary, report_of, snapshot
-    from gmlake.snapshots.opening import load_trace, load_traces
-    from gmlake.trace import Trace
+    from gmlake.snapshots.comparing import CompareReport, compare
+    from gmlake.snapshots.queries import QueryReport, query
+    from gmlake.snapshots.whole import Snapshot, load, memory_summary, report_of, snapshot
     from gmlake.validating import (
         Notes,
         Reading,
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Block",
     "CommunicatorMemory",
-    "DeviceSnapshot",
+    "CompareReport",
     "DriverError",
     "Elastic",
     "ElasticMemory",
@@ -85,6 +85,7 @@ __all__ = [
     "MemoryRegion",
     "Notes",
     "OutOfMemoryError",
+    "QueryReport",
     "Reading",
     "Recording",
     "ReplayReport",
@@ -93,12 +94,12 @@ __all__ = [
     "Sharing",
     "SleepReport",
     "Snapshot",
-    "Trace",
     "TraceError",
     "UnsupportedError",
     "ValidationReport",
     "ValidationResult",
     "__version__",
+    "compare",
     "device_describe",
     "disable",
     "elastic",
@@ -111,15 +112,14 @@ __all__ = [
     "is_enabled",
     "is_exportable",
     "knobs",
+    "load",
     "load_notes",
-    "load_trace",
-    "load_traces",
     "memory_summary",
     "on_sleep",
     "parse_size",
-    "phase",
     "policies",
     "publish",
+    "query",
     "record",
     "region",
     "regions",
@@ -128,7 +128,6 @@ __all__ = [
     "sharing",
     "sleep",
     "snapshot",
-    "stop_recording",
     "stream_pairs",
     "validate",
     "wake",
@@ -143,17 +142,17 @@ _NAMES = {
     "gmlake.pytorch.communicators": "CommunicatorMemory",
     "gmlake.pytorch.elastic": "Elastic elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
-    "gmlake.pytorch.phases": "phase",
-    "gmlake.pytorch.recording": "Recording record stop_recording",
+    "gmlake.pytorch.recording": "Recording record",
     "gmlake.pytorch.sharing": "Sharing sharing",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
     "gmlake.pytorch.streams": "stream_pairs",
     "gmlake.pytorch.turns": "graphs_take_turns",
-    "gmlake.replaying": "ReplayReport ReplayResult replay",
+    "gmlake.replayed": "replay",
+    "gmlake.replaying": "ReplayReport ReplayResult",
     "gmlake.settings": "knobs policies",
-    "gmlake.snapshots": "DeviceSnapshot Snapshot memory_summary report_of snapshot",
-    "gmlake.snapshots.opening": "load_trace load_traces",
-    "gmlake.trace": "Trace",
+    "gmlake.snapshots.comparing": "CompareReport compare",
+    "gmlake.snapshots.queries": "QueryReport query",
+    "gmlake.snapshots.whole": "Snapshot load memory_summary report_of snapshot",
     "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
     "gmlake.watching": "publish",
 }
@@ -166,10 +165,7 @@ else:
     _NAMES |= _ANNEXED
     __all__ += [name for text in _ANNEXED.values() for name in text.split()]
 
-_OLD = {"Region": "Session"}
-"""Names of the last release."""
-
-__getattr__ = lazily(__name__, _NAMES, _OLD)
+__getattr__ = lazily(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +14,8 @@ from gmlake.printable import printable
 from gmlake.refusals import others_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
-from gmlake.snapshots.opening import as_trace
+from gmlake.snapshots.whole import load
 from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
-from gmlake.trace import Trace
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
 from gmlake.trace.trace import SLICE_EVENTS
 from gmlake.units import format_share, format_size, parse_size
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+    from gmlake.snapshots.whole import Source
+    from gmlake.trace import Trace
     from gmlake.trace.layout import Records
 
 POLICIES: Final = ("caching", "expandable", "stitch")
@@ -187,7 +187,7 @@ class FitReport(Printed):
 
 
 def fit(
-    traces: Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]],
+    recordings: Source | Sequence[Source],
     memory: int | str | None = None,
     batches: Sequence[int] | None = None,
     policies: str | Sequence[str] = POLICIES,
@@ -197,18 +197,17 @@ def fit(
 ) -> FitReport:
     """Find the smallest device for a recording under each policy, or the largest batch that fits.
 
-    traces: as gmlake.load_trace() returns them, or the paths of files that hold one each.
+    recordings: one or several, each as gmlake.load() takes it.
     memory: the size of a device, in bytes or as text: whether it serves each recording.
     batches: of two recordings of one program that differ in nothing else; with `memory`, the
         largest batch that fits. Each request is extrapolated from its two sizes and replayed. If
         the requests of the two do not match, the memory needed by each is extrapolated instead.
     progress: called with a few words before each recording and policy.
 
-    Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument.
+    Raises TraceError for a recording that contradicts itself, ValueError for a wrong argument.
     """
-    if isinstance(traces, (Trace, str, os.PathLike)):
-        traces = [traces]
-    given = [as_trace(trace) for trace in traces]
+    several: Any = recordings if isinstance(recordings, (list, tuple)) else [recordings]
+    given = [seen.trace for one in several for seen in load(one)]
     chosen = choose_policies(policies)
     check_knobs(knobs)
     memory_bytes = parse_size(memory) if memory is not None else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gmlake import _core, renamed
+from gmlake import _core
 from gmlake.elastic_memory import ElasticMemory
 from gmlake.errors import Error
 from gmlake.settings import parse_capacity, settings_of
@@ -103,11 +103,6 @@ class Lake(_core.Lake):
         ValueError if it is awake, DriverError; it then stays asleep.
         """
         return _core.wake_lakes((("", self, None, None),))
-
-    def regions(self) -> list[_core.Span]:
-        """Return spans(), under its name of the last release."""
-        renamed.warn("Lake.regions()", "Lake.spans()")
-        return self.spans()
 
     def snapshot(self, device: int = 0) -> Snapshot:
         """Return the memory held, and the events kept by keep_history().

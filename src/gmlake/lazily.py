@@ -6,27 +6,20 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gmlake import renamed
 from gmlake.errors import needing_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def lazily(
-    package: str, names: Mapping[str, str], old: Mapping[str, str] | None = None
-) -> Callable[[str], object]:
+def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
     """Return a package's __getattr__.
 
-    names: those of each module, by module, separated by blanks. old: the current names, by those
-        of the last release.
+    names: those of each module, by module, separated by blanks.
     """
     modules = {name: module for module, text in names.items() for name in text.split()}
 
     def load(name: str) -> object:
-        if old is not None and name in old:
-            renamed.warn(f"{package}.{name}", f"{package}.{old[name]}")
-            name = old[name]
         if name not in modules:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)

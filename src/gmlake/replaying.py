@@ -15,7 +15,6 @@ from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import as_typed, check_knobs, parse_capacity
-from gmlake.snapshots.opening import as_trace
 from gmlake.snapshots.pool_names import pool_keys
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
@@ -23,8 +22,6 @@ from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    import os
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.refusals import Refusal
@@ -198,8 +195,8 @@ def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
     return chosen
 
 
-def replay(  # noqa: PLR0913 (each is a setting of its own)
-    trace: Trace | str | os.PathLike[str],
+def replay_trace(  # noqa: PLR0913 (each is a setting of its own)
+    trace: Trace,
     policies: str | Sequence[str] = "all",
     capacity: int | str | None = None,
     driver: str = "sim",
@@ -208,23 +205,8 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     progress: Progress | None = None,
     **knobs: int | str,
 ) -> ReplayReport:
-    """Run the trace's requests through the allocator, once per policy, each on a new lake.
-
-    Blocks that were live before recording are placed first. SEGMENT_* events are not replayed,
-    since every policy decides by itself when to grow; TRIM events are. With a capacity, a request
-    that PyTorch refused is asked for, too, and freed at once: whether the whole fits includes it.
-
-    trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
-    policies: "all", or names from gmlake.policies().
-    capacity: of the device, in bytes or as text. None on "sim": 1 TiB, so that nothing is refused.
-    progress: called after each slice of events with their number.
-    knobs: settings for each policy that reads them, see gmlake.knobs(), as optimize_for="memory".
-
-    Raises TraceError for a trace that contradicts itself, ValueError for a wrong argument,
-    DriverError if the driver is not there.
-    """
+    """Replay one device's events; see gmlake.replay()."""
     check_knobs(knobs)
-    trace = as_trace(trace)
     trace.check()
     is_roomy = capacity is None and driver == "sim"
     if is_roomy:

@@ -6,7 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gmlake import _core, annexes, renamed
+from gmlake import _core, annexes
 from gmlake.units import exact_size, parse_size
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ annexes.extend()  # before anything is asked of policies
 
 knobs, policies, policy_help = _core.knobs, _core.policies, _core.policy_help
 
-_OLD = {"economy": "optimize_for"}  # names of the last release
 _NUMBER = re.compile(r"\s*[0-9]+\s*", re.ASCII)
 
 
@@ -35,7 +34,7 @@ def check_knobs(names: Iterable[str]) -> None:
     """Raise ValueError for an unknown setting; the core checks "knob.interval"."""
     known = [knob["name"] for knob in _core.knobs()]
     for name in names:
-        if name.partition(".")[0] not in known and name not in _OLD:
+        if name.partition(".")[0] not in known:
             msg = f"no setting is called {name[:60]!r}; {_suggestion(name, known)}"
             raise ValueError(msg)
 
@@ -55,9 +54,6 @@ def settings_of(knobs: dict[str, int | str]) -> tuple[tuple[str, int], ...]:
     words. The core checks ranges.
     """
     check_knobs(knobs)
-    for name in knobs.keys() & _OLD.keys():
-        renamed.warn(f"the setting {name}", _OLD[name])
-    knobs = {_OLD.get(name, name): value for name, value in knobs.items()}
     words = {knob["name"]: knob["words"] for knob in _core.knobs()}
     return tuple((name, _number(name, value, words.get(name))) for name, value in knobs.items())
 

@@ -26,7 +26,7 @@ def _saved(folder: Path, data: dict[str, Any]) -> Path:
 
 
 def opened(browser: Browser, folder: Path, data: dict[str, Any]) -> Browser:
-    browser.open(render_page(gmlake.Snapshot.load(_saved(folder, data)).report()), folder)
+    browser.open(render_page(gmlake.load(_saved(folder, data)).report()), folder)
     return browser
 
 
@@ -96,7 +96,7 @@ def test_the_line_on_top_leads_to_a_device(browser: Browser, tmp_path: Path) -> 
     """On a page of its own, and in the frame of a notebook, which has no address."""
     data = scenarios.fragmented()
     data["device_traces"].append(scenarios.peaked()["device_traces"][0])
-    made = gmlake.Snapshot.load(_saved(tmp_path, data)).report()
+    made = gmlake.load(_saved(tmp_path, data)).report()
     frame = f"<!DOCTYPE html><html data-ready=true><body>{in_notebook(made)}</body></html>"
     for page in (render_page(made), frame):
         browser.open(page, tmp_path)
@@ -217,7 +217,7 @@ def test_a_file_without_times_has_one_axis(browser: Browser, tmp_path: Path) -> 
 def test_without_times_a_folded_startup_can_still_be_shown(
     browser: Browser, tmp_path: Path
 ) -> None:
-    seen = gmlake.Snapshot.load(_saved(tmp_path, scenarios.peaked()))
+    seen = gmlake.load(_saved(tmp_path, scenarios.peaked()))
     seen[0].events["time_ns"] = 0
     browser.open(render_page(seen.report()), tmp_path)
     timeline = Picture(browser, "timeline")

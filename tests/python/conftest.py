@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gmlake.trace import Trace
+
 settings.register_profile("default", deadline=None, max_examples=60)
 settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
@@ -98,9 +100,9 @@ def _few_objects() -> Iterator[None]:
 
 
 @pytest.fixture(params=SHIPPED, ids=lambda path: path.stem)
-def shipped_trace(request: pytest.FixtureRequest) -> gmlake.Trace:
+def shipped_trace(request: pytest.FixtureRequest) -> Trace:
     """Each trace of examples/traces."""
-    return gmlake.load_trace(request.param)
+    return gmlake.load(request.param).devices[0].trace
 
 
 @pytest.fixture(params=gmlake.policies())

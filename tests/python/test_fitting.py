@@ -10,10 +10,10 @@ import pytest
 
 import gmlake
 from developer import PAPER
-from gmlake import Trace
 from gmlake.commands import main
 from gmlake.fitting import GRANULE_BYTES
-from gmlake.trace import REQUEST, Kind
+from gmlake.snapshots.whole import of_one_trace
+from gmlake.trace import REQUEST, Kind, Trace
 from recording import BASE, MIB, alloc, free, snapshot
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WEIGHTS = 100
 
 
 def read(events: list[dict[str, Any]], name: str = "run") -> Trace:
-    trace = Trace.from_snapshot(snapshot(events))
+    trace = gmlake.load(snapshot(events)).devices[0].trace
     trace.name = name
     return trace
 
@@ -67,11 +67,11 @@ def test_paths_are_read_as_their_traces(tmp_path: Path) -> None:
     both = gmlake.fit([paths[0], str(paths[1])], policies="stitch").needs
     assert [need.trace for need in both] == ["one.pickle", "two.pickle"]
     assert gmlake.fit(str(paths[0]), policies="stitch").needs == both[:1]
-    assert both[:1] == gmlake.fit(gmlake.load_trace(paths[0]), policies="stitch").needs
+    assert both[:1] == gmlake.fit(gmlake.load(paths[0]), policies="stitch").needs
 
 
 def serves(trace: Trace, policy: str, capacity: int) -> bool:
-    (result,) = gmlake.replay(trace, policy, capacity).results
+    (result,) = gmlake.replay(of_one_trace(trace), policy, capacity).results
     return result.first_refused is None
 
 
@@ -81,7 +81,7 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     policy: str, make: Callable[[], Trace]
 ) -> None:
     trace = make()
-    (need,) = gmlake.fit(trace, policies=policy).needs
+    (need,) = gmlake.fit(of_one_trace(trace), policies=policy).needs
     assert serves(trace, policy, need.smallest_bytes)
     assert not serves(trace, policy, need.smallest_bytes - GRANULE_BYTES)
     assert need.is_served is None
@@ -90,7 +90,7 @@ def test_the_smallest_device_serves_and_a_smaller_one_does_not(
 @pytest.mark.parametrize("batches", [(4, 8), (8, 4), (3, 5)])
 def test_the_largest_batch_is_the_one_that_would_run(batches: tuple[int, int]) -> None:
     memory = 3 << 30
-    report = gmlake.fit([step(batch) for batch in batches], memory, batches)
+    report = gmlake.fit([of_one_trace(step(batch)) for batch in batches], memory, batches)
     assert report.why_line == ""
     for one in report.largest:
         assert serves(step(one.batch), one.policy, memory), one
@@ -101,7 +101,7 @@ def test_the_largest_batch_is_the_one_that_would_run(batches: tuple[int, int]) -
 
 def test_kernels_that_only_one_batch_takes_do_not_hide_the_rest() -> None:
     traces = [step(4, steps=8, layers=30), step(8, steps=8, layers=30, workspaces=3)]
-    report = gmlake.fit(traces, 30 << 30, (4, 8), "stitch")
+    report = gmlake.fit([of_one_trace(one) for one in traces], 30 << 30, (4, 8), "stitch")
     assert report.why_line == ""
     (stitch,) = report.largest
     assert live(stitch.batch, 30) <= 30 << 30 < live(stitch.batch + 1, 30)
@@ -109,7 +109,9 @@ def test_kernels_that_only_one_batch_takes_do_not_hide_the_rest() -> None:
 
 def test_other_programs_are_compared_by_a_line_and_that_is_said() -> None:
     falling = [alloc(BASE + (i << 32), (24 - 2 * i) * MIB) for i in range(12)]
-    report = gmlake.fit([read(falling, "other"), step(16)], "3GiB", (4, 16), "stitch")
+    report = gmlake.fit(
+        [of_one_trace(one) for one in (read(falling, "other"), step(16))], "3GiB", (4, 16), "stitch"
+    )
     assert [one.is_line for one in report.largest] == [True]
     assert "of 15 requests of the larger batch, only" in str(report)
     small, large = (need.smallest_bytes for need in report.needs)
@@ -160,7 +162,7 @@ def test_how_much_of_what_is_live_lies_in_private_pools() -> None:
         (1, 10 * MIB, 0, 0, 0, Kind.ALLOC, 0),
         (1, 0, 0, 0, 0, Kind.FREE, 0),
     ]
-    report = gmlake.fit(Trace(np.array(rows, REQUEST), pools=((0, 1),)))
+    report = gmlake.fit(of_one_trace(Trace(np.array(rows, REQUEST), pools=((0, 1),))))
     assert {need.pooled_live_bytes for need in report.needs} == {100 * MIB}
     assert "110 MiB live at the peak, of these 100 MiB in private pools" in str(report)
     assert {need.smallest_bytes for need in report.needs} <= {110 * MIB, 120 * MIB}

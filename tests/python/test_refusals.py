@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake import Trace
 from gmlake.commands import main
 from gmlake.refusals import Refusal, ask_again, refusals_of
+from gmlake.snapshots.whole import of_one_trace
 from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gmlake.trace import Trace
 
 FRAMES = [
     {"name": "empty", "filename": "/x/site-packages/torch/functional.py", "line": 3},
@@ -43,7 +45,7 @@ def halves(count: int = 2) -> list[dict[str, Any]]:
 
 
 def read(events: list[dict[str, Any]]) -> Trace:
-    return Trace.from_snapshot(snapshot(events))
+    return gmlake.load(snapshot(events)).devices[0].trace
 
 
 def asked(trace: Trace, *policies: str) -> Refusal:
@@ -80,7 +82,7 @@ def test_what_follows_a_part_that_was_unmapped_stays() -> None:
         cut = event("segment_unmap", BASE + at * MIB, size * MIB)
         left = mapped((0, at), (at + size, 60 - at - size))
         events = [*begin, cut, oom(500 * MIB, MIB)]
-        (refusal,) = refusals_of(Trace.from_snapshot(snapshot(events, left)))
+        (refusal,) = refusals_of(gmlake.load(snapshot(events, left)).devices[0].trace)
         assert refusal.held_bytes == (60 - size) * MIB
         assert refusal.free_bytes == (60 - size) * MIB
         assert refusal.largest_free_bytes == largest * MIB
@@ -98,7 +100,7 @@ def test_at_the_end_the_snapshot_tells_what_was_held() -> None:
         ),
     ]
     events = [*begin, *stitched, oom(100 * MIB, 10 * MIB)]
-    (refusal,) = refusals_of(Trace.from_snapshot(snapshot(events, parts)))
+    (refusal,) = refusals_of(gmlake.load(snapshot(events, parts)).devices[0].trace)
     assert (refusal.held_bytes, refusal.largest_free_bytes) == (300 * MIB, 50 * MIB)
     assert refusal.capacity_bytes == 310 * MIB
 
@@ -236,7 +238,7 @@ def test_what_is_not_included_is_said_and_measured(
 def test_the_figures_of_a_policy_that_refused_do_not_win() -> None:
     last = BASE + 600 * MIB
     events = [*halves(), event("segment_alloc", last, 280 * MIB), alloc(last, 280 * MIB)]
-    report = gmlake.replay(read(events), "caching,stitch", "700MiB")
+    report = gmlake.replay(of_one_trace(read(events)), "caching,stitch", "700MiB")
     rows = [line.strip() for line in str(report).splitlines()]
     caching, stitch = [row for row in rows if row.startswith(("caching", "stitch"))][:2]
     assert caching.startswith("caching ")

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake import Trace, _core
-from gmlake.trace import REQUEST, Kind
+from gmlake import _core
+from gmlake.snapshots.whole import of_one_trace
+from gmlake.trace import REQUEST, Kind, Trace
 from places import SHIPPED, VARYING
 from recording import BASE, MIB, alloc, snapshot
 
@@ -45,7 +46,7 @@ def programs(draw: st.DrawFn) -> Trace:
 
 
 def test_peak_live_agrees_with_the_trace(shipped_trace: Trace) -> None:
-    for result in gmlake.replay(shipped_trace).results:
+    for result in gmlake.replay(of_one_trace(shipped_trace)).results:
         assert result.peak_live_bytes == shipped_trace.peak_live_bytes
         assert result.events == len(shipped_trace.requests)
         assert result.allocations == shipped_trace.id_count == sum(result.states.values())
@@ -55,7 +56,7 @@ def test_peak_live_agrees_with_the_trace(shipped_trace: Trace) -> None:
 
 def test_a_small_device_refuses(shipped_trace: Trace) -> None:
     half = shipped_trace.peak_live_bytes // 2
-    for result in gmlake.replay(shipped_trace, capacity=half).results:
+    for result in gmlake.replay(of_one_trace(shipped_trace), capacity=half).results:
         assert result.peak_reserved_bytes <= half
         assert result.states["oom"] > 0
         assert result.allocations == sum(result.states.values())
@@ -64,28 +65,28 @@ def test_a_small_device_refuses(shipped_trace: Trace) -> None:
 def test_slices_and_progress_change_nothing(
     shipped_trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = gmlake.replay(shipped_trace, "stitch").results[0]
+    whole = gmlake.replay(of_one_trace(shipped_trace), "stitch").results[0]
     monkeypatch.setattr("gmlake.trace.trace.SLICE_EVENTS", 997)
     seen: list[int] = []
-    sliced = gmlake.replay(shipped_trace, "stitch", progress=seen.append).results[0]
+    sliced = gmlake.replay(of_one_trace(shipped_trace), "stitch", progress=seen.append).results[0]
     assert sum(seen) == len(shipped_trace.requests)
     assert max(seen) == 997
     assert (sliced.peak_reserved_bytes, sliced.states) == (whole.peak_reserved_bytes, whole.states)
 
 
 def test_knobs_reach_the_policy() -> None:
-    trace = Trace.from_snapshot(snapshot([alloc(BASE, 3 * MIB)]))
-    result = gmlake.replay(trace, "stitch", growth="64MiB").results[0]
+    trace = gmlake.load(snapshot([alloc(BASE, 3 * MIB)])).devices[0].trace
+    result = gmlake.replay(of_one_trace(trace), "stitch", growth="64MiB").results[0]
     assert result.peak_reserved_bytes == 64 * MIB
     with pytest.raises(ValueError, match="nonsense"):
-        gmlake.replay(trace, "stitch", nonsense=1)
+        gmlake.replay(of_one_trace(trace), "stitch", nonsense=1)
 
 
 # ---- promise 7: stitch never holds more than caching and one growth step
 
 
 def check_promise_7(trace: Trace) -> None:
-    caching, stitch = gmlake.replay(trace, "caching,stitch").results
+    caching, stitch = gmlake.replay(of_one_trace(trace), "caching,stitch").results
     assert stitch.peak_reserved_bytes <= caching.peak_reserved_bytes + GROWTH_STEP
 
 
@@ -101,7 +102,9 @@ def test_stitch_holds_no_more_than_caching_on_shipped_traces(shipped_trace: Trac
 @pytest.mark.parametrize("path", [*SHIPPED, *VARYING], ids=lambda path: path.stem)
 def test_with_room_stitch_holds_hardly_more_than_the_better_of_pytorchs(path: Path) -> None:
     theirs, others, ours = gmlake.replay(
-        gmlake.load_trace(path), "caching,expandable,stitch", capacity="80GiB"
+        of_one_trace(gmlake.load(path).devices[0].trace),
+        "caching,expandable,stitch",
+        capacity="80GiB",
     ).results
     lesser = min(theirs.peak_reserved_bytes, others.peak_reserved_bytes)
     assert ours.peak_reserved_bytes <= lesser + 64 * MIB
@@ -170,5 +173,7 @@ def of_graphs(batches: Iterable[int], pools: int = 1) -> Trace:
 
 @pytest.mark.long
 def test_very_many_pools_are_served() -> None:
-    report = gmlake.replay(of_graphs([1] * 600, 600), ["caching", "expandable", "stitch"])
+    report = gmlake.replay(
+        of_one_trace(of_graphs([1] * 600, 600)), ["caching", "expandable", "stitch"]
+    )
     assert [result.first_refused for result in report.results] == [None] * 3

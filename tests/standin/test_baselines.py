@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.trace import Kind
+from gmlake.snapshots.whole import of_one_trace
+from gmlake.trace import Kind, Trace
 from gmlake.validating.asking import LATE, requests_of
 from gmlake.validating.configuration import configuration_of
 
@@ -55,7 +56,7 @@ WITH_RETRIES = ("tight", "storm")
 class Recording:
     """One workload under one allocator."""
 
-    trace: gmlake.Trace
+    trace: Trace
     notes: gmlake.Notes
     told: dict[str, Any]
 
@@ -66,7 +67,7 @@ class Recording:
         return stats
 
     def validate(self) -> gmlake.ValidationResult:
-        (result,) = gmlake.validate(self.trace, self.notes).results
+        (result,) = gmlake.validate(of_one_trace(self.trace), self.notes).results
         assert result.is_complete, "\n".join(result.differences)
         return result
 
@@ -97,7 +98,7 @@ def read(folder: Path, name: str, allocator: str) -> Recording:
     path = folder / allocator / f"{name}.pickle"
     beside = path.with_suffix(".json")
     told = json.loads(beside.read_text())
-    return Recording(gmlake.load_trace(path), gmlake.load_notes(beside), told)
+    return Recording(gmlake.load(path).devices[0].trace, gmlake.load_notes(beside), told)
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording
     recorded = recording("varying", "default")
     allocs = np.flatnonzero(recorded.trace.requests["kind"] == Kind.ALLOC)
     recorded.trace.requests["size_bytes"][allocs[len(allocs) // 2]] += 40 << 20
-    (result,) = gmlake.validate(recorded.trace, recorded.notes).results
+    (result,) = gmlake.validate(of_one_trace(recorded.trace), recorded.notes).results
     assert result.addresses_matched < result.allocations
     assert result.statistics_matched < result.statistics
 

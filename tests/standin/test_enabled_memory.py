@@ -14,6 +14,7 @@ import pytest
 from tests.standin.running import run_program
 
 import gmlake
+from gmlake.snapshots.whole import of_one_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,10 +52,10 @@ def test_a_snapshot_adds_up_to_the_statistics(snapshots: dict[str, Any]) -> None
 
 
 def test_a_snapshot_is_replayed(snapshots: dict[str, Any], dump: Path) -> None:
-    trace = gmlake.load_trace(dump)
+    trace = gmlake.load(dump).devices[0].trace
     live = snapshots["sums"]["allocated_bytes"][1]
     assert int(trace.final_blocks["block_bytes"][trace.final_blocks["is_used"]].sum()) == live
-    report = gmlake.replay(trace, policies="all")
+    report = gmlake.replay(of_one_trace(trace), policies="all")
     assert {result.policy for result in report.results} == set(gmlake.policies())
     assert all(result.peak_live_bytes >= live for result in report.results)
 

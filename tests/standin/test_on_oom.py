@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.standin.running import Outcome, run_program
 
-from gmlake import Snapshot, load_trace
+import gmlake
 from gmlake.pictures.figures import Moments
 from gmlake.refusals import refusals_of
 
@@ -41,16 +41,16 @@ def test_the_first_refusal_is_written_and_the_exception_names_it(file: Path) -> 
 
 def test_lines_and_events_are_kept_where_they_are_asked_for(file: Path) -> None:
     run_out("twice", file, GMLAKE_ON_OOM_LINES="1")
-    (refusal,) = refusals_of(load_trace(file))
+    (refusal,) = refusals_of(gmlake.load(file).devices[0].trace)
     assert (refusal.size_bytes, refusal.live_bytes) == (300 * MIB, (4 * 100 + 5 * 300) * MIB)
     assert refusal.event > 13
-    frames = [frame for site in Snapshot.load(file).sites.values() for frame in site.frames]
+    frames = [frame for site in gmlake.load(file).sites.values() for frame in site.frames]
     assert any(frame.startswith("hold_more  ") for frame in frames)
 
 
 def test_the_page_counts_stitched_memory_once(file: Path) -> None:
     run_out("twice", file, GMLAKE_ON_OOM_LINES="1")
-    moments = next(one for one in Snapshot.load(file).report().figures if isinstance(one, Moments))
+    moments = next(one for one in gmlake.load(file).report().figures if isinstance(one, Moments))
     said = moments.moments[moments.shown].says[0]
     assert said.startswith("Refused: 300 MiB, asked for at ")
     assert "Live then 1.86 GiB, held 1.86 GiB, nothing of it free" in said
@@ -58,21 +58,21 @@ def test_the_page_counts_stitched_memory_once(file: Path) -> None:
 
 def test_a_history_of_the_programs_own_goes_on(file: Path) -> None:
     run_out("own_history", file)
-    frames = [frame for site in Snapshot.load(file).sites.values() for frame in site.frames]
+    frames = [frame for site in gmlake.load(file).sites.values() for frame in site.frames]
     assert any(frame.startswith("hold_more  ") for frame in frames)
 
 
 def test_what_pytorchs_allocator_refuses_is_written_too(file: Path) -> None:
     outcome = run_out("elsewhere", file)
     assert f"to see what holds the memory: gmlake view {file}" in outcome.errors
-    assert refusals_of(load_trace(file))[0].size_bytes == 300 * MIB
+    assert refusals_of(gmlake.load(file).devices[0].trace)[0].size_bytes == 300 * MIB
 
 
 def test_the_exception_says_who_else_has_memory(file: Path) -> None:
     said = run_out("others", file).results["said"]
-    (refusal,) = refusals_of(load_trace(file))
+    (refusal,) = refusals_of(gmlake.load(file).devices[0].trace)
     assert refusal.others_bytes == 128 * MIB
-    moments = Snapshot.load(file).report().figures[0]
+    moments = gmlake.load(file).report().figures[0]
     assert isinstance(moments, Moments)
     assert "Others have 128 MiB of it: CUDA itself, " in moments.moments[moments.shown].says[0]
     assert "gmlake (policy stitch) holds 1.46 GiB, of which 1.46 GiB are in use" in said

@@ -12,7 +12,7 @@ from tests.standin.forecasting import TRAIN
 from tests.standin.gmlake_run import RUN, TORCHRUN
 from tests.standin.gmlake_run import run as run_on_standin
 
-from gmlake import Snapshot, load_trace
+import gmlake
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_what_frees_memory_is_not_looked_for(script: Path) -> None:
     """Some checkpointing breaks while that is done: a free has the line of its request."""
     file = script.with_name("memory.pickle")
     assert without_gpu("--record", file, script).returncode == 3
-    seen = Snapshot.load(file)[0]
+    seen = gmlake.load(file)[0]
     asked, freed = (
         set(seen.event_sites[seen.events["kind"] == kind].tolist())
         for kind in (Kind.ALLOC, Kind.FREE_REQUESTED)
@@ -76,8 +76,8 @@ def test_what_is_printed_and_the_recording_say_that_no_gpu_was_there(script: Pat
         f"gmlake: no GPU is there: nothing is computed on {LABEL}",
         f"gmlake: the memory of {LABEL} is recorded: gmlake view {file}",
     ]
-    assert load_trace(file).device_name == LABEL
-    assert ("device", LABEL) in Snapshot.load(file).report().facts
+    assert gmlake.load(file).devices[0].trace.device_name == LABEL
+    assert ("device", LABEL) in gmlake.load(file).report().facts
 
 
 @pytest.mark.long
@@ -89,7 +89,7 @@ def test_every_step_of_a_training_is_recorded(tmp_path: Path) -> None:
         done = without_gpu("--record", file, TRAIN, "--iterations", str(steps))
         assert done.returncode == 0, done.stderr
         assert f"trained {steps}" in done.stdout
-        counts.append(sizes(load_trace(file)))
+        counts.append(sizes(gmlake.load(file).devices[0].trace))
     more = counts[1] - counts[0]
     assert more.total() > 0
     assert all(count % 6 == 0 for count in more.values())
@@ -103,7 +103,7 @@ def test_an_earlier_recording_is_kept_and_each_rank_has_its_own(script: Path) ->
     ended = run_on_standin(*words, settings=("--devices", "1", "--capacity", "1GiB"))
     files = sorted(set(re.findall(r"gmlake view (\S+)", ended.errors)))
     assert files == [str(file.with_name(f"memory-rank{rank}.pickle")) for rank in (0, 1)]
-    assert [sizes(load_trace(each)) for each in files] == [{3 * MIB: 5}] * 2
+    assert [sizes(gmlake.load(each).devices[0].trace) for each in files] == [{3 * MIB: 5}] * 2
     assert file.read_text() == "earlier"
     single = without_gpu("--record", file, script)
     (other,) = re.findall(r"gmlake view (\S+)", single.stderr)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.standin.running import run_program
 
-from gmlake import Snapshot
+import gmlake
 from gmlake.commands import main
 from gmlake.pictures.figures import Moments
 
@@ -101,7 +101,7 @@ def without_numbers(text: str) -> str:
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_page_begins_with_the_answer(name: str, folder: Path) -> None:
-    report = Snapshot.load(folder / f"{name}.pickle").report()
+    report = gmlake.load(folder / f"{name}.pickle").report()
     moments = report.figures[0]
     assert isinstance(moments, Moments)
     said = without_numbers(" ".join(moments.moments[moments.shown].says))

@@ -83,7 +83,7 @@ def test_the_example_knows_what_its_memory_is_for(tmp_path: Path) -> None:
     ended = run(script, "--size", "tiny", "-o", str(saved), settings=("--capacity", "1GiB"))
     assert ended.code == 0, ended.errors
     assert f"gmlake view {saved} --plan --replay all" in ended.output
-    figures = gmlake.Snapshot.load(saved).report().figures
+    figures = gmlake.load(saved).report().figures
     timeline = next(one for one in figures if isinstance(one, Timeline))
     assert {"parameter", "gradient", "optimizer state", "activation"} <= set(timeline.live)
     assert timeline.marks

@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-import gmlake
 from gmlake.budget import Budget
 from gmlake.errors import Error, OutOfMemoryError, TraceError
 from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.settings import settings_of
 from gmlake.snapshots.asking import GROUPS, check_moment
+from gmlake.snapshots.whole import load
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gmlake.replaying import Progress
-    from gmlake.trace import Trace
+    from gmlake.snapshots.whole import Snapshot
 
 BAD_INPUT = 2
 """Exit code after a wrong argument, or a file that could not be read."""
@@ -39,10 +39,7 @@ DOES_NOT_FIT = 1
 
 NO_MEMORY = "needs more memory than this machine has"
 
-RECORDING = (
-    "a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), or a trace in gmlake's "
-    "own format"
-)
+RECORDING = "a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), or a .gmtrace"
 
 _NARROWEST = 40
 
@@ -78,8 +75,8 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files",
         nargs="+",
-        metavar="TRACE",
-        help="a PyTorch memory snapshot (pickle or JSON), or a trace in gmlake's own format",
+        metavar="FILE",
+        help=RECORDING,
     )
     parser.add_argument(
         "--device",
@@ -180,10 +177,10 @@ def size_argument(text: str) -> int:
     return size_bytes
 
 
-def read_file(path: str, device: int | None) -> list[Trace]:
-    """Return the traces of a file: all, or that of one device. Reading has a budget."""
+def read_file(path: str, device: int | None) -> Snapshot:
+    """Return the recording in a file, of all devices or of one. Reading has a budget."""
     with Budget(path):
-        return gmlake.load_traces(path) if device is None else [gmlake.load_trace(path, device)]
+        return load(path).of_device(device)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.snapshots.asking import split_moment
 from gmlake.snapshots.comparing import compare
-from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.whole import load
 
 if TYPE_CHECKING:
     from gmlake.snapshots.comparing import CompareReport
+    from gmlake.snapshots.whole import Snapshot
 
 
 class CompareCommand(common.Command):
@@ -52,7 +53,7 @@ def _compared(args: argparse.Namespace) -> CompareReport:
     for path, _ in (args.before, args.after):
         if path not in seen:
             with common.named(path), Budget(path):
-                seen[path] = Snapshot.load(path)
+                seen[path] = load(path)
     at = args.before[1] or args.at or "", args.after[1] or args.at or ""
     sides = seen[args.before[0]], seen[args.after[0]]
     return compare(*sides, at, by=args.by, device=args.device, top=args.top)

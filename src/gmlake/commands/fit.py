@@ -11,7 +11,7 @@ from gmlake.fitting import POLICIES, FitReport, fit
 from gmlake.printable import printable
 
 if TYPE_CHECKING:
-    from gmlake.trace import Trace
+    from gmlake.snapshots.whole import Snapshot
 
 
 _EPILOG: Final = (
@@ -56,10 +56,14 @@ class FitCommand(common.Command):
         """Ask about each file, or about two together."""
         if args.batch is None:
             reports: list[FitReport] = []
-            code = common.run_each(args.files, lambda path: reports.extend(_fit_file(path, args)))
+
+            def work(path: str) -> None:
+                reports.append(_fit([common.read_file(path, args.device)], args))
+
+            code = common.run_each(args.files, work)
         else:
-            traces = [_only(path, args) for path in args.files]
-            reports, code = [_fit(traces, args)], 0
+            recordings = [_only(path, args) for path in args.files]
+            reports, code = [_fit(recordings, args)], 0
         fits = all(report.fits for report in reports)
         if args.json:
             common.print_json({"reports": [report.to_dict() for report in reports]})
@@ -78,21 +82,17 @@ def _batches(text: str) -> tuple[int, int]:
     return first, second
 
 
-def _only(path: str, args: argparse.Namespace) -> Trace:
+def _only(path: str, args: argparse.Namespace) -> Snapshot:
     with common.named(path):
-        traces = common.read_file(path, args.device)
-        if len(traces) != 1:
-            devices = ", ".join(str(trace.device) for trace in traces)
+        seen = common.read_file(path, args.device)
+        if len(seen) != 1:
+            devices = ", ".join(str(one.device) for one in seen)
             msg = f"it has the devices {devices}; choose one with --device"
             raise ValueError(msg)
-        return traces[0]
+        return seen
 
 
-def _fit_file(path: str, args: argparse.Namespace) -> list[FitReport]:
-    return [_fit([trace], args) for trace in common.read_file(path, args.device)]
-
-
-def _fit(traces: list[Trace], args: argparse.Namespace) -> FitReport:
+def _fit(recordings: list[Snapshot], args: argparse.Namespace) -> FitReport:
     is_shown = sys.stderr is not None and sys.stderr.isatty()
 
     def show(doing: str) -> None:
@@ -101,7 +101,7 @@ def _fit(traces: list[Trace], args: argparse.Namespace) -> FitReport:
 
     try:
         return fit(
-            traces,
+            recordings,
             args.memory,
             args.batch,
             args.policy,

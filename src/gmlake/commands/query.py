@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.snapshots.queries import query
-from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.whole import load
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ class QueryCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Read the file and answer."""
         with common.named(args.file), Budget(args.file):
-            report = query(Snapshot.load(args.file), args.at or "", args.by, args.device, args.top)
+            report = query(load(args.file), args.at or "", args.by, args.device, args.top)
         if args.json:
             common.print_json(report.to_dict())
         else:

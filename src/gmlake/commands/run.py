@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.commands import common
-from gmlake.pytorch.session_settings import Given, Settings, check_mode, new_file, with_startup
+from gmlake.pytorch.session_settings import Given, Settings, new_file, with_startup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,6 @@ class RunCommand(common.Command):
         parser.epilog = _EPILOG
         add = parser.add_argument
         add("--policy", metavar="NAME", help="the policy (stitch); see `gmlake info`")
-        add("--mode", default="auto", help=argparse.SUPPRESS)  # deprecated: there is one
         add(
             "--capacity",
             type=common.size_argument,
@@ -129,7 +128,6 @@ def _settings(args: argparse.Namespace) -> Settings:
     """Return the settings from the options; ValueError for ones that no lake can be opened with."""
     knobs = dict(args.settings)
     given = Given(args.policy, args.capacity, knobs=knobs, on_oom=args.on_oom)
-    check_mode(args.mode)
     settings = Settings.of(given)
     if args.on_oom_lines:
         settings = replace(settings, on_oom_lines=True)

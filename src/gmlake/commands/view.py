@@ -13,16 +13,17 @@ from gmlake.commands import common
 from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
-from gmlake.replaying import choose_policies, event_count, replay
-from gmlake.snapshots import Snapshot, report_of
+from gmlake.replaying import choose_policies, event_count, replay_trace
+from gmlake.snapshots import report_of
 from gmlake.snapshots.model import in_order
+from gmlake.snapshots.whole import load
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     import argparse
 
     from gmlake.pictures.figures import Figure, Report
-    from gmlake.snapshots import DeviceSnapshot
+    from gmlake.snapshots import DeviceSnapshot, Snapshot
 
 _PAGE_START = b"<!DOCTYPE html>"
 _MARK = b'<meta name="generator" content="gmlake">'
@@ -41,8 +42,7 @@ class ViewCommand(common.Command):
         parser.add_argument(
             "file",
             metavar="FILE",
-            help="a PyTorch memory snapshot (pickle or JSON), a file of Snapshot.save(), or a "
-            "trace in gmlake's own format"
+            help=common.RECORDING
             + "".join(f"; {annex.file_help}" for annex in annexes.hooked("view")),
         )
         parser.add_argument(
@@ -123,9 +123,7 @@ def _report(args: argparse.Namespace, budget: Budget) -> Report:
                 own: Report = annex.report(args)
             return own
     with budget:
-        seen = Snapshot.load(args.file)
-        if args.device is not None:
-            seen = _only(seen, args.device)
+        seen = load(args.file).of_device(args.device)
         report = report_of(seen)
     figures = list(report.figures)
     for annex in annexes.hooked("view"):
@@ -137,22 +135,13 @@ def _report(args: argparse.Namespace, budget: Budget) -> Report:
     return replace(report, figures=tuple(figures))
 
 
-def _only(seen: Snapshot, device: int) -> Snapshot:
-    chosen = tuple(one for one in seen.devices if one.device == device)
-    if not chosen:
-        known = ", ".join(str(one.device) for one in seen.devices) or "none"
-        msg = f"it holds no events of device {device}; its devices: {known}"
-        raise ValueError(msg)
-    return replace(seen, devices=chosen)
-
-
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
     """Return a picture per device: the memory each policy would have reserved."""
     chosen = choose_policies(policies)
     figures: list[Figure] = []
     for one in _recorded(seen):
         with common.progress_bar(one.trace.name, event_count(one.trace, chosen)) as progress:
-            made = report_of(replay(one.trace, chosen, progress=progress))
+            made = report_of(replay_trace(one.trace, chosen, progress=progress))
         figures += _titled(made, seen, one.device, "policies side by side, on the same requests")
     return figures
 

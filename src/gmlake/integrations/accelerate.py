@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GmlakeTraining:
-    """Marks steps and evaluations, logs memory, and draws a page.
+    """Plans steps, logs memory, and draws a page.
 
     It begins with the `with` statement, and can be used again after its end.
 
@@ -74,14 +74,6 @@ class GmlakeTraining:
             raise
         if self._accelerator.sync_gradients:
             self._training.end_step()
-
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        self._training.begin_evaluation()
-        try:
-            yield
-        finally:
-            self._training.end_evaluation()
 
     def log(self, values: Mapping[str, Any] | None = None, step: int | None = None) -> None:
         """Log values and memory to the accelerator's trackers, as Accelerator.log() does."""

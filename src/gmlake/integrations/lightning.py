@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GmlakeCallback(Callback):
-    """Marks steps and evaluations, logs memory, and draws a page.
+    """Plans steps, logs memory, and draws a page.
 
     Every `log_every_n_steps` steps, each of the Trainer's loggers gets memory/live_gib and others.
     A step goes from its first batch to the last that its optimizer needs.
@@ -64,10 +64,8 @@ class GmlakeCallback(Callback):
                 logger.log_metrics(lines, step=steps - 1)  # Lightning logs a step by its index
 
     def on_validation_start(self, *_: object) -> None:
-        self._training.begin_evaluation()
-
-    def on_validation_end(self, *_: object) -> None:
-        self._training.end_evaluation()
+        """End a step that is open: an evaluation is none."""
+        self._training.end_step()
 
     def on_train_end(self, *_: object) -> None:
         """End, and write the page."""

@@ -1,4 +1,4 @@
-"""Shared by all trainers' callbacks: mark steps and evaluations, measure, draw a page at the end.
+"""Shared by all trainers' callbacks: plan steps, measure, draw a page at the end.
 
 A trainer may not report that its training failed. So a process has one open training at a time,
 which ends when the next one begins or the process exits.
@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import pickle
-import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,20 +19,17 @@ import gmlake
 from gmlake import annexes
 from gmlake.errors import Error, UnsupportedError
 from gmlake.pictures.page import write_page
-from gmlake.pytorch import compat, device, notices, phases
+from gmlake.pytorch import device, notices
 from gmlake.pytorch.device import place
 from gmlake.pytorch.recording import record
-from gmlake.snapshots.whole import Snapshot, report_of
+from gmlake.snapshots.whole import report_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-TRAIN: Final = "train"
-EVALUATION: Final = "evaluation"
-MOST_EVENTS: Final = 200_000
-"""Events that PyTorch keeps for a page if gmlake serves nothing."""
+    from gmlake.snapshots.whole import Snapshot
 
+TRAIN: Final = "train"
 _GIB: Final = 1 << 30
 _LINES: Final = {
     "memory/live_gib": "allocated_bytes.all.current",
@@ -62,12 +56,11 @@ class Training:
         self.plan: Any = None if plan is False else _planned(plan)
         self._recording: Any = None
         self._step: AbstractContextManager[object] | None = None
-        self._evaluation: AbstractContextManager[object] | None = None
 
     # ---- from begin to end -----------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin, ending any open training. Raises RuntimeError if a recording is on."""
+        """Begin, ending any open training."""
         _process.end()
         _process.open = self
         if not gmlake.is_enabled():
@@ -82,26 +75,24 @@ class Training:
             if absence:
                 notices.once("integrations page", f"no {self._page} will be written: {absence}")
             else:
-                self._recording = record() if gmlake.is_enabled() else _History()
+                self._recording = record()
 
     def end(self) -> None:
         """End the open training, if any, and write the page, which does not raise."""
         if _process.open is self:
             _process.open = None
         self.end_step()
-        self.end_evaluation()
         recording, self._recording = self._recording, None
         if recording is not None and self._page is not None:
             recording.stop()
             _write(recording.snapshot, self._page)
 
-    # ---- steps and evaluations -------------------------------------------------------------------
+    # ---- steps -------------------------------------------------------------------
 
     def begin_step(self) -> None:
-        """Begin a step of training, unless one is open."""
-        if self._step is None:
-            self.end_evaluation()
-            step = _marked_step() if self.plan is None else self.plan.step(TRAIN)
+        """Begin a step of training that is planned, unless one is open."""
+        if self._step is None and self.plan is not None:
+            step = self.plan.step(TRAIN)
             step.__enter__()
             self._step = step
 
@@ -109,19 +100,6 @@ class Training:
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
-
-    def begin_evaluation(self) -> None:
-        """Begin an evaluation, a phase of recordings, unless one is open."""
-        if self._evaluation is None:
-            self.end_step()
-            evaluation = phases.phase(EVALUATION)
-            evaluation.__enter__()
-            self._evaluation = evaluation
-
-    def end_evaluation(self) -> None:
-        evaluation, self._evaluation = self._evaluation, None
-        if evaluation is not None:
-            evaluation.__exit__(None, None, None)
 
     # ---- figures ---------------------------------------------------------------------------------
 
@@ -164,37 +142,6 @@ class _Process:
 _process: Final = _Process()
 atexit.register(_process.end)
 os.register_at_fork(after_in_child=_process.forget)
-
-
-@contextmanager
-def _marked_step() -> Iterator[None]:
-    """Mark a step of the recording, in place of the marks of optimizers."""
-    owner = object()
-    phases.begin_step(owner)
-    try:
-        yield
-    finally:
-        phases.end_step(owner)
-
-
-class _History:
-    """A recording by PyTorch's own history. One that the program already keeps is left alone."""
-
-    def __init__(self) -> None:
-        self.snapshot: Snapshot | None = None
-        self._is_mine = not compat.is_recording_history()
-        if self._is_mine:
-            compat.record_history(MOST_EVENTS)
-
-    def stop(self) -> None:
-        """End; the events are in `snapshot`."""
-        document = compat.memory_snapshot()
-        if self._is_mine:
-            compat.stop_history()
-        with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
-            path = Path(folder) / "training"
-            path.write_bytes(pickle.dumps(document, protocol=4))
-            self.snapshot = Snapshot.load(path)
 
 
 def _of_this_rank(page: Path) -> Path:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GmlakeCallback(TrainerCallback):
-    """Marks steps and evaluations, adds memory to the Trainer's logs, and draws a page.
+    """Plans steps, adds memory to the Trainer's logs, and draws a page.
 
     Each line that the Trainer logs, of evaluations too, has memory/live_gib and others beside the
     loss: on the console, in `state.log_history`, and in what `report_to` names. A step is one of
@@ -66,26 +66,13 @@ class GmlakeCallback(TrainerCallback):
         """Begin a step, before its first micro-batch."""
         self._training.begin_step()
 
-    def on_step_end(self, _args: object, _state: object, control: Any, **_: object) -> None:  # noqa: ANN401
+    def on_step_end(self, *_: object, **__: object) -> None:
         """End it, after the optimizer."""
         self._training.end_step()
-        if control.should_evaluate:
-            self._training.begin_evaluation()
-
-    def on_epoch_end(self, _args: object, _state: object, control: Any, **_: object) -> None:  # noqa: ANN401
-        """Begin the evaluation that ends an epoch."""
-        if control.should_evaluate:
-            self._training.begin_evaluation()
 
     def on_prediction_step(self, *_: object, **__: object) -> None:
-        """Begin an evaluation that was not announced, such as `trainer.evaluate()`."""
-        self._training.begin_evaluation()
-
-    def on_evaluate(self, *_: object, **__: object) -> None:
-        self._training.end_evaluation()
-
-    def on_predict(self, *_: object, **__: object) -> None:
-        self._training.end_evaluation()
+        """End a step that is open: an evaluation is none."""
+        self._training.end_step()
 
     def on_log(
         self,

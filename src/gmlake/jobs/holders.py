@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gmlake.jobs.summary import MOST_LINES, MOST_TEXT, Line
-from gmlake.snapshots.files import understand
 from gmlake.snapshots.frames import named_frame
 from gmlake.snapshots.queries import row_of
 from gmlake.snapshots.sites import Site
+from gmlake.snapshots.whole import load
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from gmlake.snapshots.model import DeviceSnapshot
-
-_BUDGET: Final = 1 << 40
 
 
 class Holders(NamedTuple):
@@ -32,8 +30,9 @@ def holders_of(document: dict[str, Any], device: int, moment: str) -> Holders:
 
     Raises TraceError for a snapshot that contradicts itself.
     """
-    devices, sites, _ = understand(document, _BUDGET)
-    seen = next((one for one in devices if one.device == device), None)
+    found = load(document)
+    sites = found.sites
+    seen = next((one for one in found if one.device == device), None)
     if seen is None:
         return Holders(0, (), "")
     is_refusal = moment == "refusal" and len(seen.refusals) > 0

@@ -24,14 +24,12 @@ from gmlake.planner.plan_layout import ORDERING
 from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult, ratio
 from gmlake.planner.profiles import profile_of
 from gmlake.settings import parse_capacity
-from gmlake.snapshots.opening import load_trace, load_traces
-from gmlake.trace import Trace
+from gmlake.snapshots.whole import load
 from gmlake.trace.layout import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
+    from gmlake.snapshots.whole import Source
+    from gmlake.trace import Trace
     from gmlake.trace.layout import Records
 
 MOST_BUDGET_MS: Final = 86_400_000
@@ -41,46 +39,33 @@ _LARGEST_ALIGNMENT = 1 << 48
 
 
 def plan(
-    source: str | Path | Trace | Instance,
+    source: Source | Instance,
     *,
     budget_ms: int | None = None,
     capacity: int | str | None = None,
     alignment: int | None = None,
     device: int | None = None,
 ) -> PlanReport:
-    """Place everything that a trace or an instance allocates, with all requests known.
+    """Place everything that a recording or an instance allocates, with all requests known.
 
-    source: a trace, or the path of one; or an instance as CSV (id,lower,upper,size; plain or gzip).
+    source: as gmlake.load() takes it; or an instance as CSV (id,lower,upper,size; plain or gzip).
     budget_ms: about how long to search if the first placements leave room; None: 1000 for up
         to 4096 requests, else 350, or 1 for every 220 of them.
     capacity: a peak that is good enough, in bytes or as text; PlanResult.fits says if it was met.
     alignment: of every offset, a power of two; None: 512 for traces, 1 for instances.
     device: only this one of a file that holds several.
 
-    If a trace repeats a step, between marks or as found from its allocations, the result includes
-    the plan of one step. Raises TraceError for an unreadable file, ValueError for a wrong argument.
+    If a recording repeats a step, between marks or as found from its allocations, the result
+    includes the plan of one step. Raises TraceError for an unreadable file, ValueError for a wrong
+    argument.
     """
     settings = _Settings(budget_ms, capacity, alignment)
-    if isinstance(source, Instance):
-        return PlanReport((settings.place_instance(source, source.name),))
-    if isinstance(source, Trace):
-        return PlanReport((settings.place_trace(source, source.name),))
-    name = os.fspath(source)
-    return PlanReport(
-        tuple(
-            settings.place_instance(one, name)
-            if isinstance(one, Instance)
-            else settings.place_trace(one, name)
-            for one in read_source(source, device)
-        )
-    )
-
-
-def read_source(path: str | Path, device: int | None = None) -> Sequence[Trace | Instance]:
-    """Read the input of plan() from a file: an instance, or the trace of each device or of one."""
-    if is_instance(path):
-        return [load_instance(path)]
-    return load_traces(path) if device is None else [load_trace(path, device)]
+    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+    found = load_instance(name) if name and is_instance(name) else source
+    if isinstance(found, Instance):
+        return PlanReport((settings.place_instance(found, name or found.name),))
+    traces = [one.trace for one in load(found).of_device(device)]
+    return PlanReport(tuple(settings.place_trace(one, name or one.name) for one in traces))
 
 
 class _Settings:

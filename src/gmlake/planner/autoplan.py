@@ -19,7 +19,7 @@ from gmlake.errors import UnsupportedError
 from gmlake.planner import plan_files
 from gmlake.planner.device_planner import DevicePlanner, StepReport
 from gmlake.planner.plan_errors import PlanError
-from gmlake.pytorch import lakes, native, notices, phases
+from gmlake.pytorch import lakes, native, notices
 from gmlake.pytorch.device import place
 
 if TYPE_CHECKING:
@@ -84,7 +84,6 @@ class AutoPlan:
             self._find_lakes()
             for planner in self._planners.values():
                 planner.begin(step.kind, self._number(step.kind))
-            phases.begin_step(self)
         except BaseException:
             if _turn.is_of(step) and not step.is_entered:
                 self._abandon()
@@ -109,7 +108,6 @@ class AutoPlan:
 
     def _leave(self) -> None:
         """Leave the step. pre: one of this AutoPlan is open."""
-        phases.end_step(self)
         _turn.give()
 
     def _number(self, kind: str) -> int:
@@ -334,7 +332,6 @@ _all: weakref.WeakSet[AutoPlan] = weakref.WeakSet()
 def _after_fork() -> None:
     global _turn  # noqa: PLW0603
     _turn = _Turn()
-    phases.end_steps()
     for auto in _all:
         auto._forget_lakes()  # noqa: SLF001
 

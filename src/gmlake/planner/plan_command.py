@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.planner.api import MOST_BUDGET_MS, plan, read_source
+from gmlake.planner.api import MOST_BUDGET_MS, plan
+from gmlake.planner.instances import is_instance, load_instance
 from gmlake.planner.plan_files import MadeFor, SavedPlan, save_plans
 from gmlake.planner.plan_report import PlanReport
+from gmlake.snapshots.whole import load
 
 if TYPE_CHECKING:
     from gmlake.planner.plan_report import PlanResult
@@ -79,18 +81,14 @@ class PlanCommand(common.Command):
 def _plan_file(path: str, args: argparse.Namespace) -> PlanReport:
     """Read within the budget of reading; the search has its own."""
     with Budget(path):
-        sources = read_source(path, args.device)
-    reports = [
-        plan(
-            source,
-            budget_ms=args.budget_ms,
-            capacity=args.capacity,
-            alignment=args.alignment,
-        )
-        for source in sources
-    ]
-    results = sum(reports, PlanReport()).results
-    return PlanReport(tuple(replace(result, trace=path) for result in results))
+        source = load_instance(path) if is_instance(path) else load(path).of_device(args.device)
+    report = plan(
+        source,
+        budget_ms=args.budget_ms,
+        capacity=args.capacity,
+        alignment=args.alignment,
+    )
+    return PlanReport(tuple(replace(result, trace=path) for result in report.results))
 
 
 # ---- arguments

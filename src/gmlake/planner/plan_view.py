@@ -12,6 +12,7 @@ from gmlake.planner.plan_errors import PlanError
 from gmlake.planner.plan_files import MAGIC, load_plans
 from gmlake.planner.saved import report_of_saved
 from gmlake.printable import printable
+from gmlake.snapshots.whole import of_one_trace
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +40,7 @@ class PlanView:
 
     def report_of_trace(self, trace: Trace) -> Report:
         """Return the planner's placement of everything; the title goes to its figures."""
-        return replace(plan(trace).report(), title="placed with all requests known")
+        return replace(plan(of_one_trace(trace)).report(), title="placed with all requests known")
 
     def is_own(self, path: str) -> bool:
         """Whether it is a plan file."""

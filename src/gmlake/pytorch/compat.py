@@ -11,10 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
-from torch import overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
 _C: Final[Any] = torch._C
@@ -22,19 +21,13 @@ _C: Final[Any] = torch._C
 PARTS: Final[dict[str, str]] = {
     "cuda._is_in_bad_fork": "a child of fork would take the locks of its parent's lakes",
     "cuda._lazy_call": "`gmlake run` cannot warn when CUDA starts",
-    "cuda.memory._record_memory_history": "on_oom has no lines, run --record fails",
-    "cuda.memory._snapshot": "on_oom and run --record write nothing",
+    "cuda.memory._record_memory_history": "record() fails, and on_oom has no lines",
+    "cuda.memory._snapshot": "record() has nothing, and on_oom writes nothing",
     "cuda._device_count_nvml": "a process without a device is told of late",
     "_C._cuda_hasPrimaryContext": "the end of a program may use a device anew",
     "_C._cuda_getCurrentRawStream": "an elastic tensor knows no streams",
     "_C._current_graph_task_id": "backward passes are not told from forward passes",
-    "autograd.Variable._execution_engine": "the end of a backward pass is not seen",
-    "_C.DisableTorchFunction": "record() would see its own calls",
-    "_C._len_torch_function_stack": "record(frames=...) cannot begin in other modes",
-    "overrides._get_current_function_mode_stack": "record(frames=...) cannot begin in other modes",
-    "overrides._pop_mode": "record(frames=...) cannot begin in other modes",
-    "overrides._push_mode": "record(frames=...) cannot begin in other modes",
-    "_GLOBAL_DEVICE_CONTEXT": "record(frames=...) hides set_default_device()",
+    "_C.DisableTorchFunction": "record(model=...) runs in the program's own modes",
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
     "_C._cuda_memoryStats": "run --record FOLDER knows no steps",
@@ -77,53 +70,10 @@ graph_task: Final[Callable[[], int]] = _C._current_graph_task_id
 """Return the number of the backward pass that this thread is in; -1: none."""
 
 
-def at_the_end_of_backward(call: Callable[[], object]) -> None:
-    """Call a function when the running backward pass is over."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(call)
-
-
-def run_backward(number: torch.Tensor) -> None:
-    """Run a backward pass from a number.
-
-    In some versions torch.Tensor.backward() passes PyTorch's threads a Python object, which they
-    drop later; this passes them none.
-    """
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.run_backward(
-        (number,),
-        (torch.ones_like(number),),
-        keep_graph=False,
-        create_graph=False,
-        inputs=(),
-        allow_unreachable=True,
-        accumulate_grad=True,
-    )
-
-
 def without_torch_functions() -> AbstractContextManager[object]:
     """Hide the calls inside from all modes and subclasses."""
     context: AbstractContextManager[object] = _C.DisableTorchFunction()
     return context
-
-
-def function_modes() -> list[Any]:
-    """Return the active function modes, the innermost last."""
-    return list(overrides._get_current_function_mode_stack())
-
-
-def set_function_modes(modes: Iterable[Any]) -> None:
-    """Set the active function modes, the innermost last."""
-    while _C._len_torch_function_stack():
-        overrides._pop_mode()
-    for mode in modes:
-        overrides._push_mode(mode)
-
-
-def default_device_mode() -> Any:  # noqa: ANN401 (torch's own, without a type)
-    """Return the mode of torch.set_default_device(); None if there is none."""
-    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    return getattr(context, "device_context", None)
 
 
 # ---- allocators
@@ -177,19 +127,14 @@ def is_recording_history() -> bool:
     return bool(_C._cuda_isHistoryEnabled())
 
 
-def record_history(most_events: int) -> None:
-    """Make PyTorch keep the last memory events, with the Python lines that made the requests."""
-    torch.cuda.memory._record_memory_history(stacks="python", max_entries=most_events)
+def record_history(most_events: int = sys.maxsize, *, frames: bool = True) -> None:
+    """Make PyTorch keep the last memory events, as many on each device.
 
-
-def record_all_history(most_events: int = sys.maxsize) -> None:
-    """Make PyTorch keep every memory event, with the Python lines that made the requests.
-
-    Frees get no lines: some checkpointing breaks while they are taken. most_events: keep only the
-    last ones, as many on each device.
+    frames: with the Python lines that made the requests. Frees get no lines: some checkpointing
+    breaks while they are taken.
     """
     torch.cuda.memory._record_memory_history(
-        context="alloc", stacks="python", max_entries=most_events
+        context="alloc" if frames else None, stacks="python", max_entries=most_events
     )
 
 

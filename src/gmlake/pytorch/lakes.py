@@ -9,7 +9,6 @@ import torch
 from gmlake import _core
 from gmlake.lake import Lake
 from gmlake.pytorch import compat
-from gmlake.snapshots.capture import providers
 
 
 def find(device: int) -> Lake | None:
@@ -105,6 +104,3 @@ def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
         "pytorch_bytes": pytorch_bytes,
         "other_bytes": max(0, size_bytes - known_bytes),
     }
-
-
-providers.lakes, providers.shares = by_device, shares_of_device

@@ -31,7 +31,7 @@ from gmlake import owned
 from gmlake.jobs import summary
 from gmlake.jobs.curves import Steps
 from gmlake.jobs.holders import holders_of
-from gmlake.pytorch import compat, device, notices, phases
+from gmlake.pytorch import compat, device, notices
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.session_settings import CAPACITY, DEFAULT_POLICY, POLICY
 from gmlake.pytorch.step_peaks import StepPeaks
@@ -85,9 +85,9 @@ class _Recorder:
         self._process, self._started = os.getpid(), time.time()
         self._peaks = StepPeaks()
         if not compat.is_recording_history():
-            compat.record_all_history(MOST_EVENTS)
+            compat.record_history(MOST_EVENTS)
         compat.watch_refusals(self._refused)
-        register_optimizer_step_post_hook(phases.Hook(self._stepped))
+        register_optimizer_step_post_hook(self._stepped)
         Finalize(None, self._end, exitpriority=0)
         self._safely(lambda: self._write(summary.RUNNING))
 
@@ -110,6 +110,8 @@ class _Recorder:
         notices.say(f"{self._folder}: the memory of this process is not recorded: {why}")
 
     def _stepped(self, optimizer: object, *_: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         first = self._first() if self._first is not None else None
         if first is None:
             self._first = weakref.ref(optimizer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gmlake.pytorch import compat, notices
+from gmlake.pytorch import compat, documents, notices
 from gmlake.pytorch.on_oom import write_new
 from gmlake.trace.trace import DEVICE_NAME
 
@@ -28,15 +28,15 @@ def record_to(path: str) -> None:
 
 def _begin() -> None:
     if not compat.is_recording_history():
-        compat.record_all_history()
+        compat.record_history()
 
 
 def _write(wanted: str) -> None:
     """Write the file and say where it is; nothing where CUDA never began, as in a forked child."""
-    if not torch.cuda.is_initialized():
-        return
     try:
-        document = compat.memory_snapshot()
+        document = documents.document()
+        if document is None:
+            return
         names = _name_devices(document)
         path = write_new(wanted, document)
     except Exception as error:  # noqa: BLE001 (the program has ended well, and its exit code stays)

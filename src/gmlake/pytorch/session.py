@@ -19,7 +19,7 @@ from gmlake import _core
 from gmlake.errors import needing_torch
 from gmlake.pytorch.locking import lock
 from gmlake.pytorch.openings import Opening
-from gmlake.pytorch.session_settings import Given, Settings, check_mode, with_changes
+from gmlake.pytorch.session_settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
@@ -279,10 +279,9 @@ def _update_serving() -> None:
     _process.open = left
 
 
-def enabled(  # noqa: PLR0913 (each is a setting of its own)
+def enabled(
     policy: str | None = None,
     *,
-    mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
@@ -293,8 +292,6 @@ def enabled(  # noqa: PLR0913 (each is a setting of its own)
 
     policy: one of gmlake.policies(), "stitch" unless GMLAKE_POLICY says otherwise. "caching"
         serves as PyTorch would, and is allowed within sessions of any other policy.
-    mode: deprecated, as is GMLAKE_MODE: "auto" and "native" select nothing, and "full" is a
-        ValueError.
     capacity: the maximum memory to hold on each device, in bytes or as text ("60GiB");
         GMLAKE_CAPACITY.
     handle_types: how memory must be exportable to other processes, "posix_fd" or "fabric";
@@ -320,14 +317,12 @@ def enabled(  # noqa: PLR0913 (each is a setting of its own)
     RuntimeError while any thread captures a graph or is inside of torch.cuda.use_mem_pool(): what
     began before gmlake is PyTorch's, and later entries know what has begun since.
     """
-    check_mode(mode)
     return Session(Given(policy, capacity, handle_types, knobs, on_oom, share))
 
 
-def enable(  # noqa: PLR0913 (each is a setting of its own)
+def enable(
     policy: str | None = None,
     *,
-    mode: str = "auto",
     capacity: int | str | None = None,
     handle_types: str | None = None,
     on_oom: str | Path | None = None,
@@ -340,7 +335,6 @@ def enable(  # noqa: PLR0913 (each is a setting of its own)
     Other settings replace it if no device was used
     yet; after that they raise ValueError and change nothing.
     """
-    check_mode(mode)
     given = Given(policy, capacity, handle_types, knobs, on_oom, share)
     with needing_torch("gmlake.enable()"), lock:
         known = _process.lasting

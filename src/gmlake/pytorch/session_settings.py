@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
-from gmlake.pytorch import notices
 from gmlake.settings import as_typed, parse_capacity, policies, settings_of
 from gmlake.units import exact_size
 
@@ -22,9 +21,8 @@ HANDLE_TYPES: Final = ("posix_fd", "fabric")
 DEFAULT_POLICY: Final = "stitch"
 GRANULARITY_BYTES: Final = 2 << 20
 """The granularity of existing devices; a device is not queried before it is used."""
-POLICY, MODE, CAPACITY, KNOBS, HANDLES = (
-    *("GMLAKE_POLICY", "GMLAKE_MODE", "GMLAKE_CAPACITY", "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"),
-)
+POLICY, CAPACITY = "GMLAKE_POLICY", "GMLAKE_CAPACITY"
+KNOBS, HANDLES = "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"
 ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
 SHARE: Final = "GMLAKE_SHARE"
 _TERMS: Final = {"priority": (-1000, 1000), "weight": (1, 1000)}
@@ -84,7 +82,6 @@ class Settings:
         """
         variables = _Variables(os.environ)
         given = given or Given()
-        variables.read(MODE, check_mode, None)
         fallback = cls(
             policy=variables.read(POLICY, _policy, DEFAULT_POLICY),
             capacity_bytes=variables.read(CAPACITY, parse_capacity, 0),
@@ -172,19 +169,6 @@ def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
 
 def _policy(text: str) -> str:
     return _one_of("policy", text, policies())
-
-
-def check_mode(text: str) -> None:
-    """Accept the old names of modes. Raises ValueError for the mode that was removed."""
-    if text == "full":
-        raise ValueError(
-            'mode "full" is gone: gmlake stands in front of PyTorch\'s allocator and never takes '
-            "its place; name no mode, and see `gmlake info` for what that needs"
-        )
-    if text == "native":
-        notices.once("mode", "there is one mode, so naming it is deprecated: leave it out")
-    elif text != "auto":
-        raise ValueError(f"no mode is called {text[:60]!r}; name none, there is one only")
 
 
 def _handle_type(text: str) -> str:

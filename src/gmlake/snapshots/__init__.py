@@ -45,5 +45,4 @@ __getattr__ = lazily(
         "gmlake.snapshots.whole": "MemorySummary Snapshot memory_summary report_of snapshot "
         "snapshot_lake",
     },
-    old={"REGION": "SPAN", "RegionKind": "SpanKind"},
 )

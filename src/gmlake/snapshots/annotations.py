@@ -46,6 +46,9 @@ def apply_annotations(seen: DeviceSnapshot, events: Events, sites: dict[int, Sit
     start = seen.trace.start_blocks
     place = {number: index for index, number in enumerate(start["id"].tolist())} if texts else {}
     for block, text in texts.items():
+        if category_of(text) != UNKNOWN:
+            told[block] = category_of(text)
+            continue
         old = sites.get(int(seen.lives.site[block]), Site())
         site = replace(old, scope=" · ".join(filter(None, (old.scope, text))))
         number = numbers.setdefault(site, max(sites, default=0) + 1)
@@ -56,8 +59,6 @@ def apply_annotations(seen: DeviceSnapshot, events: Events, sites: dict[int, Sit
             seen.event_sites[born] = number
         elif block in place:
             seen.start_sites[place[block]] = number
-        if category_of(text) != UNKNOWN:
-            told[block] = category_of(text)
     if (told != UNKNOWN).any():
         seen.told_categories = told
     if texts:

@@ -12,6 +12,7 @@ from rich.text import Text
 from gmlake.printable import printable
 from gmlake.snapshots.queries import chosen_devices, held_at
 from gmlake.snapshots.sites import OwnLines, Site
+from gmlake.snapshots.whole import load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.queries import Held, Key, Row
-    from gmlake.snapshots.whole import Snapshot
+    from gmlake.snapshots.whole import Snapshot, Source
 
 COMPARE_SCHEMA: Final = "gmlake.compare/1"
 
@@ -161,8 +162,8 @@ def _signed(size_bytes: int) -> str:
 
 
 def compare(  # noqa: PLR0913 (two moments, and how to look at them)
-    before: Snapshot,
-    after: Snapshot,
+    before: Source,
+    after: Source,
     at: tuple[str, str] = ("", ""),
     *,
     by: str = "line",
@@ -171,10 +172,15 @@ def compare(  # noqa: PLR0913 (two moments, and how to look at them)
 ) -> CompareReport:
     """Return what grew, shrank, came and went between two moments, by groups.
 
-    Raises ValueError for a moment or device that one of them does not have.
+    before, after: as gmlake.load() takes them, and may be the same. at, by, device, top: as in
+    gmlake.query(), one moment of each.
+
+    Raises TraceError for an unreadable file, ValueError for a moment or device that one of them
+    does not have.
     """
     sites: dict[int, Site] = {}
-    both = [_renumbered(seen, sites) for seen in (before, after)]
+    names = load(before).name, load(after).name
+    both = [_renumbered(load(seen), sites) for seen in (before, after)]
     lines = OwnLines(sites)
     chosen = []
     for seen, moment in zip(both, at, strict=True):
@@ -183,11 +189,11 @@ def compare(  # noqa: PLR0913 (two moments, and how to look at them)
     comparisons = []
     for pair in _pairs(chosen[0], chosen[1]):
         sides = []
-        for name, one, moment in zip((before.name, after.name), pair, at, strict=True):
+        for name, one, moment in zip(names, pair, at, strict=True):
             with _blaming(name):
                 sides.append(held_at(one, moment, by, lines, sites))
         comparisons.append(Comparison(sides[0], sides[1], _changes(sides[0], sides[1])))
-    return CompareReport((before.name, after.name), at, by, tuple(comparisons), top)
+    return CompareReport(names, at, by, tuple(comparisons), top)
 
 
 @contextmanager

@@ -136,9 +136,7 @@ def _facts(seen: DeviceSnapshot) -> Iterator[tuple[str, str]]:
         if not peak.is_whole:
             text += f"; {format_size(peak.earlier_bytes)} before the events that were kept"
         yield "live at the peak", text
-    if seen.total_events > len(seen.events):
-        yield "events", f"the last {len(seen.events):,} of {seen.total_events:,}"
-    elif len(seen.events):
+    if len(seen.events):
         yield "events", f"{len(seen.events):,}"
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake import renamed
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
 from gmlake.trace.layout import Kind, Records
@@ -29,8 +28,6 @@ class SpanKind(IntEnum):
 
     BASE = 0
     """Physical memory at its base address."""
-    HOME = BASE
-    """BASE, under its name of the last release."""
     VIEW = 1
     """Stitched: its bytes also have a base address."""
     SEGMENT = 3
@@ -85,7 +82,6 @@ class DeviceSnapshot:
     spans, ranges, pieces: the memory held at the end, dtypes SPAN, RANGE and PIECE.
     counters: as Lake.stats() returns them; empty if the file has none.
     stream_pairs: as Lake.stream_pairs() returns them.
-    total_events: the number of events since recording began; the trace may hold fewer.
     has_reserved_events: the trace has the memory taken from and returned to the driver.
     told_categories: like categories, those that the program named itself, if it did.
     """
@@ -100,7 +96,6 @@ class DeviceSnapshot:
     pieces: Records
     counters: dict[str, Any] = field(default_factory=dict)
     stream_pairs: list[dict[str, int]] = field(default_factory=list)
-    total_events: int = 0
     has_reserved_events: bool = False
     is_sure: NDArray[np.bool_] | None = None
     told_categories: NDArray[np.int8] | None = None
@@ -110,12 +105,6 @@ class DeviceSnapshot:
             f"<gmlake.DeviceSnapshot {self.device}: {len(self.blocks)} blocks, "
             f"{self.live_bytes} of {self.reserved_bytes} bytes live, {len(self.events)} events>"
         )
-
-    @property
-    def regions(self) -> Records:
-        """`spans`, under its name of the last release."""
-        renamed.warn("DeviceSnapshot.regions", "DeviceSnapshot.spans")
-        return self.spans
 
     @property
     def events(self) -> Records:

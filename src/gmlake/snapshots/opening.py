@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,10 +12,8 @@ from gmlake import _core
 from gmlake.errors import TraceError
 from gmlake.file_bytes import UnreadableError, contents
 from gmlake.snapshots.entries import EventTable
-from gmlake.snapshots.reading import read_snapshot
 from gmlake.snapshots.wrappings import unwrapped
 from gmlake.trace.binary import MAGIC, decode
-from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,25 +38,6 @@ _UTF16_STARTS = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[", b"\0\
 _PICKLE_START = b"\x80"  # from protocol 2 on
 
 
-def load_traces(path: str | Path) -> list[Trace]:
-    """Read a trace file and return one trace per device that it describes, by device.
-
-    Accepts gmlake's own format, and PyTorch memory snapshots (torch.cuda.memory._dump_snapshot),
-    as a pickle or as JSON, also in gzip, by torch.save() or in a page of PyTorch's viewer. Nothing
-    in the file is executed. Raises TraceError with the file's name
-    for anything unreadable, OSError never.
-    """
-    name = str(path)
-    try:
-        traces = _traces_of(*load_document(path))
-    except TraceError as error:
-        raise TraceError(error.reason, event=error.event, path=name) from None
-    short = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
-    for trace in traces:
-        trace.name = short if len(traces) == 1 else f"{short}:{trace.device}"
-    return traces
-
-
 def load_document(path: str | Path) -> tuple[object, int]:
     """Return the raw content of a trace file, and its size in bytes without a wrapping.
 
@@ -75,43 +53,6 @@ def load_document(path: str | Path) -> tuple[object, int]:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
 
 
-def load_trace(path: str | Path, device: int | None = None) -> Trace:
-    """Read the trace of one device; see load_traces.
-
-    `device` selects one if the file has several. Raises TraceError if it does not have that one, or
-    has several and none was selected.
-    """
-    try:
-        return choose_device(load_traces(path), device)
-    except TraceError as error:
-        raise TraceError(error.reason, event=error.event, path=str(path)) from None
-
-
-def as_trace(source: Trace | str | os.PathLike[str]) -> Trace:
-    """Return a trace as it is, or read the one at a path; TypeError for anything else."""
-    if isinstance(source, Trace):
-        return source
-    if isinstance(source, (str, os.PathLike)):
-        return load_trace(os.fspath(source))
-    msg = f"expected a trace or the path of one, not a {type(source).__name__}"
-    raise TypeError(msg)
-
-
-def choose_device(traces: list[Trace], device: int | None) -> Trace:
-    """Return the only trace, or that of `device`; TraceError if there is none."""
-    held = ", ".join(str(trace.device) for trace in traces)
-    if device is None:
-        if len(traces) == 1:
-            return traces[0]
-        reason = f"holds several devices ({held}); choose one with device=N"
-        raise TraceError(reason)
-    for trace in traces:
-        if trace.device == device:
-            return trace
-    reason = f"holds no events of device {device}; it holds {held}"
-    raise TraceError(reason)
-
-
 def _contents(path: Path) -> bytes:
     try:
         data = contents(path, MAX_FILE_BYTES)
@@ -121,13 +62,6 @@ def _contents(path: Path) -> bytes:
         reason = "the file is empty"
         raise TraceError(reason)
     return data
-
-
-def _traces_of(document: object, size_bytes: int) -> list[Trace]:
-    if isinstance(document, Trace):
-        return [document]
-    with _enough_memory():
-        return read_snapshot(document, budget=size_bytes)
 
 
 def _document(data: bytes) -> object:

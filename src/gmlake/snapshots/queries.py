@@ -22,6 +22,7 @@ from gmlake.snapshots.moments import Playback, key_row
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import OUTSIDE, pool_keys
 from gmlake.snapshots.sites import OwnLines, Site
+from gmlake.snapshots.whole import load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Moment
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.moments import State
-    from gmlake.snapshots.whole import Snapshot
+    from gmlake.snapshots.whole import Snapshot, Source
 
     Integers = NDArray[np.int64]
     Key = tuple[object, ...]
@@ -342,7 +343,6 @@ def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
         more = {
             "line": playback.lines.line(at),
             "scope": site.scope,
-            "phase": site.phase,
             "frames": list(row.frames),
             "category": row.category,
             "stream": row.stream,
@@ -366,12 +366,17 @@ _GROUPED: Final = {
 
 
 def query(
-    seen: Snapshot, at: str = "", by: str = "line", device: int | None = None, top: int = 10
+    recording: Source, at: str = "", by: str = "line", device: int | None = None, top: int = 10
 ) -> QueryReport:
-    """Return what is live at one moment, grouped. Raises ValueError for a moment or device.
+    """Return what is live at one moment, grouped.
 
-    at: as check_moment() takes it; "": the last refusal, or else the peak.
+    recording: as gmlake.load() takes it. at: "peak", "refusal" (the last one), "start", "end" or
+    the number of an event; "": the last refusal, or else the peak. by: "line", "category",
+    "stream", "pool", "owner" or "device". device: only this one. top: rows to show.
+
+    Raises TraceError for an unreadable file, ValueError for a moment or device that is not there.
     """
+    seen = load(recording)
     lines = OwnLines(seen.sites)
     chosen = chosen_devices(seen, at, device)
     answers = tuple(held_at(one, at, by, lines, seen.sites) for one in chosen)

@@ -6,8 +6,6 @@ import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from gmlake.snapshots.frames import (
     Frame,
     Origin,
@@ -22,7 +20,6 @@ from gmlake.snapshots.frames import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
 
 _LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a project
 
@@ -31,23 +28,16 @@ _LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a 
 class Site:
     """Where memory was requested.
 
-    scope: the module, "layers.3.mlp". phase: "forward", "backward", ... frames: the call path,
-    innermost first, each "function  file:line". Each may be empty.
+    scope: what the program said of it. frames: the call path, innermost first, each
+    "function  file:line". Each may be empty.
     """
 
     scope: str = ""
-    phase: str = ""
     frames: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Name the site in one line; "" if nothing is known."""
-        named = " · ".join(part for part in (self.phase, self.scope) if part)
-        return named or named_frame(self.frames)
-
-
-def known_sites(table: Mapping[int, Site], used: NDArray[np.uint64]) -> dict[int, Site]:
-    """Return the sites of a table that are in use."""
-    return {number: table[number] for number in np.unique(used).tolist() if number in table}
+        return self.scope or named_frame(self.frames)
 
 
 class OwnLines:
@@ -87,13 +77,13 @@ class OwnLines:
     def line(self, number: int) -> str:
         """Return the line as "train.py:31 in step()"; "" if none is known.
 
-        A line of PyTorch's own is left out where the module or the phase is known.
+        A line of PyTorch's own is left out where the program said what it is.
         """
         line = self._lines.get(number)
         if line is None:
             site = self._sites.get(number)
             frame = self._look(site)[0] if site else None
-            is_known = site is not None and bool(site.scope or site.phase)
+            is_known = site is not None and bool(site.scope)
             is_own = frame is not None and frame.origin >= Origin.LIBRARY
             line = self._short(frame) if frame is not None and (is_own or not is_known) else ""
             self._lines[number] = line
@@ -123,13 +113,11 @@ class OwnLines:
         return f"compiled: {posixpath.basename(frame.file)}:{frame.line}" if frame else ""
 
     def name(self, number: int) -> str:
-        """Return the line, the phase and the module, as far as they are known; else ""."""
+        """Return the line, and what the program said of it, as far as they are known; else ""."""
         name = self._names.get(number)
         if name is None:
             site = self._sites.get(number)
-            parts = (
-                (self.line(number), self._compiled(site), site.phase, site.scope) if site else ()
-            )
+            parts = (self.line(number), self._compiled(site), site.scope) if site else ()
             name = self._names[number] = " · ".join(filter(None, parts))
         return name
 
@@ -183,7 +171,7 @@ class Places:
         texts = _shortened([text for text in map(self._text, frames) if text])
         if not texts and not scope:
             return 0
-        site = Site(scope, "", texts)
+        site = Site(scope, texts)
         number = self._numbers.get(site)
         if number is None:
             number = self._numbers[site] = len(self._numbers) + 1

@@ -85,7 +85,6 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
         spans=spans,
         ranges=ranges,
         pieces=np.zeros(0, PIECE),
-        total_events=len(trace.requests),
         has_reserved_events=bool(
             np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)).any() or len(segments)
         ),

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gmlake.pictures.drawable import Drawable
-from gmlake.snapshots.capture import (
-    capture,
-    places_by_number,
-    providers,
-)
-from gmlake.snapshots.export import save_perfetto, snapshot_tables
+from gmlake.snapshots.capture import document_of
 from gmlake.snapshots.figures_of import report_of_snapshot
-from gmlake.snapshots.files import load, save, to_json
-from gmlake.snapshots.sites import known_sites
+from gmlake.snapshots.files import read_file, save, to_json, understand
+from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -32,6 +28,16 @@ if TYPE_CHECKING:
     from gmlake.pictures.figures import Report
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.sites import Site
+    from gmlake.trace.layout import Records
+
+    class Recorded(Protocol):
+        """What has a snapshot, as a Recording."""
+
+        @property
+        def snapshot(self) -> Snapshot:
+            """The events so far, or those at the end."""
+
+    Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
 
 
 @dataclass(eq=False)
@@ -78,9 +84,9 @@ class Snapshot(Drawable, Printed):
         """Write it as a PyTorch snapshot: JSON if the name ends in .json, otherwise a pickle.
 
         Either opens in pytorch.org/memory_viz and in `python -m torch.cuda._memory_viz`, and
-        Snapshot.load() reads it back. Every byte of memory is drawn once: the contents of a
-        stitched view at the view's addresses, everything else where it lies. Contents of earlier
-        views are drawn as long as they existed, and where they lay as well.
+        gmlake.load() reads it back. Every byte of memory is there once: the contents of a stitched
+        view at the view's addresses, everything else where it lies. A name that ends in .gmtrace
+        is gmlake's compact format, which has the events of one device without call paths.
 
         Raises OSError, and Error for an address of 2^53 or more, which the viewer cannot hold.
         """
@@ -90,69 +96,96 @@ class Snapshot(Drawable, Printed):
         """Return the text that save("x.json") writes."""
         return to_json(self)
 
-    def to_perfetto(self, path: str | Path, smallest: int | str = "1MiB") -> None:
-        """Write a trace for ui.perfetto.dev or chrome://tracing.
-
-        A counter of live bytes and, where it is known, of reserved bytes for each device, a slice
-        for each block of at least `smallest` bytes, and instants for marks and refusals. Raises
-        OSError, ValueError if `smallest` is not a size.
-        """
-        save_perfetto(self, path, smallest)
-
     @staticmethod
-    def load(path: str | Path) -> Snapshot:
-        """Read a file of save(), a PyTorch snapshot, or a gmlake trace, as far as it has the data.
+    def of_events(requests: Records, **columns: Any) -> Snapshot:  # noqa: ANN401
+        """Return a recording of one device, made of its events.
 
-        Nothing in the file is executed. Raises TraceError for anything unreadable, OSError never.
+        requests: dtype gmlake.trace.REQUEST; ids are dense, 0, 1, ..., in any order. columns:
+        further ones of gmlake.trace.Trace by name, as labels and name. Raises TraceError if they
+        contradict each other.
         """
-        devices, sites, settings = load(path)
-        name = os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
-        for one in devices:
-            one.trace.name = name
-        return Snapshot(devices, sites, settings, name)
+        return of_one_trace(Trace(requests, **columns))
+
+    def of_device(self, device: int | None) -> Snapshot:
+        """Return it with one device only; None: as it is. ValueError if it is missing."""
+        if device is None:
+            return self
+        chosen = tuple(one for one in self.devices if one.device == device)
+        if not chosen:
+            known = ", ".join(str(one.device) for one in self.devices) or "none"
+            msg = f"it holds no events of device {device}; its devices: {known}"
+            raise ValueError(msg)
+        return replace(self, devices=chosen)
 
     def report(self) -> Report:
         """Return the figures: a timeline, a map, blocks at the peak, a packing."""
         return report_of_snapshot(self)
 
 
-def snapshot(device: int | None = None) -> Snapshot:
-    """Take a snapshot of the lakes that serve PyTorch: of all devices, or of one.
+def load(source: Source) -> Snapshot:
+    """Return a recording as a Snapshot; what every function here that takes one accepts.
 
-    Empty if gmlake serves nothing. Raises ValueError for a device that has no lake.
+    source: the path of a file of Snapshot.save(), of a snapshot of PyTorch (pickle or JSON, also in
+    gzip, by torch.save() or in a page of PyTorch's viewer) or of a .gmtrace; or what
+    torch.cuda.memory._snapshot() returns; or a Recording. A Snapshot is returned as it is.
+
+    Nothing in a file is executed. Raises TraceError for anything unreadable, OSError never, and
+    TypeError for anything else.
     """
-    found = providers.lakes()
-    if device is not None and device not in found:
-        held = ", ".join(map(str, found)) or "none"
-        msg = f"gmlake holds nothing on device {device}; devices with memory of it: {held}"
-        raise ValueError(msg)
-    chosen = {device: found[device]} if device is not None else found
-    devices = tuple(capture(lake, number) for number, lake in chosen.items())
-    for one in devices:
-        one.counters.update(providers.shares(one.device, one.reserved_bytes))
-    used = [part for one in devices for part in (one.event_sites, one.start_sites)]
-    numbers = np.concatenate([np.zeros(0, np.uint64), *used])
-    return Snapshot(devices, known_sites(places_by_number(), numbers))
+    if isinstance(source, Snapshot):
+        return source
+    held = getattr(source, "snapshot", None)
+    if isinstance(held, Snapshot):
+        return held
+    if isinstance(source, (dict, list)):
+        return Snapshot(*understand(source))
+    if not isinstance(source, (str, os.PathLike)):
+        msg = f"expected a recording or the path of one, not a {type(source).__name__}"
+        raise TypeError(msg)
+    path = Path(source)
+    found = Snapshot(*read_file(path))
+    found.name = os.fsencode(path.name).decode("utf-8", "backslashreplace")
+    for one in found.devices:
+        is_one = len(found.devices) == 1
+        one.trace.name = found.name if is_one else f"{found.name}:{one.device}"
+    return found
+
+
+def of_one_trace(trace: Trace) -> Snapshot:
+    """Return the snapshot of a trace. Raises TraceError if it contradicts itself."""
+    return Snapshot((of_trace(trace),), settings=trace.settings, name=trace.name)
+
+
+def snapshot(device: int | None = None) -> Snapshot:
+    """Take a snapshot of PyTorch's memory in this process, of all devices or of one.
+
+    It has the events of a recording that is on. Empty where PyTorch does not use CUDA. Raises
+    ValueError for a device without memory.
+    """
+    document = None
+    if "torch" in sys.modules:
+        document = import_module("gmlake.pytorch.documents").document()
+    return (Snapshot() if document is None else snapshot_of(document)).of_device(device)
+
+
+def snapshot_of(document: dict[str, Any]) -> Snapshot:
+    """Return a snapshot of this process, which holds nothing on devices it does not use."""
+    found = load(document)
+    used = tuple(one for one in found.devices if len(one.events) or len(one.spans))
+    return replace(found, devices=used)
 
 
 def snapshot_lake(lake: _core.Lake, device: int = 0) -> Snapshot:
     """Take a snapshot of one lake. Raises ValueError if it is closed."""
-    seen = capture(lake, device)
-    numbers = np.concatenate([seen.event_sites, seen.start_sites])
-    return Snapshot((seen,), known_sites(places_by_number(), numbers))
+    return snapshot_of(document_of(lake, device))
 
 
-def report_of(source: Trace | Drawable) -> Report:
-    """Return the figures of a snapshot, a trace, a replay or another result.
+def report_of(source: Drawable | Source) -> Report:
+    """Return the figures of a recording, a replay or another result.
 
-    Raises TraceError for a trace that contradicts itself, TypeError for anything else.
+    Raises TraceError for a recording that contradicts itself, TypeError for anything else.
     """
-    if isinstance(source, Trace):
-        source = Snapshot((of_trace(source),), name=source.name)
-    if not isinstance(source, Drawable):
-        msg = f"a {type(source).__name__} has nothing to draw"
-        raise TypeError(msg)
-    return source.report()
+    return source.report() if isinstance(source, Drawable) else load(source).report()
 
 
 @dataclass(frozen=True)
@@ -170,8 +203,8 @@ class MemorySummary(Printed):
 
 
 def memory_summary(device: int | None = None) -> MemorySummary:
-    """Return a table of the memory gmlake holds for PyTorch, on all devices or on one.
+    """Return a table of PyTorch's memory, on all devices or on one.
 
-    print() shows it. Raises ValueError for a device on which gmlake holds nothing.
+    print() shows it. Raises ValueError for a device without memory.
     """
     return MemorySummary(snapshot(device))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gmlake.fitting import GRANULE_BYTES, fit
+from gmlake.snapshots.whole import of_one_trace
 from gmlake.standin.runs import ForecastError, option_of
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def next_batch(needs: Mapping[int, int], room: int, missed: int = 0) -> int | No
 
 def smallest_of(run: Run, policies: Sequence[str]) -> dict[str, int]:
     """Return the bytes that each policy needs to serve a run."""
-    return _smallest(fit(run.trace, policies=policies).needs)
+    return _smallest(fit(of_one_trace(run.trace), policies=policies).needs)
 
 
 def _smallest(needs: Sequence[Need]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from gmlake.printable import printable
-from gmlake.replaying import replay
+from gmlake.replaying import replay_trace
 from gmlake.snapshots.classes import PLURALS, UNKNOWN_LINE
 from gmlake.snapshots.queries import query
 from gmlake.snapshots.whole import Snapshot
@@ -259,7 +259,9 @@ def _size(rows: Sequence[Row]) -> int:
 
 def _needs(run: Run, device: Device, extra: Beyond) -> tuple[PolicyNeed, ...]:
     policies = list(POLICIES)
-    roomy = {one.policy: one.peak_reserved_bytes for one in replay(run.trace, policies).results}
+    roomy = {
+        one.policy: one.peak_reserved_bytes for one in replay_trace(run.trace, policies).results
+    }
     # A model of a small device may spend more than this: on the device of the script it does not.
     least = {
         policy: min(size_bytes, roomy[policy])

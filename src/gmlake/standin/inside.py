@@ -52,7 +52,7 @@ class _Watch:
 
     def start(self) -> None:
         """Record from the start of CUDA on; nothing is done in a process that never starts it."""
-        compat.when_cuda_starts(compat.record_all_history)
+        compat.when_cuda_starts(compat.record_history)
         register_optimizer_step_post_hook(self._stepped)
         atexit.register(self.write, "the program ended")
         self._previous = sys.excepthook

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gmlake.errors import Error
 from gmlake.pytorch.session_settings import with_startup
-from gmlake.snapshots.opening import load_traces
-from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.whole import Snapshot, load
 from gmlake.standin import launcher
 
 if TYPE_CHECKING:
@@ -195,9 +194,9 @@ def _read(folder: Path, code: int, said: list[str], title: str, *, is_alone: boo
         reason = f"{title} {_ending(code)} before its steps repeated"
         raise ForecastError(reason, _advice(tail, is_alone=is_alone), tail)
     recording = best[1].with_suffix(".pickle")
-    traces = load_traces(recording)
-    trace = max(traces, key=lambda one: one.peak_live_bytes)
-    return Run(replace(trace, name=title), Snapshot.load(recording), known, len(paths))
+    seen = load(recording)
+    trace = max((one.trace for one in seen), key=lambda one: one.peak_live_bytes)
+    return Run(replace(trace, name=title), seen, known, len(paths))
 
 
 def _advice(output: list[str], *, is_alone: bool = False) -> str:

@@ -268,38 +268,6 @@ class Trace:
         self.check()
         Path(path).write_bytes(encode(self))
 
-    @staticmethod
-    def load(path: str | Path) -> Trace:
-        """Read a trace of one device: gmlake's own format, or a PyTorch snapshot.
-
-        The same as gmlake.load_trace(path).
-        """
-        from gmlake.snapshots.opening import load_trace
-
-        return load_trace(path)
-
-    @staticmethod
-    def from_snapshot(snapshot: object, device: int | None = None) -> Trace:
-        """Convert the result of torch.cuda.memory._snapshot(), as a Python object.
-
-        `device` selects one if the snapshot has several. Raises TraceError.
-        """
-        from gmlake.snapshots.opening import choose_device
-        from gmlake.snapshots.reading import read_snapshot
-
-        return choose_device(read_snapshot(snapshot), device)
-
-    def to_snapshot(self) -> dict[str, Any]:
-        """Convert to PyTorch's snapshot format, as plain Python data.
-
-        The result, pickled with protocol 4 or written as JSON, opens in pytorch.org/memory_viz.
-        If no addresses were recorded, every block gets one of its own. Raises TraceError for a
-        trace that contradicts itself, or needs more addresses than the format has.
-        """
-        from gmlake.snapshots.writing import snapshot_of
-
-        return snapshot_of(self)
-
 
 def trims_of(requests: Records) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """Return the rows where runs of SEGMENT_FREE begin, once for each pool in the run, and it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gmlake.snapshots.opening import as_trace
+from gmlake.snapshots.whole import load
 from gmlake.validating.comparison import compare
 from gmlake.validating.validation_report import (
     Notes,
@@ -15,9 +15,7 @@ from gmlake.validating.validation_report import (
 )
 
 if TYPE_CHECKING:
-    import os
-
-    from gmlake.trace import Trace
+    from gmlake.snapshots.whole import Source
 
 __all__ = [
     "Notes",
@@ -29,15 +27,15 @@ __all__ = [
 ]
 
 
-def validate(trace: Trace | str | os.PathLike[str], notes: Notes | None = None) -> ValidationReport:
-    """Replay the trace under the policy that models the recorded allocator, and compare the two.
+def validate(recording: Source, notes: Notes | None = None) -> ValidationReport:
+    """Replay each recorded device under the policy that models its allocator, and compare the two.
 
     Without expandable segments that is `caching`: it starts in the recorded state, and the
     simulated driver returns segments at the recorded addresses; everything else is the policy's own
     choice. With them it is `expandable`, from the first allocation on. Source of the algorithms:
     PyTorch's CUDACachingAllocator.
 
-    trace: as gmlake.load_trace() returns it, or the path of a file that holds one.
+    recording: as gmlake.load() takes it.
 
     With notes, statistics are compared at each reading, and requests that PyTorch refused are
     repeated and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...)
@@ -47,10 +45,8 @@ def validate(trace: Trace | str | os.PathLike[str], notes: Notes | None = None) 
     on; before, memory that a private pool released earlier cannot be distinguished from other
     memory. Notes are not used where there are private pools.
 
-    Raises TraceError for a trace without recorded addresses or segments, one with expandable
+    Raises TraceError for a recording without recorded addresses or segments, one with expandable
     segments that does not begin with the first allocation, where the starting state contradicts
     itself, and for recorded settings that PyTorch would not accept.
     """
-    trace = as_trace(trace)
-    trace.check()
-    return ValidationReport((compare(trace, notes),))
+    return ValidationReport(tuple(compare(seen.trace, notes) for seen in load(recording)))

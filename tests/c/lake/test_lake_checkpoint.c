@@ -364,7 +364,7 @@ TEST(a_pool_is_saved_and_put_back_in_sleep) {
 static size_t count_events(gml_lake *lake, uint32_t kind, gml_address address) {
     enum { EVENTS = 64 };
     gml_request events[EVENTS];
-    size_t count = gml_history_copy(&lake->history, events, NULL, EVENTS), found = 0;
+    size_t count = gml_history_copy(&lake->history, events, EVENTS), found = 0;
     for (size_t i = 0; i < count; i++) {
         found += events[i].kind == kind && events[i].address == address;
     }

@@ -184,7 +184,7 @@ TEST(a_refusal_is_counted_and_noted) {
     CHECK_OK(gml_lake_torch_stats(lake, &torch));
     CHECK_EQ(torch.num_alloc_retries, 2);
     CHECK_EQ(torch.num_ooms, 1);
-    CHECK_OK(gml_lake_history(lake, list, NULL, ROOM, &count, &total));
+    CHECK_OK(gml_lake_history(lake, list, ROOM, &count, &total));
     CHECK_EQ(list[count - 1].kind, GML_REQUEST_OOM);
     CHECK_EQ(list[count - 1].size_bytes, 40 * MIB);
     CHECK_EQ(list[count - 1].stream, 7);

@@ -1,5 +1,4 @@
-/* The last events of a lake: what is kept, in which order, with which sites, how many, and
- * when it stops. */
+/* The last events of a lake: what is kept, in which order, and how many. */
 #include "gmlake_replay.h"
 #include "support/contract.h"
 
@@ -20,7 +19,7 @@ typedef struct events {
 
 static events events_of(gml_lake *lake) {
     events seen = {0};
-    CHECK_OK(gml_lake_history(lake, seen.list, NULL, ROOM, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, seen.list, ROOM, &seen.count, &seen.total));
     return seen;
 }
 
@@ -127,102 +126,16 @@ TEST(the_ring_keeps_the_youngest) {
     /* Less room than events: the youngest, and not a byte more. */
     gml_request some[4];
     memset(some, 0x5a, sizeof some);
-    CHECK_OK(gml_lake_history(lake, some, NULL, 3, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, some, 3, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 3);
     CHECK_EQ(some[0].kind, GML_REQUEST_ALLOC);
     CHECK_EQ(some[0].size_bytes, 5120);
     CHECK_EQ(some[3].size_bytes, UINT64_C(0x5a5a5a5a5a5a5a5a));
-    CHECK_OK(gml_lake_history(lake, some, NULL, 0, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, some, 0, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 0);
-    CHECK_OK(gml_lake_history(lake, NULL, NULL, 0, &seen.count, &seen.total));
+    CHECK_OK(gml_lake_history(lake, NULL, 0, &seen.count, &seen.total));
     CHECK_EQ(seen.count, 7); /* there are to copy */
     CHECK_EQ(seen.total, 30);
-    lake_finish(lake);
-}
-
-/* ---- sites and marks ------------------------------------------------------------------------- */
-
-typedef struct sites {
-    events of;
-    uint64_t list[ROOM];
-} sites;
-
-static sites sites_of(gml_lake *lake) {
-    sites seen = {0};
-    CHECK_OK(gml_lake_history(lake, seen.of.list, seen.list, ROOM, &seen.of.count, &seen.of.total));
-    return seen;
-}
-
-TEST(events_carry_the_site_of_their_thread) {
-    gml_lake *lake = warm_lake(MIB);
-    CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    CHECK_EQ(gml_site(), 0);
-    gml_address nobodys = lake_take(lake, MIB, 0);
-    gml_set_site(UINT64_MAX);
-    CHECK_EQ(gml_site(), UINT64_MAX);
-    gml_address address = lake_take(lake, MIB, 0);
-    gml_set_site(3);
-    lake_give(lake, address);
-    gml_set_site(0);
-    lake_give(lake, nobodys);
-    sites seen = sites_of(lake);
-    static const uint64_t expected[] = {0, UINT64_MAX, 3, 3, 0, 0};
-    CHECK_EQ(seen.of.count, 6);
-    CHECK(memcmp(seen.list, expected, sizeof expected) == 0);
-    lake_finish(lake);
-}
-
-/* The ring moves events and sites together, also where only some are asked for. */
-TEST(sites_stay_with_their_events) {
-    gml_lake *lake = warm_lake(5120);
-    CHECK_OK(gml_lake_keep_history(lake, 7));
-    for (uint64_t i = 1; i <= 10; i++) {
-        gml_set_site(i * 512);
-        lake_give(lake, lake_take(lake, i * 512, 0));
-        sites seen = sites_of(lake);
-        CHECK_EQ(seen.of.count, i < 3 ? 3 * i : 7);
-        for (size_t at = 0; at < seen.of.count; at++) {
-            CHECK_EQ(seen.list[at], seen.of.list[at].size_bytes);
-        }
-    }
-    gml_set_site(0);
-    uint64_t some[4] = {1, 1, 1, 1};
-    gml_request list[4];
-    size_t count;
-    uint64_t total;
-    CHECK_OK(gml_lake_history(lake, list, some, 3, &count, &total));
-    CHECK_EQ(count, 3);
-    CHECK_EQ(some[0], 5120);
-    CHECK_EQ(some[3], 1);
-    lake_finish(lake);
-}
-
-/* Whatever the ring has dropped, and however often somebody looks: a time is that of the event, and
- * stays what it is. */
-TEST(times_hold_while_the_ring_goes_round) {
-    enum { MARKS = 400, TOLERANCE_NS = 1000000 };
-    static uint64_t before_ns[MARKS], behind_ns[MARKS], seen_ns[MARKS];
-    gml_lake *lake = lake_open(0);
-    CHECK_OK(gml_lake_keep_history(lake, 13));
-    memset(seen_ns, 0, sizeof seen_ns);
-    for (uint64_t mark = 0; mark < MARKS; mark++) {
-        before_ns[mark] = now_ns();
-        CHECK_OK(gml_lake_note_mark(lake, mark));
-        behind_ns[mark] = now_ns();
-        if (mark % 31 >= 5 && mark % 31 < 29) { /* a look at each, and none for more than a round */
-            continue;
-        }
-        events seen = events_of(lake);
-        uint64_t latest_ns = now_ns();
-        for (size_t i = 0; i < seen.count; i++) {
-            uint64_t id = seen.list[i].id, time_ns = seen.list[i].time_ns;
-            CHECK(i == 0 || time_ns >= seen.list[i - 1].time_ns);
-            CHECK(seen_ns[id] == 0 || seen_ns[id] == time_ns);
-            CHECK(time_ns + TOLERANCE_NS >= before_ns[id] && time_ns <= latest_ns);
-            CHECK(time_ns <= behind_ns[id] + TOLERANCE_NS);
-            seen_ns[id] = time_ns;
-        }
-    }
     lake_finish(lake);
 }
 
@@ -326,7 +239,7 @@ TEST(segments_tell_what_is_held) {
     lake_drain(lake, blocks, left);
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
     left = lake_churn(lake, blocks, 24, 600, 2, 5);
-    CHECK_OK(gml_lake_history(lake, list, NULL, EVENTS, &count, &total));
+    CHECK_OK(gml_lake_history(lake, list, EVENTS, &count, &total));
     CHECK_EQ(count, total);
     CHECK(follow(&held, list, count) >= 2);
     CHECK_EQ(bytes_of(&held), lake_stats_of(lake).reserved_bytes);
@@ -342,22 +255,19 @@ TEST(segments_tell_what_is_held) {
     lake_finish(lake);
 }
 
-/* Memory comes before the block that asked for it, in the same call and by the same thread. */
+/* Memory comes before the block that asked for it, in the same call. */
 TEST(a_segment_comes_before_its_block) {
     gml_lake *lake = lake_open(0);
     CHECK_OK(gml_lake_keep_history(lake, ROOM));
-    gml_set_site(5);
     gml_address address = lake_take(lake, 20 * MIB, 0);
-    gml_set_site(0);
-    sites seen = sites_of(lake);
-    const gml_request *segment = &seen.of.list[0];
-    CHECK_EQ(seen.of.count, 2);
+    events seen = events_of(lake);
+    const gml_request *segment = &seen.list[0];
+    CHECK_EQ(seen.count, 2);
     CHECK_EQ(segment->kind, GML_REQUEST_SEGMENT_ALLOC);
     CHECK_EQ(segment->id, 0);
     CHECK_EQ(segment->size_bytes, lake_stats_of(lake).reserved_bytes);
     CHECK(segment->address <= address && segment->size_bytes >= 20 * MIB);
-    check_event(&seen.of.list[1], GML_REQUEST_ALLOC, address, 20 * MIB, 0);
-    CHECK_EQ(seen.list[0], 5);
+    check_event(&seen.list[1], GML_REQUEST_ALLOC, address, 20 * MIB, 0);
     lake_give(lake, address);
     CHECK_EQ(events_of(lake).total, 4);
     lake_finish(lake);
@@ -373,7 +283,7 @@ TEST(a_history_can_be_replayed) {
     size_t count;
     CHECK_OK(gml_lake_keep_history(lake, EVENTS));
     lake_drain(lake, blocks, lake_churn(lake, blocks, 24, 900, 2, 3));
-    CHECK_OK(gml_lake_history(lake, list, NULL, EVENTS, &count, &total));
+    CHECK_OK(gml_lake_history(lake, list, EVENTS, &count, &total));
     CHECK_EQ(count, total);
     gml_stats recorded = lake_stats_of(lake);
 

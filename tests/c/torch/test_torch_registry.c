@@ -177,41 +177,6 @@ static void nothing(void *context) {
     (void)context;
 }
 
-/* ---- what holds for every lake --------------------------------------------------------------- */
-
-TEST(a_history_is_kept_by_lakes_open_now_and_later) {
-    configure_host();
-    gml_request events[4];
-    size_t count = 0;
-    uint64_t total = 0;
-    release(allocate(MIB, 0));
-    CHECK_OK(gml_torch_keep_history(4));
-    for (int device = 0; device < 2; device++) {
-        release(allocate(3 * MIB, device));
-        release(allocate(3 * MIB, device));
-        CHECK_OK(gml_lake_history(gml_torch_lake(device), NULL, NULL, 0, &count, &total));
-        CHECK_EQ(count, 4);
-        CHECK_OK(gml_lake_history(gml_torch_lake(device), events, NULL, 4, &count, &total));
-        CHECK_EQ(count, 4);
-        CHECK_EQ(total, 7); /* with the memory for the first block */
-        CHECK_EQ(events[3].kind, GML_REQUEST_FREE);
-        CHECK_EQ(events[3].size_bytes, 3 * MIB);
-    }
-    CHECK_OK(gml_torch_keep_history(0));
-    CHECK_OK(gml_lake_history(gml_torch_lake(1), events, NULL, 4, &count, &total));
-    CHECK_EQ(count + total, 0);
-}
-
-#if !IS_SANITIZED /* sanitizers end the process */
-TEST(a_history_that_the_host_cannot_hold_changes_nothing) {
-    configure_host();
-    release(allocate(MIB, 0));
-    CHECK_STATUS(gml_torch_keep_history(SIZE_MAX), GML_NO_HOST_MEMORY);
-    release(allocate(MIB, 0));
-    release(allocate(MIB, 1));
-}
-#endif
-
 /* ---- opening may fail ------------------------------------------------------------------------ */
 
 TEST(memory_that_cannot_be_shared_is_not_handed_out) {

@@ -188,9 +188,6 @@ static void direct(double seconds) {
                 gml_registry_limit(device, round % 128 ? 0.75 : 1.0);
             }
         }
-        if (round % 128 == 0) {
-            CHECK_OK(gml_torch_keep_history(round % 512 ? 1000 : 0));
-        }
         (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     }
 }

@@ -61,10 +61,8 @@ def of_lake() -> Any:
         lake.free(held[1])
         lake.free(held[3])
         lake.allocate(36 * MIB)
-        lake.note_mark(3)
         seen = lake.snapshot()
     assert len(seen[0].pieces)
-    seen[0].categories[:] = 1
     return json.loads(seen.to_json())
 
 
@@ -114,7 +112,7 @@ def test_any_value_anywhere_is_drawn_or_one_line(
     )
     said = ""
     try:
-        seen = gmlake.Snapshot.load(path)
+        seen = gmlake.load(path)
         assert seen.report().title
         assert str(seen)
     except gmlake.Error as error:
@@ -146,7 +144,7 @@ def many_categories() -> Any:
     document["device_traces"] = [
         [{**entry, "category": f"category {number}"} for number, entry in enumerate(pairs(100_000))]
     ]
-    document["gmlake"]["devices"][0] |= {"regions": [], "ranges": [], "pieces": [], "others": []}
+    document["gmlake"]["devices"][0] |= {"views": [], "pieces": []}
     return document
 
 
@@ -203,32 +201,15 @@ def no_pieces() -> Any:
     return document
 
 
-def regions_over_each_other() -> Any:
+def memory_of_a_view_elsewhere_too() -> Any:
     document = of_lake()
-    device = document["gmlake"]["devices"][0]
-    spans = [(BASE, 2**46), (BASE + MIB, MIB)]
-    device["regions"] = [[*span, 0, 0, 0, 0, False] for span in spans]
-    device["ranges"] = [[*span, 5, 0, row, 0, True] for row, span in enumerate(spans)]
-    device["pieces"] = []
+    document["gmlake"]["devices"][0]["pieces"][0][1] = document["segments"][0]["address"]
     return document
 
 
 def segments_over_each_other() -> Any:
     spans = [(BASE, 2**46), (BASE + MIB, MIB)]
     return snapshot([], [segment(*span, [block(*span, 5)]) for span in spans])
-
-
-def a_device_twice() -> Any:
-    document = of_lake()
-    document["gmlake"]["devices"] *= 2
-    return document
-
-
-def range_of(name: str, column: int, value: int) -> Any:
-    """Let the last row of a table lie elsewhere than in its region."""
-    document = of_lake()
-    document["gmlake"]["devices"][0][name][-1][column] = value
-    return document
 
 
 DRAWN: dict[str, Callable[[], Any]] = {
@@ -261,7 +242,6 @@ DRAWN: dict[str, Callable[[], Any]] = {
         [event("segment_unmap", BASE + number * 4 * MIB, 2 * MIB) for number in range(100_000)]
     ),
     "views that lie nowhere": no_pieces,
-    "regions over each other": regions_over_each_other,
     "blocks at the last addresses": lambda: snapshot(
         [alloc(2**64 - 2**48 - 1, 2**47), alloc(0, 512)],
         [segment(2**63, 2**40, [block(2**63, 2**40, 2**40)])],
@@ -277,20 +257,14 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "a number": lambda: 7,
     **{
         f"lists that share as {name}, {rows} rows": partial(shared_table, name, rows=rows)
-        for name in ("others", "regions", "ranges", "pieces")
+        for name in ("views", "pieces")
         for rows in (0, 3)
     },
-    **{
-        f"the same row 100,000 times as {name}": partial(repeated, name)
-        for name in ("others", "regions", "ranges", "pieces")
-    },
+    "the same row 100,000 times as pieces": partial(repeated, "pieces"),
     "the same events for 100,000 devices": same_events_for_many_devices,
     "20,000 devices": lambda: {"segments": [], "device_traces": [pairs(1)] * 20_000},
-    "a device twice": a_device_twice,
     "segments over each other": segments_over_each_other,
-    "a range behind its region": lambda: range_of("ranges", 0, 2**62),
-    "a range longer than its region": lambda: range_of("ranges", 1, 2**47),
-    "a piece behind its region": lambda: range_of("pieces", 0, 2**62),
+    "memory of a view elsewhere, too": memory_of_a_view_elsewhere_too,
 }
 
 
@@ -322,7 +296,9 @@ def test_what_is_odd_is_answered(
     monkeypatch.chdir(tmp_path)
     Path("x.pickle").write_bytes(pickle.dumps(DRAWN[name](), 4))
     # Each command asks the same snapshot, which is read once: reading is what takes time.
-    monkeypatch.setattr(gmlake.Snapshot, "load", cache(gmlake.Snapshot.load))
+    once = cache(gmlake.load)
+    for command in ("query", "compare"):
+        monkeypatch.setattr(f"gmlake.commands.{command}.load", once)
     begin = time.process_time()
     for by in ("line", "owner", "pool"):
         assert main(["query", "x.pickle", "--by", by, "--json"]) == 0
@@ -353,7 +329,7 @@ def test_what_cannot_be_drawn_is_one_line(
 def test_the_upper_half_of_all_addresses_is_drawn_above_the_lower(tmp_path: Path) -> None:
     path = tmp_path / "x.pickle"
     path.write_bytes(pickle.dumps(snapshot([alloc(2**63, 512), alloc(4096, 1024)]), 4))
-    figures = gmlake.Snapshot.load(path).report().figures
+    figures = gmlake.load(path).report().figures
     packing = next(figure for figure in figures if isinstance(figure, Packing))
     assert dict(zip(packing.size.tolist(), packing.offset.tolist(), strict=True)) == {
         1024: 0,

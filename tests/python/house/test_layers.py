@@ -301,8 +301,7 @@ ALSO_LATE = {
     # Data that reads, writes and draws itself by what is built upon it.
     "lake.py": {"gmlake.snapshots.whole"},
     "trace/trace.py": {
-        *("gmlake.trace.binary", "gmlake.snapshots.opening", "gmlake.snapshots.reading"),
-        "gmlake.snapshots.writing",
+        "gmlake.trace.binary",
     },
     # These import CuPy and Numba.
     "interop/__init__.py": {"gmlake.interop.on_cupy", "gmlake.interop.on_numba"},
@@ -365,6 +364,7 @@ HIDDEN = {
     "compat/sglang.py": {"gmlake.compat.torch_memory_saver"},  # reads the environment at import
     "commands/__init__.py": {COMPUTED},  # one command of those it lists
     "annexes.py": {COMPUTED},  # what annexes bring
+    "snapshots/whole.py": {"gmlake.pytorch.documents"},  # PyTorch's memory, where there is PyTorch
     "lazily.py": {COMPUTED},  # the module that a package's table names
 }
 """Modules of ours reached by name, past the import statements."""

@@ -19,7 +19,7 @@ def test_the_shipped_traces_are_there_and_small() -> None:
 
 
 def test_shipped_traces_hold_what_the_readme_says() -> None:
-    traces = [gmlake.load_trace(path) for path in SHIPPED]
+    traces = [gmlake.load(path).devices[0].trace for path in SHIPPED]
     assert sum(trace.peak_live_bytes > 5 << 30 for trace in traces) >= 2
     for trace in traces:
         size, kind = trace.requests["size_bytes"].astype(np.int64), trace.requests["kind"]

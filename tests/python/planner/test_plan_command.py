@@ -10,10 +10,13 @@ import pytest
 import gmlake
 from gmlake.commands import main
 from gmlake.planner import _planner, load_plans
+from gmlake.snapshots.whole import of_one_trace
 from plans import KIB, MIB, Script, training
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gmlake.trace import Trace
 
 CSV = "id,lower,upper,size\n0,0,10,1000\n1,5,15,1000\n2,10,20,2000\n"
 
@@ -55,7 +58,7 @@ def test_an_alignment_holds(instance: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_trace_comes_with_its_step(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
     (result,) = told(capsys, steps)["results"]
-    trace = gmlake.load_trace(steps)
+    trace = gmlake.load(steps).devices[0].trace
     assert result["trace"] == steps
     assert result["device"] == 0
     assert result["requests"] == trace.allocations
@@ -105,8 +108,8 @@ def test_nothing_to_write_is_said(
     assert "cannot write" in capsys.readouterr().err
 
 
-def test_the_same_input_gives_the_same_placement(shipped_trace: gmlake.Trace) -> None:
-    first, second = (gmlake.plan(shipped_trace).results[0] for _ in range(2))
+def test_the_same_input_gives_the_same_placement(shipped_trace: Trace) -> None:
+    first, second = (gmlake.plan(of_one_trace(shipped_trace)).results[0] for _ in range(2))
     assert first.offsets is not None
     assert second.offsets is not None
     assert first.offsets.tobytes() == second.offsets.tobytes()
@@ -121,6 +124,6 @@ def test_what_was_before_the_second_planned_step_does_not_count_for_it() -> None
     steps = training(12, keeps=False)
     script.rows += [(row[0] + 1, *row[1:]) for row in steps.rows]
     script.ids += steps.ids
-    (result,) = gmlake.replay(script.trace(), "plan").results
+    (result,) = gmlake.replay(of_one_trace(script.trace()), "plan").results
     assert result.more["plan"]["settled"]["utilization"] < 0.5
     assert result.peak_live_bytes == 1000 * MIB

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gmlake
 from gmlake.planner import lifetimes, periods
+from gmlake.snapshots.whole import of_one_trace
 from gmlake.trace.layout import Kind
 from plans import MIB, Script, training
+
+if TYPE_CHECKING:
+    from gmlake.trace import Trace
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -28,7 +33,7 @@ def test_of_too_many_orderings_some_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert (times[0], times[-1]) == (2, 160)
 
 
-def many_streams(seed: int) -> gmlake.Trace:
+def many_streams(seed: int) -> Trace:
     """Return requests of some sizes on up to ten streams; now and then the cache is emptied."""
     draw = random.Random(seed)  # noqa: S311
     script = Script()
@@ -49,8 +54,8 @@ def many_streams(seed: int) -> gmlake.Trace:
 @pytest.mark.parametrize("seed", range(12))
 def test_streams_are_never_planned_above_what_caching_reserves(seed: int) -> None:
     trace = many_streams(seed)
-    (planned,) = gmlake.plan(trace).results
-    (replayed,) = gmlake.replay(trace, policies=["caching"]).results
+    (planned,) = gmlake.plan(of_one_trace(trace)).results
+    (replayed,) = gmlake.replay(of_one_trace(trace), policies=["caching"]).results
     assert planned.peak_bytes <= replayed.peak_reserved_bytes
     assert planned.live_bytes == replayed.peak_live_bytes
     assert planned.ratio < 1.03

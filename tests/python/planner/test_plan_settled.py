@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
+from gmlake.snapshots.whole import of_one_trace
 from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gmlake import Trace
+    from gmlake.trace import Trace
 
 TRACES = ROOT / "examples" / "traces"
 REPEATS = 6
@@ -32,8 +33,10 @@ def with_last_step_repeated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Trace,
 def test_planned_steps_waste_nothing_and_call_no_driver(
     name: str, with_last_step_repeated: Callable[[Trace, int], Trace]
 ) -> None:
-    trace = with_last_step_repeated(gmlake.load_trace(TRACES / f"{name}.gmtrace"), REPEATS)
-    (result,) = gmlake.replay(trace, "plan", optimize_for="memory").results
+    trace = with_last_step_repeated(
+        gmlake.load(TRACES / f"{name}.gmtrace").devices[0].trace, REPEATS
+    )
+    (result,) = gmlake.replay(of_one_trace(trace), "plan", optimize_for="memory").results
     assert result.peak_live_bytes > 5 << 30
     assert result.states["oom"] == 0
     settled = result.more["plan"]["settled"]

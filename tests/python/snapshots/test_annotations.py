@@ -71,7 +71,7 @@ def test_a_large_recording_is_read_the_same_as_a_table(tmp_path: Path) -> None:
     document: Any = load_document(path)[0]
     assert isinstance(document["device_traces"][0], EventTable)
     (tmp_path / "large.json").write_text(json.dumps(snapshot(events)))
-    found = [gmlake.Snapshot.load(tmp_path / f"large.{end}") for end in ("pickle", "json")]
+    found = [gmlake.load(tmp_path / f"large.{end}") for end in ("pickle", "json")]
     assert rows_of(found[0]) == rows_of(found[1])
     names = [str(found[0].sites[int(site)]) for site in found[0][0].lives.site]
     assert names == [f"tensor {number % 3}" for number in range(300)]

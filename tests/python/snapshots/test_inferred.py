@@ -150,7 +150,7 @@ class Training:
         held = [segment(first, self._taken, blocks)]
         path = folder / "memory.json"
         path.write_text(json.dumps(snapshot(self.events[behind:], held)))
-        return gmlake.Snapshot.load(path)
+        return gmlake.load(path)
 
     def _places(self) -> list[tuple[int, int]]:
         made = [each for each in self.events if each["action"] == "alloc"]

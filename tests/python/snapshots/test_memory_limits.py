@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.snapshots.opening import load_traces
-from gmlake.trace import REQUEST, binary
+from gmlake.trace import REQUEST, Trace, binary
 from gmtraces import file_of, meta, section
 from recording import BASE, alloc, free, snapshot
 
@@ -46,7 +45,7 @@ def test_rows_of_all_tables_count_together() -> None:
 
 
 def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
-    trace = gmlake.Trace(np.zeros(0, REQUEST), labels=("x" * binary.MAX_META_BYTES,))
+    trace = Trace(np.zeros(0, REQUEST), labels=("x" * binary.MAX_META_BYTES,))
     with pytest.raises(gmlake.TraceError, match="labels and settings of more than"):
         trace.save(tmp_path / "x")
 
@@ -58,6 +57,6 @@ def test_a_recording_is_far_from_the_limits(protocol: int, tmp_path: Path) -> No
     data = snapshot(events)
     path = tmp_path / "many"
     path.write_bytes(pickle.dumps(data, protocol))
-    assert len(load_traces(path)[0].requests) == len(events)
+    assert len(gmlake.load(path).devices[0].events) == len(events)
     path.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
-    assert len(load_traces(path)[0].requests) == len(events)
+    assert len(gmlake.load(path).devices[0].events) == len(events)

@@ -83,7 +83,7 @@ def _refused(size: int, left: int, stream: int = 0) -> str:
     scenario.free(BASE)
     scenario.add("oom", size, device_free=left, stream=stream)
     traces = [scenario.snapshot([])]
-    seen = gmlake.report_of(gmlake.Trace.from_snapshot(traces[0]))
+    seen = gmlake.report_of(gmlake.load(traces[0]))
     return _shown(seen).says[1]
 
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
-from gmlake import Trace
 from gmlake.pictures import address_map
 from gmlake.pictures.figures import AddressMap, Blocks
 from gmlake.snapshots.entries import EventTable
+from gmlake.snapshots.files import to_plain
 from gmlake.snapshots.opening import read_recording
 from gmlake.snapshots.pool_names import private_pools
 from gmlake.snapshots.sites import OwnLines
-from gmlake.trace import Kind
+from gmlake.snapshots.whole import of_one_trace
+from gmlake.trace import Kind, Trace
 from recording import BASE, FAR, MIB, alloc, block, event, figure, free, load, segment, snapshot
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def named() -> dict[str, Any]:
 
 
 def test_the_memory_of_a_pool_that_ended_is_released_to_the_device() -> None:
-    trace = Trace.from_snapshot(named())
+    trace = gmlake.load(named()).devices[0].trace
     trims = [row for row in trace.replay_requests() if row["kind"] == Kind.TRIM]
     assert [trace.pools[row["pool"] - 1] for row in trims] == [MEM_POOL]
 
@@ -97,14 +98,14 @@ def noted(runs: Any, document: dict[str, Any] | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize("read", [as_object, as_table])
 def test_an_annotation_tells_the_pools_of_events_also_of_one_that_is_gone(read: Any) -> None:
     told = noted("3 0 7 2 1 0 2 0 0 1 1 0 1 0 7")
-    assert Trace.from_snapshot(read(told)) == Trace.from_snapshot(read(named()))
-    assert Trace.from_snapshot(read(told)).pools == (MEM_POOL, GRAPH)
+    assert gmlake.load(read(told)).devices[0].trace == gmlake.load(read(named())).devices[0].trace
+    assert gmlake.load(read(told)).devices[0].trace.pools == (MEM_POOL, GRAPH)
 
 
 def test_pools_of_events_behind_the_annotated_ones_are_inferred() -> None:
     document = noted("3 0 7 2 1 0")
     document["device_traces"][0].append(alloc(BASE + 65 * MIB, MIB))
-    trace = Trace.from_snapshot(document)
+    trace = gmlake.load(document).devices[0].trace
     assert [trace.pools[pool - 1] if pool else None for pool in pools_of(trace)] == [
         *(MEM_POOL, GRAPH, None, GRAPH)
     ]
@@ -115,15 +116,15 @@ def test_pools_of_events_behind_the_annotated_ones_are_inferred() -> None:
 
 @pytest.mark.parametrize("suffix", [".gmtrace", ".pickle", ".json"])
 def test_pools_survive_every_format(suffix: str, tmp_path: Path) -> None:
-    trace = Trace.from_snapshot(named())
+    trace = gmlake.load(named()).devices[0].trace
     path = tmp_path / f"x{suffix}"
     if suffix == ".gmtrace":
         trace.save(path)
-        again = gmlake.load_trace(path)
+        again = gmlake.load(path).devices[0].trace
         assert again == trace
     else:
-        path.write_bytes(pickle.dumps(trace.to_snapshot(), protocol=4))
-        again = gmlake.load_trace(path)
+        path.write_bytes(pickle.dumps(to_plain(of_one_trace(trace)), protocol=4))
+        again = gmlake.load(path).devices[0].trace
     ids, others = [(0, 0), *trace.pools], [(0, 0), *again.pools]
     assert [ids[n] for n in trace.event_pools] == [others[n] for n in again.event_pools]
 

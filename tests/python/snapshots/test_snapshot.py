@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gmlake import Trace
+import gmlake
+from gmlake.snapshots.files import to_plain
+from gmlake.snapshots.whole import of_one_trace
 from gmlake.trace import Kind
 from recording import BASE, KIB, MIB, alloc, block, event, free, segment, snapshot
 
@@ -20,7 +22,7 @@ def test_start_segments_undo_every_segment_event() -> None:
         segment(BASE + 64 * MIB, 20 * MIB, [block(BASE + 64 * MIB, 20 * MIB)]),
         segment(BASE + 96 * MIB, 20 * MIB, [block(BASE + 96 * MIB, 20 * MIB)]),
     ]
-    trace = Trace.from_snapshot(snapshot(events, segments))
+    trace = gmlake.load(snapshot(events, segments)).devices[0].trace
     assert [s[:3] for s in trace.start_segments.tolist()] == [
         (BASE + 32 * MIB, 2 * MIB, 0),
         (BASE + 64 * MIB, 20 * MIB, 3),
@@ -42,22 +44,22 @@ def test_slack_behind_a_block_that_predates_the_recording() -> None:
         block(second, 4 * MIB, 4 * MIB),
         block(second + 4 * MIB, rest),
     ]
-    trace = Trace.from_snapshot(snapshot(events, [segment(BASE, 20 * MIB, blocks)]))
+    trace = gmlake.load(snapshot(events, [segment(BASE, 20 * MIB, blocks)])).devices[0].trace
     assert trace.start_blocks["block_bytes"].tolist() == [size + slack]
 
 
 def test_no_slack_is_assumed_in_the_small_pool() -> None:
     blocks = [block(BASE, 2 * MIB)]
     events = [alloc(BASE + 1024, 512), free(BASE, 512), free(BASE + 1024, 512)]
-    trace = Trace.from_snapshot(snapshot(events, [segment(BASE, 2 * MIB, blocks)]))
+    trace = gmlake.load(snapshot(events, [segment(BASE, 2 * MIB, blocks)])).devices[0].trace
     assert trace.start_blocks["block_bytes"].tolist() == [512]
 
 
 def test_pools_streams_and_negative_handles_are_kept() -> None:
     one = segment(BASE, 2 * MIB, [block(BASE, 2 * MIB)], segment_pool_id=(0, 3), stream=-2)
-    trace = Trace.from_snapshot(snapshot([alloc(BASE, 1, stream=-2)], [one]))
+    trace = gmlake.load(snapshot([alloc(BASE, 1, stream=-2)], [one])).devices[0].trace
     assert trace.final_segments[["pool_owner", "pool_number"]].tolist() == [(0, 3)]
     assert trace.requests["stream"].tolist() == [2**64 - 2]
-    written = trace.to_snapshot()
+    written = to_plain(of_one_trace(trace))
     assert written["segments"][0]["segment_pool_id"] == (0, 3)
     assert written["device_traces"][0][0]["stream"] == -2

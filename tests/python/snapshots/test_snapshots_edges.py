@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gmlake import Trace
+import gmlake
 from gmlake.pictures.figures import Moments
+from gmlake.snapshots.files import to_plain
+from gmlake.snapshots.whole import of_one_trace
 from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
 
 if TYPE_CHECKING:
@@ -15,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def test_what_has_no_address_lies_in_blocks_of_whole_units() -> None:
-    trace = Trace.from_snapshot(snapshot([alloc(BASE + at * MIB, 512 + at) for at in range(3)]))
+    (seen,) = gmlake.load(snapshot([alloc(BASE + at * MIB, 512 + at) for at in range(3)]))
+    trace = seen.trace
     requests = trace.requests.copy()
     requests["address"] = 0
-    written = replace(trace, requests=requests).to_snapshot()["segments"]
+    written = to_plain(of_one_trace(replace(trace, requests=requests)))["segments"]
     assert [one["total_size"] for one in written] == [512, 1024, 1024]
     assert [one["blocks"][0]["size"] for one in written] == [512, 1024, 1024]
     assert [one["requested_size"] for one in written] == [512, 513, 514]

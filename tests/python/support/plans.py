@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import gmlake
+from gmlake.trace import Trace
 from gmlake.trace.layout import REQUEST, Kind
 
 KIB = 1 << 10
@@ -29,8 +29,8 @@ class Script:
     def event(self, kind: Kind) -> None:
         self.rows.append((0, 0, 0, 0, 0, kind, 0))
 
-    def trace(self, **fields: object) -> gmlake.Trace:
-        trace = gmlake.Trace(np.array(self.rows, REQUEST), **fields)  # type: ignore[arg-type]
+    def trace(self, **fields: object) -> Trace:
+        trace = Trace(np.array(self.rows, REQUEST), **fields)  # type: ignore[arg-type]
         trace.check()
         return trace
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 import gmlake
-from gmlake import Notes, OutOfMemoryError, Reading, Trace
-from gmlake.trace import REQUEST, Kind
+from gmlake import Notes, OutOfMemoryError, Reading
+from gmlake.trace import REQUEST, Kind, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ def load(folder: Path, document: object) -> gmlake.Snapshot:
     """What is read of a document in a file."""
     path = folder / "scenario.pickle"
     path.write_bytes(pickle.dumps(document, protocol=4))
-    return gmlake.Snapshot.load(path)
+    return gmlake.load(path)
 
 
 def figure(report: Report, kind: type[F]) -> F:
@@ -196,7 +196,7 @@ def note_program(
                 served = noter.try_to_allocate(size, choice // 2 % 3)
                 live += [served] if served else []
         notes = replace(noter.notes(), limit_bytes=knobs.get("memory_limit"))
-        return Trace.from_snapshot(noter.snapshot()), notes
+        return gmlake.load(noter.snapshot()).devices[0].trace, notes
 
 
 def pairs(count: int = 50) -> Trace:

@@ -25,11 +25,8 @@ def busy_lake(
     for number in range(requests):
         if number == requests // 3:
             lake.keep_history(max_events)
-        if number % 500 == 0:
-            lake.note_mark(number // 500)
         if number == requests // 2:
             lake.trim()
-        _core.set_site(1 + number % 5)
         if live and chance.random() < 0.47:
             lake.free(live.pop(chance.randrange(len(live))))
             continue
@@ -40,7 +37,6 @@ def busy_lake(
             for block in live[::2]:
                 lake.free(block)
             del live[::2]
-    _core.set_site(0)
     return lake
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake import Notes, Trace
+from gmlake import Notes
+from gmlake.snapshots.whole import of_one_trace
 from recording import (
     BASE,
     MIB,
@@ -21,10 +22,11 @@ from recording import (
 
 if TYPE_CHECKING:
     from gmlake import ValidationResult
+    from gmlake.trace import Trace
 
 
 def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
-    (result,) = gmlake.validate(trace, notes).results
+    (result,) = gmlake.validate(of_one_trace(trace), notes).results
     assert bool(result.differences) <= (not result.is_complete)
     return result
 
@@ -65,7 +67,7 @@ def test_a_recording_from_the_middle_matches_entirely(
             act(recorder, live, choice, fitting)
         if start >= len(steps):
             recorder.events.clear()
-        trace = Trace.from_snapshot(recorder.snapshot())
+        trace = gmlake.load(recorder.snapshot()).devices[0].trace
     assert validate(trace).is_complete
 
 
@@ -84,7 +86,7 @@ def test_slack_that_the_events_betray_is_found() -> None:
         for served in (second, third):
             recorder.free(served)
         recorder.allocate(12 * MIB)
-        trace = Trace.from_snapshot(recorder.snapshot())
+        trace = gmlake.load(recorder.snapshot()).devices[0].trace
     assert 8 * MIB in trace.start_blocks["block_bytes"].tolist()
     assert validate(trace).is_complete
 
@@ -96,9 +98,9 @@ def test_recorded_settings_apply() -> None:
         recorder.allocate(12 * MIB)
         recorder.allocate(40 * MIB)
         data = recorder.snapshot()
-    assert not validate(Trace.from_snapshot(data)).is_complete
+    assert not validate(gmlake.load(data).devices[0].trace).is_complete
     data["allocator_settings"] = {"max_split_size": 30 * MIB}
-    assert validate(Trace.from_snapshot(data)).is_complete
+    assert validate(gmlake.load(data).devices[0].trace).is_complete
 
 
 def test_a_reading_parts_a_free_from_the_refusal_behind_it() -> None:
@@ -138,7 +140,7 @@ def test_what_expandable_segments_held_at_the_start(
         segment(BASE + first * 2 * MIB, count * 2 * MIB, [], is_expandable=True)
         for first, count in runs_of(held)
     ]
-    trace = Trace.from_snapshot(snapshot(events, final))
+    trace = gmlake.load(snapshot(events, final)).devices[0].trace
     found = {
         (int(row["address"]) - BASE) // (2 * MIB) + place
         for row in trace.start_segments

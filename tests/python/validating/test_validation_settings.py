@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake import Notes, Trace, ValidationResult
+from gmlake import Notes, ValidationResult
+from gmlake.snapshots.whole import of_one_trace
 from recording import (
     BASE,
     FAR,
@@ -21,6 +24,9 @@ from recording import (
     snapshot,
 )
 
+if TYPE_CHECKING:
+    from gmlake.trace import Trace
+
 UNSEEN = 7
 STEPS = st.lists(
     st.tuples(
@@ -33,7 +39,7 @@ STEPS = st.lists(
 
 
 def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
-    (result,) = gmlake.validate(trace, notes).results
+    (result,) = gmlake.validate(of_one_trace(trace), notes).results
     return result
 
 
@@ -44,7 +50,11 @@ def test_addresses_that_no_reservation_has(address: int) -> None:
         alloc(FAR, 2 * MIB),
         alloc(address, 2 * MIB),
     ]
-    trace = Trace.from_snapshot(snapshot(events, [segment(FAR, 20 * MIB, [], is_expandable=True)]))
+    trace = (
+        gmlake.load(snapshot(events, [segment(FAR, 20 * MIB, [], is_expandable=True)]))
+        .devices[0]
+        .trace
+    )
     result = validate(trace)
     assert (result.allocations, result.addresses_matched) == (2, 1)
     assert not result.is_complete
@@ -67,7 +77,7 @@ def test_a_pool_gives_back_what_it_holds_at_its_end_only() -> None:
     ]
     at = BASE + 64 * MIB
     left = segment(at, 20 * MIB, [block(at, 2 * MIB, 2 * MIB), block(at + 2 * MIB, 18 * MIB)])
-    result = validate(Trace.from_snapshot(snapshot(events, [left])))
+    result = validate(gmlake.load(snapshot(events, [left])).devices[0].trace)
     assert result.is_complete, result.differences
     assert (result.pooled_allocations, result.peak_reserved_bytes) == (2, 40 * MIB)
 

@@ -17,16 +17,11 @@ from torch.optim import optimizer
 from torch.utils import _python_dispatch
 
 import gmlake
-from gmlake.pytorch import phases
-from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.standin.interrupting import Place
-
-    from gmlake.snapshots import DeviceSnapshot
-    from gmlake.snapshots.sites import Site
 
 ROUNDS: Final = 2
 """How often to interrupt a line that runs again and again: in its first rounds."""
@@ -112,10 +107,6 @@ def left() -> dict[str, Any]:
         "methods": [
             name for (kind, name), was in METHODS.items() if vars(kind).get(name) is not was
         ],
-        "events": gmlake.enable().lake().history()[1],
-        "listeners": len(phases._listeners),  # noqa: SLF001
-        "steps": len(phases._steps),  # noqa: SLF001
-        "recording": repr(gmlake.stop_recording()),
     }
 
 
@@ -143,70 +134,14 @@ def step() -> tuple[Callable[[], None], Callable[[], object]]:
     auto = gmlake.AutoPlan()
 
     def use() -> None:
-        with auto.step(), gmlake.phase("forward"):
+        with auto.step():
             train()
 
     def gives() -> object:
         use()
-        return len(phases._steps)  # noqa: SLF001
+        return auto.last is not None
 
     return use, gives
-
-
-def record() -> tuple[Callable[[], None], Callable[[], object]]:
-    """Return a use of gmlake.record(), inside of a mode of the program's own."""
-
-    def use() -> None:
-        with torch.device("cuda"):
-            with gmlake.record(1 << 12, frames=1, model=BASE) as held["it"]:
-                train()
-            held["device"] = torch.empty(1).device.type
-
-    def gives() -> object:
-        train()
-        use()
-        seen = held["it"].snapshot.devices[0]
-        return (
-            held["device"],
-            events(seen, held["it"].snapshot.sites),
-            seen.categories[seen.lives.born >= 0].tolist(),
-            left(),
-        )
-
-    return use, gives
-
-
-def phase() -> tuple[Callable[[], None], Callable[[], object]]:
-    """Return a use of gmlake.phase(), within a recording that goes on."""
-    held["recording"] = gmlake.record(1 << 8, model=BASE)
-
-    def use() -> None:
-        with gmlake.phase("outer"), gmlake.phase("inner"):
-            train()
-
-    def gives() -> object:
-        train()
-        before = gmlake.snapshot().devices[0].total_events
-        use()
-        torch.empty(1, device="cuda")
-        seen = gmlake.snapshot()
-        return events(seen.devices[0], seen.sites)[before - seen.devices[0].total_events :]
-
-    return use, gives
-
-
-def events(seen: DeviceSnapshot, sites: dict[int, Site]) -> list[tuple[int, int, str]]:
-    """Return the events, each with who asked; of a mark, its name."""
-    marks = iter([label for _, label in seen.marks])
-    rows = zip(seen.events["kind"], seen.events["size_bytes"], seen.event_sites, strict=True)
-    return [
-        (
-            int(kind),
-            int(size),
-            next(marks).rstrip("0123456789") if kind == Kind.MARK else str(sites.get(int(site))),
-        )
-        for kind, size, site in rows
-    ]
 
 
 def main(*uses: Callable[[], tuple[Callable[[], None], Callable[[], object]]]) -> None:
@@ -216,4 +151,4 @@ def main(*uses: Callable[[], tuple[Callable[[], None], Callable[[], object]]]) -
 
 
 if __name__ == "__main__":
-    main(region, step, record, phase)
+    main(region, step)

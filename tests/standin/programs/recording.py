@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import threading
-import time
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -22,60 +20,48 @@ from examples.train_gpt import GPT, Config, language_loss, random_batch
 
 import gmlake
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.snapshots.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONFIG = Config(layers=2, width=256, heads=4, context=128, vocab=1000)
-# Plans are for what is larger than 1 MiB.
-PLANNED = Config(layers=2, width=1024, heads=4, context=256, vocab=1000)
+record_history: Any = torch.cuda.memory._record_memory_history  # noqa: SLF001 (its name)
 
 
 class Training:
     """A GPT, and one step of it."""
 
-    def __init__(self, config: Config = CONFIG) -> None:
-        self.config = config
+    def __init__(self) -> None:
         self.device = torch.device("cuda")
         with self.device:
-            self.model = GPT(config, has_checkpoints=False)
+            self.model = GPT(CONFIG, has_checkpoints=False)
         self.optimizer = torch.optim.AdamW(self.model.parameters())
 
     def step(self) -> None:
         """Train once."""
         self.optimizer.zero_grad(set_to_none=True)
-        batch = random_batch(self.config, 4, self.config.context, self.device)
+        batch = random_batch(CONFIG, 4, CONFIG.context, self.device)
         language_loss(self.model, batch).backward()
         self.optimizer.step()
 
 
-def sizes_by_category(seen: Any) -> dict[str, int]:
-    """Return the requested bytes of all allocations, by category."""
-    sizes: Counter[str] = Counter()
-    lives = seen.lives
-    for category, size in zip(
-        seen.categories.tolist(), lives.requested_bytes.tolist(), strict=True
-    ):
-        sizes[CATEGORIES[category]] += size
-    return dict(sizes)
-
-
 def told(recording: gmlake.Recording) -> dict[str, Any]:
     """Return what a recording knows of device 0."""
-    snapshot: Any = recording.snapshot
-    seen = snapshot.devices[0]
-    lives = seen.lives
-    table = recording.table.sites()
-    places = {table[number][:2] for number in set(lives.site.tolist()) if number in table}
-    frames = [site.frames for site in table.values() if site.frames]
+    seen = recording.snapshot[0]
+    sizes: Counter[str] = Counter()
+    told = seen.told_categories
+    for number, size in enumerate(seen.lives.requested_bytes.tolist()):
+        sizes[CATEGORIES[UNKNOWN if told is None else told[number]]] += size
+    sites = [recording.snapshot.sites.get(number) for number in seen.lives.site.tolist()]
     return {
-        "places": sorted(map(list, places)),
         "labels": [label for _, label in seen.marks],
-        "sizes": sizes_by_category(seen),
-        "frames": [str(path[0]) for path in frames],
-        "events": len(seen.events),
-        "total": seen.total_events,
-        "unplaced": int((lives.site[lives.born >= 0] == 0).sum()),
+        "sizes": dict(sizes),
+        "lines": sorted({frame for site in sites if site for frame in site.frames}),
+        "events": int((seen.events["kind"] != 8).sum()),
+        "views": len(seen.views),
+        "pairs": len(seen.stream_pairs),
+        "calls": sum(seen.counters.get("driver_calls", {}).values()),
         "text": repr(recording),
         "drawn": recording._repr_html_(),
     }
@@ -93,17 +79,7 @@ def whole() -> dict[str, Any]:
         training = Training()
         for _ in range(3):
             training.step()
-    parameters = list(training.model.parameters())
-    return told(recording) | {
-        "parameter_bytes": of_model([*parameters, *training.model.buffers()]),
-        "gradient_bytes": of_model(parameter.grad for parameter in parameters),
-        "state_bytes": of_model(
-            value
-            for state in training.optimizer.state.values()
-            for value in state.values()
-            if value.is_cuda
-        ),
-    }
+    return told(recording)
 
 
 def later() -> dict[str, Any]:
@@ -111,53 +87,69 @@ def later() -> dict[str, Any]:
     gmlake.enable()
     training = Training()
     training.step()
-    recording = gmlake.record(1000, model=training.model, optimizers=training.optimizer, frames=4)
-    try:
-        gmlake.record()
-    except RuntimeError as error:
-        second = str(error)
-    with gmlake.phase("measuring"):
-        training.step()
-    ended = gmlake.stop_recording()
-    recording.stop()
-    before = repr(recording)
+    recording = gmlake.record(1000, model=training.model, optimizers=training.optimizer)
     training.step()
+    during = len(gmlake.snapshot()[0].events)
+    recording.stop()
+    recording.stop()
+    before = repr(recording.snapshot)
+    training.step()
+    parameters = list(training.model.parameters())
+    values = [value for state in training.optimizer.state.values() for value in state.values()]
     return told(recording) | {
-        "second": second,
-        "is_same": ended is recording,
-        "is_unchanged": before == repr(recording),
-        "again": gmlake.stop_recording(),
-        "history": gmlake.enable().lake().history()[1],
+        "during": during,
+        "is_unchanged": before == repr(recording.snapshot),
+        "is_kept": torch._C._cuda_isHistoryEnabled(),  # noqa: SLF001
+        "parameter_bytes": of_model([*parameters, *training.model.buffers()]),
+        "gradient_bytes": of_model(parameter.grad for parameter in parameters),
+        "state_bytes": of_model(value for value in values if value.is_cuda),
     }
 
 
 def beside_pytorch() -> dict[str, Any]:
-    """PyTorch's own recording ends and begins while one of gmlake's is on."""
+    """The program keeps a history of its own, before and after a recording."""
     gmlake.enable()
     training = Training()
-    record_history: Any = torch.cuda.memory._record_memory_history  # noqa: SLF001
-    record_history(max_entries=500, stacks="python", context=None)
+    record_history(max_entries=50, stacks="python")
     with gmlake.record() as recording:
-        training.step()
-        record_history(enabled=None)
-        training.step()
-        record_history(max_entries=50, stacks="python", context=None)
         training.step()
     training.step()
     kept = torch.cuda.memory._snapshot()["device_traces"][0]  # noqa: SLF001
     return told(recording) | {"kept": len(kept)}
 
 
-def steps() -> dict[str, Any]:
-    """Steps of an AutoPlan are marked, and those of optimizers in them are not."""
-    auto = gmlake.AutoPlan()
-    training = Training(PLANNED)
+def without_lines() -> dict[str, Any]:
+    """The events alone are recorded, of PyTorch's allocator, which serves."""
+    with gmlake.record(frames=False) as recording:
+        Training().step()
+    return told(recording)
+
+
+def stitched() -> dict[str, Any]:
+    """A stitched view and an order of streams survive the file."""
+    gmlake.enable(capacity="256MiB")
     with gmlake.record() as recording:
-        for _ in range(6):
-            with auto.step():
-                training.step()
-        training.step()
-    return told(recording) | {"hit_rate": auto.last.hit_rate if auto.last else 0}
+        blocks = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+        del blocks[::2]
+        whole = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+        address = whole.data_ptr()
+        other = torch.cuda.Stream()
+        del whole
+        with torch.cuda.stream(other):
+            held = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+    seen = recording.snapshot
+    seen.save(sys.argv[2])
+    again = gmlake.load(sys.argv[2])
+    return told(recording) | {
+        "is_at_view": address == held.data_ptr(),
+        "blocks": seen[0].blocks["address"].tolist(),
+        "address": held.data_ptr(),
+        "bytes": [seen[0].reserved_bytes, seen[0].live_bytes, seen[0].free_bytes],
+        "again": [again[0].reserved_bytes, again[0].live_bytes, again[0].free_bytes],
+        "counted": [torch.cuda.memory_reserved(), torch.cuda.memory_allocated()],
+        "views_again": len(again[0].views),
+        "pieces": [seen[0].pieces.tolist() == again[0].pieces.tolist(), len(seen[0].pieces)],
+    }
 
 
 def out_of_memory() -> dict[str, Any]:
@@ -166,13 +158,13 @@ def out_of_memory() -> dict[str, Any]:
     recording = None
     try:
         with gmlake.record() as recording:
-            training = Training()
-            training.step()
+            Training().step()
             torch.empty(1 << 40, device="cuda")
     except torch.OutOfMemoryError as error:
         refusal = str(error)
     assert recording is not None
-    return told(recording) | {"refusal": refusal}
+    refused = recording.snapshot[0].refusals["size_bytes"].tolist()
+    return told(recording) | {"refusal": refusal, "refused": refused}
 
 
 def forked() -> dict[str, Any]:
@@ -192,37 +184,12 @@ def forked() -> dict[str, Any]:
         for _ in range(8):
             child = os.fork()
             if not child:
-                has_ended = gmlake.stop_recording() is None and not recording.is_on
-                with gmlake.phase("in the child"):
-                    has_hooks = bool(torch.nn.modules.module._global_forward_hooks)  # noqa: SLF001
-                os._exit(0 if has_ended and not has_hooks else 1)
+                recording.stop()
+                os._exit(len(recording.snapshot.devices))
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         stop.set()
         thread.join()
     return {"codes": codes, "text": repr(recording)}
-
-
-def cost() -> dict[str, Any]:
-    """Medians of a step, in ms, off, on, and with call paths, in turn."""
-    gmlake.enable()
-    training = Training()
-    rounds = int(os.environ.get("ROUNDS", "20"))
-    for _ in range(3):
-        training.step()
-    ways: dict[str, dict[str, Any] | None] = {"off": None, "on": {}, "frames": {"frames": True}}
-    seen: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, options in ways.items():
-            if options is not None:
-                gmlake.record(1 << 16, model=training.model, **options)
-                training.step()  # places are known from here on
-            begin = time.perf_counter()
-            for _ in range(5):
-                training.step()
-            torch.cuda.synchronize()
-            seen[name].append(1000 * (time.perf_counter() - begin) / 5)
-            gmlake.stop_recording()
-    return {name: statistics.median(times) for name, times in seen.items()}
 
 
 def main() -> None:

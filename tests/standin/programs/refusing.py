@@ -19,7 +19,7 @@ from tests.standin.failures import failure
 import gmlake
 from gmlake.diagnosis.operators import operator_report
 from gmlake.planner import autoplan
-from gmlake.pytorch import locking, recording, sleeping
+from gmlake.pytorch import locking, sleeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def fork() -> Result:
     go, ready = threading.Event(), threading.Event()
     locks = (
         *(locking.lock, sleeping._lock),  # noqa: SLF001
-        *(recording._turn.lock, operator_report._turn.lock, autoplan._turn._lock),  # noqa: SLF001
+        *(operator_report._turn.lock, autoplan._turn._lock),  # noqa: SLF001
     )
 
     def hold() -> None:
@@ -106,8 +106,7 @@ def fork() -> Result:
             "sleep": fails(gmlake.sleep, "w"),
             "enter": fails(gmlake.region("w").__enter__),
             "enabled": gmlake.is_enabled(),
-            "others": [recording._turn.lock.acquire()],  # noqa: SLF001
-            "stop": gmlake.stop_recording(),
+            "others": [operator_report._turn.lock.acquire()],  # noqa: SLF001
         }
         os.write(writing, json.dumps(seen).encode())
         os._exit(0)

@@ -57,7 +57,6 @@ def main(folder: Path) -> dict[str, Any]:
         seen = gmlake.snapshot()
         counted = torch.cuda.memory_allocated()
         seen.save(folder / "seen.pickle")
-        seen.to_perfetto(folder / "seen.perfetto.json", smallest="64KiB")
         torch.cuda.memory._dump_snapshot(str(folder / "dumped.pickle"))  # noqa: SLF001
         figures = [type(figure).__name__ for figure in seen.report().figures]
         one = seen[torch.cuda.current_device()]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gmlake.diagnosis.operators.modules import tensors_of
 from gmlake.diagnosis.operators.storages import parts_of, storage_of
-from gmlake.pytorch import phases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def tensors_in(value: object) -> Iterable[torch.Tensor]:
     """Return the tensors in a value, which may be a nested list."""
     if isinstance(value, torch.Tensor):
         return (value,)
-    return phases.tensors_of(value) if isinstance(value, list | tuple | dict) else ()
+    return tensors_of(value) if isinstance(value, list | tuple | dict) else ()
 
 
 def has_tensors(value: object) -> bool:

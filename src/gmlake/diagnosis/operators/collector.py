@@ -25,12 +25,12 @@ from gmlake.diagnosis.operators.arguments import (
     tensors_in,
     with_storages,
 )
+from gmlake.diagnosis.operators.modules import Modules, Observer
 from gmlake.diagnosis.operators.outside import Sharing, Substitutes, watch
 from gmlake.diagnosis.operators.places import Frames
 from gmlake.diagnosis.operators.recipes import Recipe, recipe_of
 from gmlake.diagnosis.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
-from gmlake.pytorch import call_sites, compat
-from gmlake.pytorch.scopes import Observer, Tracker
+from gmlake.pytorch import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,10 +64,7 @@ class Collector(Observer):
         self._storages = Storages(self._died)
         self._dead: deque[tuple[Entry, tuple[str, ...]]] = deque()
         self._names: dict[int, str] = {}  # of storages that were there before
-        table = call_sites.Table()
-        self._table = table
-        self._scopes: dict[int, str] = {0: ""}
-        self._tracker = Tracker(table, _ignore, _ignore, self)
+        self._modules = Modules(self)
         self._mode = _Mode(self)
         self._substitutes = Substitutes()
         self._is_noting = False
@@ -82,9 +79,9 @@ class Collector(Observer):
     def start(self, models: Iterable[nn.Module]) -> None:
         """Start recording the calling thread. If this fails, call stop()."""
         self._storages.remember()
-        self._tracker.start()
+        self._modules.start()
         for model in models:
-            self._tracker.name_model(model)
+            self._modules.name_model(model)
         self._substitutes.put(torch.UntypedStorage, "resize_", self._noting_resizes)
         watch(self._substitutes, self.note_outside)
         self._mode.__enter__()
@@ -94,7 +91,7 @@ class Collector(Observer):
         self._mode.leave()
         self.is_on = False
         self._substitutes.take_back()
-        self._tracker.stop()
+        self._modules.stop()
         self._guard(self._bury)
 
     def abandon(self) -> None:
@@ -426,14 +423,7 @@ class Collector(Observer):
         frames = self._frames.here()
         if frames:
             self._last_frames = frames
-        return frames or self._last_frames, self._scope()
-
-    def _scope(self) -> str:
-        number = self._tracker.base()
-        scope = self._scopes.get(number)
-        if scope is None:
-            scope = self._scopes[number] = str(self._table.sites().get(number, call_sites.NOWHERE))
-        return scope
+        return frames or self._last_frames, self._modules.scope()
 
     def pass_begins(self, model: nn.Module) -> None:
         """Begin another round if a model is called again."""
@@ -642,7 +632,3 @@ def _items(entry: Entry, runs: Sequence[Run]) -> list[Item]:
 def _built(lane: Lane) -> ObjectTrace:
     trace = replace(lane.builder.build(), names=tuple(lane.names))
     return replace(trace, notes=lane.notes(len(trace.apis), len(trace.objects)))
-
-
-def _ignore(_number: int) -> None:
-    """Discard the number."""

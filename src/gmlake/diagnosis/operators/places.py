@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 import gmlake
-from gmlake.pytorch.call_sites import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +112,7 @@ class Frames:
 
     def _add(self, key: tuple[int, ...], frame: FrameType) -> tuple[str, ...]:
         shown = islice(self._shown(frame), self._depth)
-        path = tuple(str(_described(outer)) for outer in shown)
+        path = tuple(_described(outer) for outer in shown)
         self._paths[key] = path
         return path
 
@@ -133,10 +132,10 @@ def _is_library(filename: str) -> bool:
     return filename.startswith(_LIBRARY) and not any(name in filename for name in _INSTALLED)
 
 
-def _described(frame: FrameType) -> Frame:
+def _described(frame: FrameType) -> str:
     code = frame.f_code
     name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
-    return Frame(name, code.co_filename, frame.f_lineno or 0)
+    return f"{name}  {code.co_filename}:{frame.f_lineno or 0}"
 
 
 def _targets_in(filename: str) -> dict[int, Target]:
