@@ -96,9 +96,10 @@ def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> Replay
     """Add the private pools, and to refusals the line that asked and who held most."""
     refusals = [refusal for each in report.refusals.values() for refusal in each]
     rows = {result.first_refused for result in report.results} - {None, -1}
-    rows |= {refusal.event for refusal in refusals}
     seen, lines = snapshot[device], OwnLines(snapshot.sites)
-    owners = Owners(with_categories(seen, lines)[0], lines)
+    asked = [refusal.event for refusal in refusals]
+    rows |= set(asked)
+    owners = Owners(with_categories(seen, lines)[0], lines, asked)
     pools = private_pools(seen, lines)
     named = ("", *(pool.name for pool in pools))
     live = seen.peak.ids
@@ -107,7 +108,7 @@ def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> Replay
 
     def line(row: int | None) -> str:
         number = int(seen.event_sites[row]) if row in rows and row is not None else 0
-        return lines.line(number)
+        return lines.name(number)
 
     return replace(
         report,
