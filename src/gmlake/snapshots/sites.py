@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a project
-
 
 @dataclass(frozen=True)
 class Site:
@@ -186,12 +184,20 @@ class OwnLines:
             short = place[frame.skipped :].replace("\\", "/")
         elif frame.file.startswith(self._root):
             short = place[len(self._root) :]
+        elif self._is_near(frame.file):
+            short = f"{posixpath.relpath(frame.file, self._root)}:{frame.line}"
         else:
             short = place
         function = frame.function
         if not function or function == "<module>":
             return short.removesuffix(",")
         return f"{short} in {function}" if function.endswith(">") else f"{short} in {function}()"
+
+    def _is_near(self, file: str) -> bool:
+        """Whether a caller lies beside the folder that lines are relative to."""
+        if not self._root or not _is_absolute(file) or _drive(file) != _drive(self._root):
+            return False
+        return _is_deep(posixpath.commonpath([file, self._root]))
 
     def _compiled(self, site: Site) -> str:
         """Name the compiled code that made a request below the line; "" if none did."""
@@ -244,23 +250,17 @@ def _parted(
 
 
 def _root_of(ways: Iterable[Way]) -> str:
-    """Return the folder that the user's lines share, with their callers as far as these do."""
-    folders, callers = set(), set()
-    for way in ways:
-        named = [
-            one for one in way.named if one.origin is Origin.PROJECT and _is_absolute(one.file)
-        ]
-        if named and named[0] is way.named[0]:
-            folders.add(posixpath.dirname(named[0].file))
-        callers |= {posixpath.dirname(one.file) for one in named}
-    if len({_drive(one) for one in folders}) != 1:
-        return ""
-    root = posixpath.commonpath(folders)
-    is_deep = len(root.strip("/").split("/")) >= _LEAST_ROOT
-    for folder in callers if is_deep else ():
-        shared = posixpath.commonpath([root, folder]) if _drive(folder) == _drive(root) else ""
-        root = shared if len(shared.strip("/").split("/")) >= _LEAST_ROOT else root
-    return f"{root.rstrip('/')}/" if root and (is_deep or len(folders) == 1) else ""
+    """Return the folder that the user's lines share, with a slash at its end; "" for none."""
+    named = {way.named[0] for way in ways if way.named}
+    files = [one.file for one in named if one.origin is Origin.PROJECT and _is_absolute(one.file)]
+    folders = {posixpath.dirname(file) for file in files}
+    root = posixpath.commonpath(folders) if len({_drive(one) for one in folders}) == 1 else ""
+    return f"{root.rstrip('/')}/" if root and (_is_deep(root) or len(folders) == 1) else ""
+
+
+def _is_deep(folder: str) -> bool:
+    """Whether a folder is more than the root of a disk."""
+    return folder.strip("/") not in ("", _drive(folder))
 
 
 def told_apart(
