@@ -78,7 +78,8 @@ def _with_answers(
         return report
     policies = [result.policy for result in report.results]
     asked_bytes = report.capacity_bytes if capacity else None
-    owners = Owners(with_categories(seen, lines)[0], lines)
+    asked = [refusal.event for refusal in refusals]
+    owners = Owners(with_categories(seen, lines)[0], lines, asked)
     pools = private_pools(seen, lines)
     named = ("", *(pool.name for pool in pools))
     live = seen.peak.ids
@@ -87,7 +88,7 @@ def _with_answers(
 
     def line(row: int | None) -> str:
         number = int(seen.event_sites[row]) if row is not None and row >= 0 else 0
-        return lines.line(number)
+        return lines.name(number)
 
     refusals = tuple(
         replace(

@@ -1,6 +1,6 @@
 """Programs that run out of memory for twelve reasons: what their files answer at first sight.
 
-Each was recorded by PyTorch. The page says it before anything else, `gmlake replay` in five lines.
+Each was recorded by PyTorch. The page says it before anything else, `gmlake replay` in six lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ANSWERS = {
     "fragmented": (
-        "Refused: 600 MiB, asked for at scenarios.py:N in tensor().",
+        "600 MiB, asked for at scenarios.py:N in tensor() <- scenarios.py:N in fragmented().",
         "720 MiB were free, but in 6 pieces; a request needs one.",
         "would have been served in the same 2.00 GiB by: expandable (248 MiB to spare), stitch (",
     ),
@@ -72,13 +72,13 @@ ANSWERS = {
         "1.17 GiB free in pieces that serve at most 1.17 GiB",
     ),
     "of_slivers": (
-        "Refused: 230 MiB, asked for at scenarios.py:N in tensor().",
+        "230 MiB, asked for at scenarios.py:N in tensor() <- scenarios.py:N in of_slivers().",
         "901 MiB were free, but in 452 pieces; a request needs one.",
         "would have been served in the same 2.00 GiB by: stitch (214 MiB to spare)",
     ),
     "below_gmlake": (
-        "Refused: 130 MiB, asked for at scenarios.py:N in tensor(). Live then 1.92 GiB, held 1.92",
-        "Most is held by scenarios.py:N in tensor(): 1.88 GiB in 21 blocks.",
+        "in tensor() <- scenarios.py:N in below_gmlake(). Live then 1.92 GiB, held 1.92",
+        "in tensor() <- scenarios.py:N in below_gmlake(): 1.40 GiB in 11 blocks",
         "refused in the same 2.00 GiB by: caching, expandable, stitch",
     ),
 }
@@ -117,6 +117,6 @@ def test_replay_begins_with_the_answer(name: str, folder: Path) -> None:
             ["replay", str(folder / f"{name}.pickle"), "--policy", "caching,expandable,stitch"]
         )
     assert code == 0
-    first = without_numbers(" ".join(out.getvalue().splitlines()[:6]))
+    first = without_numbers(" ".join(out.getvalue().splitlines()[:7]))
     assert first.startswith("refused at event ")
     assert ANSWERS[name][2] in first

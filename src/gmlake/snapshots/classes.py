@@ -12,7 +12,7 @@ from gmlake.snapshots.model import UNKNOWN
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -49,13 +49,17 @@ class Classes:
 
 
 class Owners:
-    """The line that requested each block, in as few words as possible."""
+    """The line that requested each block, in as few words as possible.
 
-    def __init__(self, seen: DeviceSnapshot, lines: OwnLines) -> None:
+    rows: after these events no line has more than half of what is live if callers tell more.
+    """
+
+    def __init__(self, seen: DeviceSnapshot, lines: OwnLines, rows: Iterable[int]) -> None:
         lives = self._lives = seen.lives
         self._sums: dict[int, tuple[Integers, ...]] = {}
         places, of_id = distinct(lives.site)
-        names = [lines.line(number) or lines.name(number) for number in places.tolist()]
+        split_lines(seen, lines, rows)
+        names = [lines.owner(number) or lines.name(number) for number in places.tolist()]
         self.names: list[str] = list(dict.fromkeys([*names, BEFORE_RECORDING, ""]))
         at = {name: number for number, name in enumerate(self.names)}
         self.of_id: Integers = np.array([at[name] for name in names], np.int64)[of_id]
@@ -110,6 +114,15 @@ class Owners:
     def name(self, owner: int) -> str:
         """Return the owner in words, even if it is unknown."""
         return self.names[owner] or UNKNOWN_LINE
+
+
+def split_lines(seen: DeviceSnapshot, lines: OwnLines, rows: Iterable[int]) -> None:
+    """Have lines split by their callers that hold more than half of what is live after an event."""
+    for row in rows:
+        ids = seen.lives.live_behind(row)
+        numbers, which = distinct(seen.lives.site[ids])
+        sizes = np.bincount(which, seen.lives.size_bytes[ids], minlength=len(numbers))
+        lines.split(dict(zip(numbers.tolist(), sizes.astype(np.int64).tolist(), strict=True)))
 
 
 def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str, Integers]]:

@@ -10,14 +10,15 @@ import numpy as np
 from rich.text import Text
 
 from gmlake.printable import printable
-from gmlake.snapshots.queries import chosen_devices, held_at
-from gmlake.snapshots.sites import OwnLines, Site
+from gmlake.snapshots.classes import split_lines
+from gmlake.snapshots.queries import chosen_devices, held_at, row_of
+from gmlake.snapshots.sites import OwnLines, Site, told_apart
 from gmlake.snapshots.whole import load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -188,10 +189,11 @@ def compare(  # noqa: PLR0913 (two moments, and how to look at them)
             chosen.append(chosen_devices(seen, moment, device))
     comparisons = []
     for pair in _pairs(chosen[0], chosen[1]):
-        sides = []
-        for name, one, moment in zip(names, pair, at, strict=True):
+        named = list(zip(names, pair, at, strict=True))
+        for name, one, moment in named:  # a line that one side splits is split on both
             with _blaming(name):
-                sides.append(held_at(one, moment, by, lines, sites))
+                split_lines(one, lines, (row_of(one, moment), one.peak.row))
+        sides = [held_at(one, moment, by, lines, sites) for _, one, moment in named]
         comparisons.append(Comparison(sides[0], sides[1], _changes(sides[0], sides[1])))
     return CompareReport(names, at, by, tuple(comparisons), top)
 
@@ -249,8 +251,26 @@ def _changes(before: Held, after: Held) -> tuple[Change, ...]:
     for key in keys:
         old, new = first.get(key), second.get(key)
         shown = new or old
-        found.append(Change(shown.key if shown else "", old, new))
+        is_owner = shown is not None and "one_bytes" in shown.more  # which its id names, too
+        name = str(key[0]) if is_owner else shown.key if shown else ""
+        found.append(Change(name, old, new))
+    found = [replace(one, key=name) for one, name in zip(found, _told_apart(found), strict=True)]
     return tuple(sorted(found, key=lambda one: (-one.change_bytes, -_size(one.after), one.key)))
+
+
+def _told_apart(changes: list[Change]) -> list[str]:
+    """Return the names of changes, no two alike; what tells rows of owners apart has no column."""
+
+    def details(alike: Sequence[int]) -> Iterator[Sequence[str]]:
+        rows = [changes[number].after or changes[number].before for number in alike]
+        more = [row.more if row else {} for row in rows]
+        yield [f"{format_size(one.get('one_bytes', 0))} each" for one in more]
+        yield [str(one.get("category")) for one in more]
+        yield [f"stream {one.get('stream')}" for one in more]
+        yield [f"pool {one['pool']}" if one.get("pool") else "" for one in more]
+        yield [f"{one.get('one_bytes', 0):,} B each" for one in more]
+
+    return told_apart([one.key for one in changes], [()] * len(changes), details)
 
 
 def _by_id(rows: tuple[Row, ...]) -> dict[Key, Row]:

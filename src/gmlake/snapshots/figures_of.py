@@ -15,12 +15,12 @@ from gmlake.snapshots.maps import address_map
 from gmlake.snapshots.model import in_order
 from gmlake.snapshots.moments import Playback, counted, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
-from gmlake.snapshots.sites import OwnLines
+from gmlake.snapshots.sites import OwnLines, told_apart
 from gmlake.trace.layout import Kind
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -292,10 +292,12 @@ def blocks_of(playback: Playback, topic: str, most: int = MOST_ROWS, group: int 
     follows = np.argsort(-sizes * np.bincount(of_id), kind="stable")[: min(MOST_FOLLOWING, most)]
     drawn = np.concatenate([drawn[count[drawn] > 0], follows[count[follows] == 0]])
     counts = _counts(playback, ids, of_id, follows)
-    rows = [
-        block_row(playback, int(ids[one[place]]), int(count[place]), counts.get(place, ()))
-        for place in drawn.tolist()
-    ]
+    rows = block_rows(
+        playback,
+        ids[one[drawn]].tolist(),
+        count[drawn].tolist(),
+        [counts.get(place, ()) for place in drawn.tolist()],
+    )
     notes = [] if int(count.max()) <= 1 else ["blocks of one size and place are one row"]
     rest = rest[count[rest] > 0]
     if len(rest):
@@ -322,7 +324,7 @@ def merged_blocks(
     seen, shown, lives = playback.seen, playback.shown, playback.seen.lives
     key = np.zeros(len(ids), np.int64)
     for column in (
-        *(lives.requested_bytes, lives.site, seen.categories, lives.stream),
+        *(lives.size_bytes, lives.site, seen.categories, lives.stream),
         playback.block_pools,
     ):
         values, place = distinct(column[ids])
@@ -360,10 +362,29 @@ def _counts(
     return result
 
 
-def block_row(
-    playback: Playback, number: int, count: int, counts: tuple[tuple[int, int], ...] = ()
+def block_rows(
+    playback: Playback,
+    blocks: Sequence[int],
+    count: Sequence[int],
+    counts: Sequence[tuple[tuple[int, int], ...]],
+) -> list[Block]:
+    """Return so many blocks like each of these as a row of a table, no two alike."""
+    rows = [_block_row(playback, *each) for each in zip(blocks, count, counts, strict=True)]
+
+    def details(alike: Sequence[int]) -> Iterator[Sequence[str]]:
+        yield [f"stream {rows[row].stream}" for row in alike]
+        yield [rows[row].pool for row in alike]
+        yield playback.lines.apart([int(playback.seen.lives.site[blocks[row]]) for row in alike])
+        yield [f"{rows[row].one_bytes:,} B each" for row in alike]
+
+    columns = [(row.category, format_size(row.one_bytes)) for row in rows]
+    names = told_apart([row.site for row in rows], columns, details)
+    return [replace(row, site=name) for row, name in zip(rows, names, strict=True)]
+
+
+def _block_row(
+    playback: Playback, number: int, count: int, counts: tuple[tuple[int, int], ...]
 ) -> Block:
-    """Return so many blocks like this one as a row of a table."""
     lives, lines = playback.seen.lives, playback.lines
     site = int(lives.site[number])
     name = lines.name(site) or playback.owners.names[int(playback.owners.of_id[number])]

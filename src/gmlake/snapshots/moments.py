@@ -170,7 +170,7 @@ class Playback:
         self.shown = min(int(np.searchsorted(rows, key_row(seen))), len(rows) - 1)
         self.held = held_over(seen)
         self.places: Places = places_of(seen, self.held)
-        self.owners = Owners(seen, lines)
+        self.owners = Owners(seen, lines, {int(rows[self.shown]), seen.peak.row})
         self.seconds = seconds_of(seen)
         # Moments by event: how many there are before each, one look-up instead of a search.
         before = np.zeros(len(seen.events) + 2, np.int32)  # half the memory to pass over

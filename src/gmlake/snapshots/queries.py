@@ -15,7 +15,7 @@ from gmlake.pictures.figures import CATEGORIES
 from gmlake.printable import printable
 from gmlake.snapshots.asking import check_moment
 from gmlake.snapshots.classes import distinct
-from gmlake.snapshots.figures_of import block_row, merged_blocks
+from gmlake.snapshots.figures_of import block_rows, merged_blocks
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.model import in_order
 from gmlake.snapshots.moments import Playback, key_row
@@ -335,8 +335,9 @@ def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
     """Yield blocks of one place, size, category, stream and pool, as the page's table has them."""
     seen, ids = playback.seen, playback.shown_ids
     _, one, count = merged_blocks(playback, ids)
-    for place, number in zip(ids[one].tolist(), count.tolist(), strict=True):
-        row = block_row(playback, place, number)
+    places = ids[one].tolist()
+    rows = block_rows(playback, places, count.tolist(), [()] * len(places))
+    for place, row in zip(places, rows, strict=True):
         at = int(seen.lives.site[place])
         site = sites.get(at, Site())
         pool = pool_keys(playback.pool(int(playback.block_pools[place])))
@@ -350,9 +351,9 @@ def _by_owner(playback: Playback, sites: dict[int, Site]) -> Iterator[Row]:
             "one_bytes": row.one_bytes,
             "address": row.address,
         }
-        key = row.site or "not known"
-        identity = key, row.one_bytes, row.category, row.stream, tuple(pool["pool"] or ())
-        yield Row(key, row.size_bytes, row.count, identity, more)
+        name = playback.lines.name(at) or playback.owners.name(int(playback.owners.of_id[place]))
+        identity = name, row.one_bytes, row.category, row.stream, tuple(pool["pool"] or ())
+        yield Row(row.site or "not known", row.size_bytes, row.count, identity, more)
 
 
 _GROUPED: Final = {

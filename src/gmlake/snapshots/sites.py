@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gmlake.snapshots.frames import (
     Frame,
     Origin,
     compiled_of,
     frame_of,
-    library_of,
     named_frame,
-    own_of,
-    torch_of,
+    named_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-
-_LEAST_ROOT: Final = 2  # folders that paths must share: "/home" alone is not a project
 
 
 @dataclass(frozen=True)
@@ -41,32 +38,31 @@ class Site:
 
 
 class OwnLines:
-    """The line that a person would name for the number of a site: the user's, else a library's.
+    """The names of sites, for every table: the lines that a person would name, and ways to them.
 
-    The user's are relative to the folder that all of them share, libraries' to where they are
-    installed.
+    A name begins with the user's line, else a library's, else a function of PyTorch's. The user's
+    are relative to the folder that they share, libraries' to where they are installed.
     """
 
     def __init__(self, sites: Mapping[int, Site]) -> None:
         self._sites = sites
+        self._ways: dict[tuple[str, ...], Way] = {}
+        self._texts: dict[str, str] = {}
         self._names: dict[int, str] = {}
-        self._lines: dict[int, str] = {}
-        self._found: dict[tuple[str, ...], tuple[Frame | None, Frame | None]] = {}
-        owns = {self._look(site)[0] for site in sites.values()}
-        files = [own.file for own in owns if own is not None and own.origin is Origin.PROJECT]
-        folders = {posixpath.dirname(file) for file in files if _is_absolute(file)}
-        root = posixpath.commonpath(folders) if len({_drive(one) for one in folders}) == 1 else ""
-        is_deep = len(root.strip("/").split("/")) >= _LEAST_ROOT or len(folders) == 1
-        self._root = f"{root.rstrip('/')}/" if root and is_deep else ""
+        self._owners: dict[int, str] = {}
+        self._tables: list[tuple[Mapping[int, int], int]] = []
+        ways = [self._way(site) for site in sites.values()]
+        self._root = _root_of(ways)
+        self._alike: dict[str, list[int]] = {}
+        for number, way in zip(sites, ways, strict=True):
+            if way.named:
+                self._alike.setdefault(self._short(way.named[0]), []).append(number)
 
-    def _look(self, site: Site) -> tuple[Frame | None, Frame | None]:
-        """Return the frame that names a site, and the compiled code between it and the request."""
-        found = self._found.get(site.frames)
+    def _way(self, site: Site) -> Way:
+        found = self._ways.get(site.frames)
         if found is None:
-            path = [frame_of(text) for text in site.frames]
-            frame = own_of(path) or library_of(path) or torch_of(path)
-            found = frame, None if frame is None else compiled_of(path, frame)
-            self._found[site.frames] = found
+            path = tuple(frame_of(text) for text in site.frames)
+            found = self._ways[site.frames] = Way(path, tuple(named_of(path)))
         return found
 
     def frames(self, number: int) -> tuple[str, ...]:
@@ -79,17 +75,95 @@ class OwnLines:
 
         A line of PyTorch's own is left out where the program said what it is.
         """
-        line = self._lines.get(number)
-        if line is None:
-            site = self._sites.get(number)
-            frame = self._look(site)[0] if site else None
-            is_known = site is not None and bool(site.scope)
-            is_own = frame is not None and frame.origin >= Origin.LIBRARY
-            line = self._short(frame) if frame is not None and (is_own or not is_known) else ""
-            self._lines[number] = line
-        return line
+        site = self._sites.get(number)
+        named = self._way(site).named if site else ()
+        if not site or not named:
+            return ""
+        is_own = named[0].origin >= Origin.LIBRARY or not site.scope
+        return self._short(named[0]) if is_own else ""
+
+    def owner(self, number: int) -> str:
+        """Return the line, with its callers where split() found that they tell more."""
+        return self._owners.get(number) or self.line(number)
+
+    def name(self, number: int) -> str:
+        """Return all that is known: the line, its callers, and what the program said of it; else "".
+
+        Callers are named as far as they tell this path to the line from others in the recording.
+        """
+        if number not in self._names and (site := self._sites.get(number)):
+            line = self.line(number)
+            alike = self._alike[line] if line else [number]
+            ways = {one: self._callers(one) for one in alike} if line else {number: ("",)}
+            for group, shown in _parted(ways, lambda ways: len(ways) == 1):
+                for one in group:
+                    site = self._sites[one]
+                    parts = ("".join(shown), self._compiled(site), site.scope)
+                    self._names[one] = " · ".join(filter(None, parts))
+        return self._names.get(number, "")
+
+    def split(self, table: Mapping[int, int]) -> None:
+        """Split the line that holds more than half of a table by its callers, from now on.
+
+        It is split until each part holds at most half of every table, or all paths are told apart;
+        last by what the line called in libraries. table: the bytes that are live, by site.
+        """
+        held: Counter[str] = Counter()
+        for number, size in table.items():
+            held[self.owner(number)] += size
+        total = sum(table.values())
+        self._tables.append((table, total))
+        for owner, size in held.most_common(1):
+            if owner and 2 * size > total:
+                self._split(next(one for one in table if self.owner(one) == owner))
+
+    def _split(self, number: int) -> None:
+        ways = {
+            one: (*self._callers(one), *self._via(one)) for one in self._alike[self.line(number)]
+        }
+
+        def is_enough(parts: Mapping[tuple[str, ...], list[int]]) -> bool:
+            members = [one for group in parts.values() for one in group]
+            return len(parts) == 1 or all(
+                2 * sum(table.get(one, 0) for one in members) <= total
+                for table, total in self._tables
+            )
+
+        for group, shown in _parted(ways, is_enough):
+            self._owners |= dict.fromkeys(group, "".join(shown))
+
+    def apart(self, numbers: Sequence[int]) -> list[str]:
+        """Return for sites of one name the innermost frames by which their paths differ."""
+        ways = {}
+        for number in numbers:
+            way = self._way(self._sites[number]) if number in self._sites else Way((), ())
+            inner = way.path.index(way.named[0]) if way.named else 0
+            path = sorted(way.path[:inner], key=lambda frame: frame.origin is Origin.NATIVE)
+            path += [frame for frame in way.path[inner:] if frame not in way.named]
+            ways[number] = ("", *(f" via {self._short(frame)}" for frame in path))
+        said: dict[int, str] = {}
+        for group, shown in _parted(ways, lambda ways: len(ways) == 1):
+            said |= dict.fromkeys(group, "".join(part for part in shown if part != _GAP).strip())
+        return [said[number] for number in numbers]
+
+    def _callers(self, number: int) -> tuple[str, ...]:
+        """Return the line and its callers, from the innermost out."""
+        line, *callers = self._way(self._sites[number]).named
+        return (self._short(line), *(f" <- {self._short(one)}" for one in callers))
+
+    def _via(self, number: int) -> tuple[str, ...]:
+        """Return the innermost line of a library that the user's line called."""
+        way = self._way(self._sites[number])
+        inner = next((one for one in way.path if one.origin is Origin.LIBRARY), None)
+        return (f" via {self._short(inner)}",) if inner and inner is not way.named[0] else ()
 
     def _short(self, frame: Frame) -> str:
+        text = self._texts.get(frame.text)
+        if text is None:
+            text = self._texts[frame.text] = self._shortened(frame)
+        return text
+
+    def _shortened(self, frame: Frame) -> str:
         if frame.origin is Origin.NATIVE:
             name = frame.function.replace("(anonymous namespace)::", "").partition("(")[0]
             return name.removeprefix("torch::autograd::generated::") + "()"
@@ -100,6 +174,8 @@ class OwnLines:
             short = place[frame.skipped :].replace("\\", "/")
         elif frame.file.startswith(self._root):
             short = place[len(self._root) :]
+        elif self._is_near(frame.file):
+            short = f"{posixpath.relpath(frame.file, self._root)}:{frame.line}"
         else:
             short = place
         function = frame.function
@@ -107,19 +183,103 @@ class OwnLines:
             return short.removesuffix(",")
         return f"{short} in {function}" if function.endswith(">") else f"{short} in {function}()"
 
+    def _is_near(self, file: str) -> bool:
+        """Whether a caller lies beside the folder that lines are relative to."""
+        if not self._root or not _is_absolute(file) or _drive(file) != _drive(self._root):
+            return False
+        return _is_deep(posixpath.commonpath([file, self._root]))
+
     def _compiled(self, site: Site) -> str:
         """Name the compiled code that made a request below the line; "" if none did."""
-        frame = self._look(site)[1]
+        way = self._way(site)
+        frame = compiled_of(way.path, way.named[0]) if way.named else None
         return f"compiled: {posixpath.basename(frame.file)}:{frame.line}" if frame else ""
 
-    def name(self, number: int) -> str:
-        """Return the line, and what the program said of it, as far as they are known; else ""."""
-        name = self._names.get(number)
-        if name is None:
-            site = self._sites.get(number)
-            parts = (self.line(number), self._compiled(site), site.scope) if site else ()
-            name = self._names[number] = " · ".join(filter(None, parts))
-        return name
+
+class Way(NamedTuple):
+    """A call path, and the frames of it that name it: the line, then its callers."""
+
+    path: tuple[Frame, ...]
+    named: tuple[Frame, ...]
+
+
+_GAP: Final = " <- ..."
+
+
+def _parted(
+    ways: Mapping[int, tuple[str, ...]],
+    is_enough: Callable[[Mapping[tuple[str, ...], list[int]]], bool],
+) -> Iterator[tuple[list[int], tuple[str, ...]]]:
+    """Yield groups of numbers, each with the parts of its ways by which it is told from others.
+
+    A group is parted where its ways differ first, until there is enough of that. Parts in between,
+    which all of a group have, are left out if they are many.
+    """
+    whole: dict[tuple[str, ...], list[int]] = {}
+    for number, way in ways.items():
+        whole.setdefault(way, []).append(number)
+    first = next(iter(whole))
+    left = [(whole, 1, first[:1])]
+    while left:
+        group, depth, shown = left.pop()
+        one = next(iter(group))
+        if not is_enough(group):
+            at = depth
+            while len({way[at : at + 1] for way in group}) == 1:
+                at += 1
+            between = one[depth:at] if at - depth == 1 else (_GAP,) * (at > depth)
+            parts: dict[tuple[str, ...], dict[tuple[str, ...], list[int]]] = {}
+            for way, numbers in group.items():
+                parts.setdefault(way[at : at + 1], {})[way] = numbers
+            left += [
+                (part, at + 1, (*shown, *between, *own) if own else shown)
+                for own, part in parts.items()
+            ]
+            continue
+        yield [number for numbers in group.values() for number in numbers], shown
+
+
+def _root_of(ways: Iterable[Way]) -> str:
+    """Return the folder that the user's lines share, with a slash at its end; "" for none."""
+    named = {way.named[0] for way in ways if way.named}
+    files = [one.file for one in named if one.origin is Origin.PROJECT and _is_absolute(one.file)]
+    folders = {posixpath.dirname(file) for file in files}
+    root = posixpath.commonpath(folders) if len({_drive(one) for one in folders}) == 1 else ""
+    return f"{root.rstrip('/')}/" if root and (_is_deep(root) or len(folders) == 1) else ""
+
+
+def _is_deep(folder: str) -> bool:
+    """Whether a folder is more than the root of a disk."""
+    return folder.strip("/") not in ("", _drive(folder))
+
+
+def told_apart(
+    names: Sequence[str],
+    columns: Sequence[object],
+    details: Callable[[Sequence[int]], Iterable[Sequence[str]]],
+) -> list[str]:
+    """Return the names of the rows of a table, so that no two rows look alike.
+
+    columns: what else each row shows. details: what may tell rows of these numbers from each other,
+    the plainest first, a text for each.
+    """
+    alike: dict[object, list[int]] = {}
+    for row, shown in enumerate(zip(names, columns, strict=True)):
+        alike.setdefault(shown, []).append(row)
+    said = list(names)
+    for rows in alike.values():
+        left = len(rows) - 1
+        for texts in details(rows) if left else ():
+            if len(set(texts)) > 1:
+                for row, text in zip(rows, texts, strict=True):
+                    said[row] += f" · {text}" if text else ""
+            left = len(rows) - len({said[row] for row in rows})
+            if not left:
+                break
+        if left:
+            for count, row in enumerate(rows, 1):
+                said[row] += f" ({count})"
+    return said
 
 
 def _drive(folder: str) -> str:
