@@ -202,6 +202,9 @@ extern PyMethodDef site_methods[];
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
 
+/* refusals.c */
+extern PyMethodDef refusal_methods[];
+
 /* Those by which processes share a device; ended by an empty one. */
 extern PyMethodDef torch_sharing_methods[];
 

@@ -1,5 +1,7 @@
 #include "torch/relief.h"
 
+#include "lake/situation.h"
+
 #include <stdatomic.h>
 
 static _Atomic(gml_torch_relief) chosen;
@@ -10,6 +12,9 @@ void gml_torch_set_relief(gml_torch_relief relief) {
 
 bool gml_relief_ask(int device, uint64_t size_bytes) {
     gml_torch_relief relief = atomic_load(&chosen);
+    if (relief) {
+        gml_note_tried(GML_TRIED_GIVERS);
+    }
     return gml_torch_ask_neighbours(device, size_bytes, true) ||
            (relief && relief(device, size_bytes));
 }
