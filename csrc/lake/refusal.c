@@ -87,10 +87,20 @@ static void say_fragmented(text *out, const gml_situation *self) {
     if (self->serves_bytes >= self->size_bytes) {
         say(out, "%s are free, and would have served it: why they did not is not recorded.",
             SIZE(self->serves_bytes));
-    } else {
-        say(out, "%s could be had, but in pieces that serve at most %s: this is fragmentation.",
-            SIZE(reach(self)), SIZE(self->serves_bytes));
+        return;
     }
+    say(out, "%s are free", SIZE(self->idle_bytes));
+    if (self->pieces) {
+        say(out, ", in %" PRIu64 " piece%s", self->pieces, self->pieces == 1 ? "" : "s");
+    }
+    if (self->largest_bytes) {
+        say(out, " that serve%s at most %s", self->pieces == 1 ? "s" : "",
+            SIZE(self->largest_bytes));
+    }
+    if (self->room_bytes) {
+        say(out, ", and %s more on the device", SIZE(self->room_bytes));
+    }
+    say(out, ": enough, but fragmented.");
 }
 
 static void say_pool(text *out, uint64_t owner, uint64_t number, uint64_t kind) {
@@ -104,26 +114,29 @@ typedef struct part {
     const char *where;
 } part;
 
+/* Names where it is free, as far as that suffices. */
 static void say_elsewhere(text *out, const gml_situation *self) {
     const part parts[] = {
-        {difference(self->pools_bytes, self->most_bytes), "in other private pools"},
-        {self->streams_bytes, "of other streams"},
-        {self->outside_bytes, "outside of the private pool that was to serve"},
-        {self->regions_idle_bytes, "in other regions"},
-        {self->pending_bytes, "freed, but still used by other streams"},
+        {self->most_bytes, NULL},
+        {difference(self->pools_bytes, self->most_bytes), "other private pools"},
+        {self->outside_bytes, "memory outside of the private pool that was to serve"},
+        {self->streams_bytes, "memory of other streams"},
+        {self->regions_idle_bytes, "other regions"},
+        {self->pending_bytes, "freed memory that other streams still use"},
     };
+    uint64_t left_bytes = difference(self->size_bytes, reach(self));
     const char *before = "";
-    if (self->most_bytes) {
-        say(out, "%s are free in ", SIZE(self->most_bytes));
-        say_pool(out, self->most_owner, self->most_number, self->most_kind);
-        before = ", ";
-    }
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && left_bytes; i++) {
         if (parts[i].size_bytes) {
-            say(out, "%s%s %s%s", before, SIZE(parts[i].size_bytes), *before ? "" : "are free ",
-                parts[i].where);
+            say(out, "%s%s%s in ", before, SIZE(parts[i].size_bytes), *before ? "" : " are free");
+            if (parts[i].where) {
+                say(out, "%s", parts[i].where);
+            } else {
+                say_pool(out, self->most_owner, self->most_number, self->most_kind);
+            }
             before = ", ";
         }
+        left_bytes = difference(left_bytes, parts[i].size_bytes);
     }
     say(out, ", which serve nothing else.");
 }
@@ -172,13 +185,15 @@ static void say_of_pool(text *out, const gml_situation *self) {
                (self->is_capturing || self->pool_owner || self->pool_number)) {
         say(out, " gmlake.graphs_take_turns() lets graphs that never run together share theirs.");
     } else if (self->most_kind == GML_POOL_KIND_GRAPH) {
-        say(out, " It comes back when the graph is reset.");
+        say(out, " That memory comes back when the graph is reset.");
     }
 }
 
 static void say_of_others(text *out, const gml_situation *self) {
     if (self->is_shared) {
-        say(out, " The processes that share the device had no more to give.");
+        say(out, " The processes that share the device had nothing idle; elastic tensors yield "
+                 "only within "
+                 "their process.");
     } else if (self->policy[0]) {
         say(out, " GMLAKE_SHARE=device lets processes with gmlake give each other idle memory.");
     }
@@ -258,7 +273,7 @@ static void say_held(text *out, const gml_situation *self) {
         }
     }
     say(out, ", and %s free", SIZE(self->idle_bytes));
-    if (self->idle_bytes) {
+    if (self->largest_bytes) {
         say(out, ", which serve at most %s", SIZE(self->largest_bytes));
     }
     say(out, ".");

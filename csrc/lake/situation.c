@@ -39,7 +39,8 @@ static uint64_t difference(uint64_t whole, uint64_t part) {
 typedef struct idle {
     gml_span_info span; /* the last one */
     gml_stream stream;
-    uint64_t bytes, elsewhere_bytes; /* elsewhere: in spans of other streams than `stream` */
+    uint64_t pieces, bytes;
+    uint64_t elsewhere_bytes; /* in spans of other streams than `stream` */
 } idle;
 
 static void see_span(void *context, const gml_span_info *span) {
@@ -50,6 +51,7 @@ static void see_range(void *context, const gml_range_info *range) {
     idle *now = context;
     bool is_idle_view = now->span.kind == GML_SPAN_VIEW && now->span.used_bytes == 0;
     if (!range->is_used && !is_idle_view) {
+        now->pieces++;
         now->bytes += range->size_bytes;
         now->elsewhere_bytes += now->span.stream == now->stream ? 0 : range->size_bytes;
     }
@@ -141,6 +143,7 @@ static void fill_server(gml_policy *server, gml_situation *out) {
     bool has_views = server->chunk_bytes && !out->is_arena;
     out->streams_bytes = server->ops->stream_pairs ? usage.elsewhere_bytes : own.elsewhere_bytes;
     out->idle_bytes = difference(own.bytes, out->streams_bytes);
+    out->pieces = own.pieces;
     out->largest_bytes =
         usage.stream_largest_bytes < out->idle_bytes ? usage.stream_largest_bytes : out->idle_bytes;
     uint64_t chunk_bytes = server->chunk_bytes ? server->chunk_bytes : 2 << 20;

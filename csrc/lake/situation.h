@@ -29,6 +29,7 @@ enum { GML_POOL_KIND_UNKNOWN, GML_POOL_KIND_GRAPH, GML_POOL_KIND_MEMPOOL };
     X(elastic_bytes) /* in elastic tensors */                                                      \
     X(pending_bytes) /* freed, and still used by other streams */                                  \
     X(idle_bytes)    /* free, and may serve the request */                                         \
+    X(pieces)        /* of them; 0: not counted */                                                 \
     X(largest_bytes) /* the largest request that these serve */                                    \
     X(serves_bytes)  /* the largest that would have been served, with new memory */                \
     X(streams_bytes) /* free, of other streams, whose work cannot be waited for */                 \

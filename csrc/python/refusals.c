@@ -31,6 +31,11 @@ static PyObject *last_refusal(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
     return dict_of(gml_last_refusal());
 }
 
+static PyObject *torch_note_givers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    gml_note_tried(GML_TRIED_GIVERS);
+    Py_RETURN_NONE;
+}
+
 /* False with an exception. */
 static bool read_situation(PyObject *dict, gml_situation *out) {
     *out = (gml_situation){0};
@@ -97,7 +102,13 @@ PyDoc_STRVAR(
     "account: numbers by name, 0 where one is missing, and `policy`, which is \"\" for\n"
     "PyTorch's own allocator. Raises ValueError for a number below 0 or above 2^64 - 1.");
 
+PyDoc_STRVAR(note_givers_doc,
+             "torch_note_givers()\n--\n\n"
+             "Note that elastic tensors are asked for memory, before this thread's request is\n"
+             "refused.");
+
 PyMethodDef refusal_methods[] = {
+    {"torch_note_givers", torch_note_givers, METH_NOARGS, note_givers_doc},
     {"torch_refusal", torch_refusal, METH_NOARGS, torch_refusal_doc},
     {"last_refusal", last_refusal, METH_NOARGS, last_refusal_doc},
     {"tell_refusal", tell_refusal, METH_O, tell_refusal_doc},

@@ -1,7 +1,5 @@
 #include "torch/relief.h"
 
-#include "lake/situation.h"
-
 #include <stdatomic.h>
 
 static _Atomic(gml_torch_relief) chosen;
@@ -12,9 +10,6 @@ void gml_torch_set_relief(gml_torch_relief relief) {
 
 bool gml_relief_ask(int device, uint64_t size_bytes) {
     gml_torch_relief relief = atomic_load(&chosen);
-    if (relief) {
-        gml_note_tried(GML_TRIED_GIVERS);
-    }
     return gml_torch_ask_neighbours(device, size_bytes, true) ||
            (relief && relief(device, size_bytes));
 }

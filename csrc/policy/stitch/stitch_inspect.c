@@ -27,6 +27,7 @@ static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     uint64_t fitting = gml_tree_largest(&cache->set.fit) +
                        (gml_stitch_has_views(stitch) ? cached_bytes(cache) : 0);
     uint64_t in_slabs = gml_tree_largest(&cache->small_free);
+    in_slabs = in_slabs < GML_SMALL_LIMIT ? in_slabs : (uint64_t)GML_SMALL_LIMIT;
     return larger(larger(fitting, in_slabs), stitched_of(stitch, cache));
 }
 

@@ -34,8 +34,11 @@ DEVICE_BYTES: Final = "gmlake_device_bytes"
 DEVICE_NAME: Final = "gmlake_device_name"
 """Likewise: what it is called, which says so where it is no GPU."""
 
-LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
-"""Likewise: the largest request that could be served at the end without new memory."""
+REFUSAL: Final = "gmlake_refusal"
+"""Likewise: the account of the last refusal, see gmlake.snapshots.situations, as named numbers."""
+
+REFUSED_BY: Final = "gmlake_refused_by"
+"""Likewise: the policy that refused; not there: PyTorch's own allocator did."""
 
 OTHER_BYTES: Final = "gmlake_other_bytes"
 """Likewise: what neither PyTorch nor gmlake held of the device, and was not free."""
@@ -150,21 +153,16 @@ class Trace:
         name = self.settings.get(f"{DEVICE_NAME}.{self.device}")
         return name if isinstance(name, str) else ""
 
-    def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
-        """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
+    @property
+    def device_bytes(self) -> int:
+        """The memory of the device; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
-        return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
+        return size if isinstance(size, int) and 0 <= size < 1 << 62 else 0
 
     @property
     def told_others_bytes(self) -> int | None:
         """The bytes of the device held by others at the end, if recorded."""
         size = self.settings.get(f"{OTHER_BYTES}.{self.device}")
-        return size if isinstance(size, int) and size >= 0 else None
-
-    @property
-    def largest_free_bytes(self) -> int | None:
-        """The largest request that could be served at the end without new memory, if recorded."""
-        size = self.settings.get(f"{LARGEST_FREE_BYTES}.{self.device}")
         return size if isinstance(size, int) and size >= 0 else None
 
     @property
