@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What CUDA's context and its libraries take on a device, at most: more is somebody else's. */
+/* What CUDA's context and its libraries take on a device, at most, or an eighth of a small one:
+ * more is somebody else's. */
 #define CONTEXT_BYTES (UINT64_C(1) << 30)
 
 typedef struct text {
@@ -62,7 +63,9 @@ gml_case gml_situation_case(const gml_situation *self) {
     if (size_bytes <= reach(self) + closed(self)) {
         return GML_CASE_ELSEWHERE;
     }
-    return others_bytes > CONTEXT_BYTES && size_bytes <= reach(self) + closed(self) + others_bytes
+    uint64_t usual_bytes = self->total_bytes / 8;
+    usual_bytes = usual_bytes < CONTEXT_BYTES ? usual_bytes : CONTEXT_BYTES;
+    return others_bytes >= usual_bytes && size_bytes <= reach(self) + closed(self) + others_bytes
                ? GML_CASE_OUTSIDE
                : GML_CASE_FULL;
 }
@@ -118,27 +121,31 @@ typedef struct part {
 static void say_elsewhere(text *out, const gml_situation *self) {
     const part parts[] = {
         {self->most_bytes, NULL},
-        {difference(self->pools_bytes, self->most_bytes), "other private pools"},
-        {self->outside_bytes, "memory outside of the private pool that was to serve"},
-        {self->streams_bytes, "memory of other streams"},
-        {self->regions_idle_bytes, "other regions"},
-        {self->pending_bytes, "freed memory that other streams still use"},
+        {difference(self->pools_bytes, self->most_bytes), "in other private pools"},
+        {self->regions_idle_bytes, "in other regions"},
+        {self->outside_bytes, "outside of the private pool that must serve it"},
+        {self->streams_bytes, "of other streams"},
+        {self->pending_bytes, "but still used by other streams"},
     };
+    enum { SERVE_NOTHING_ELSE = 3 }; /* the first parts */
     uint64_t left_bytes = difference(self->size_bytes, reach(self));
-    const char *before = "";
+    size_t end = 0; /* of the parts that were named */
     for (size_t i = 0; i < sizeof parts / sizeof *parts && left_bytes; i++) {
         if (parts[i].size_bytes) {
-            say(out, "%s%s%s in ", before, SIZE(parts[i].size_bytes), *before ? "" : " are free");
+            say(out, "%s%s%s ", end ? ", " : "", SIZE(parts[i].size_bytes), end ? "" : " are free");
+            end = i + 1;
             if (parts[i].where) {
                 say(out, "%s", parts[i].where);
             } else {
+                say(out, "in ");
                 say_pool(out, self->most_owner, self->most_number, self->most_kind);
             }
-            before = ", ";
         }
         left_bytes = difference(left_bytes, parts[i].size_bytes);
     }
-    say(out, ", which serve nothing else.");
+    say(out, "%s",
+        end <= SERVE_NOTHING_ELSE ? ", which serve nothing else."
+                                  : ", where they cannot serve it now.");
 }
 
 static void say_limit(text *out, const gml_situation *self) {

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.replaying import Requests
+from gmlake.replaying import Requests, with_refused
 from gmlake.snapshots.moments import Playback
 from gmlake.snapshots.sites import OwnLines
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import LARGEST_SIZE, Kind
+from gmlake.trace.layout import Kind
 from gmlake.trace.trace import Trace
 from gmlake.units import format_size
 
@@ -35,14 +33,13 @@ class Answer:
     """The answer of one policy to a request that was refused. Sizes in bytes.
 
     is_served: whether it fits. held_bytes: the bytes the policy held then, with the request if it
-    fits. refused_before: requests that the policy had refused until then. is_recorded: this policy
-    refused it in that memory when it was recorded, so nothing was replayed.
+    fits. is_recorded: this policy refused it in that memory when it was recorded, so nothing was
+    replayed.
     """
 
     policy: str
     is_served: bool
     held_bytes: int
-    refused_before: int = 0
     is_recorded: bool = False
 
 
@@ -166,11 +163,12 @@ def ask_again(
     the recording does not tell how much PyTorch held, or has no request before: then memory would
     not be fragmented.
     """
-    requests = trace.requests[: refusal.event]
+    requests = trace.requests[: refusal.event + 1]
     asked_bytes = capacity or refusal.capacity_bytes
     if not asked_bytes or not (requests["kind"] == Kind.ALLOC).any():
         return refusal
-    before = Requests(replace(trace, requests=requests))
+    requests = requests[(requests["kind"] != Kind.OOM) | (np.arange(len(requests)) == refusal.event)]
+    asked = Requests(with_refused(replace(trace, requests=requests)))
     settings: dict[str, Any] = dict(knobs)
     answers = []
     for policy in policies:
@@ -178,13 +176,9 @@ def ask_again(
             answers.append(Answer(policy, is_served=False, held_bytes=0, is_recorded=True))
             continue
         with Lake("sim", policy, asked_bytes, **settings) as lake:
-            totals, _, _ = before.replay(lake, policy)
-            is_served = False
-            with suppress(OutOfMemoryError):
-                lake.allocate(min(refusal.size_bytes, LARGEST_SIZE), refusal.stream)
-                is_served = totals["refused"] == 0
+            refused = asked.replay(lake, policy)[0]["refused"]
             held_bytes = lake.stats()["reserved_bytes"]
-            answers.append(Answer(policy, is_served, held_bytes, totals["refused"]))
+            answers.append(Answer(policy, refused == 0, held_bytes))
     return replace(refusal, answers=tuple(answers), asked_bytes=asked_bytes)
 
 

@@ -101,13 +101,15 @@ def _with_refusal(
         settings[f"{REFUSED_BY}.{device}"] = account.pop("policy")
         settings[f"{REFUSAL}.{device}"] = account
         size_bytes, free_bytes = account["size_bytes"], account["free_bytes"]
-    stream = 0 if account is None else account["stream"]
+    stream, pool = 0, (0, 0)
+    if account is not None:
+        stream, pool = account["stream"], (account["pool_owner"], account["pool_number"])
     events = document["device_traces"][device]
     refusal = next((event for event in events[:-3:-1] if event["action"] == "oom"), None)
     if refusal is None:  # the last but one, as the last is this snapshot, where there is a history
         refusal = {"action": "oom", "time_us": time.time_ns() // 1000, "frames": []}
         events.append(refusal)
-    refusal |= {"size": size_bytes, "device_free": free_bytes, "stream": stream}
+    refusal |= {"size": size_bytes, "device_free": free_bytes, "stream": stream, "pool_id": pool}
     return document
 
 
