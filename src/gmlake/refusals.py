@@ -12,6 +12,7 @@ from gmlake.printable import printable
 from gmlake.replaying import Requests, with_refused
 from gmlake.snapshots.moments import Playback
 from gmlake.snapshots.sites import OwnLines
+from gmlake.snapshots.situations import has_refused, refused_row
 from gmlake.snapshots.traces import of_trace
 from gmlake.trace.layout import Kind
 from gmlake.trace.trace import Trace
@@ -72,8 +73,7 @@ class Refusal:
     @property
     def capacity_bytes(self) -> int:
         """The most that could have been held, as far as the recording tells; else 0."""
-        why = self.situation
-        return why.held_bytes + why["room_bytes"] if why and why.held_bytes else 0
+        return self.situation.capacity_bytes if self.situation else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return every figure."""
@@ -167,12 +167,15 @@ def ask_again(
     asked_bytes = capacity or refusal.capacity_bytes
     if not asked_bytes or not (requests["kind"] == Kind.ALLOC).any():
         return refusal
-    requests = requests[(requests["kind"] != Kind.OOM) | (np.arange(len(requests)) == refusal.event)]
+    requests = requests[
+        (requests["kind"] != Kind.OOM) | (np.arange(len(requests)) == refusal.event)
+    ]
     asked = Requests(with_refused(replace(trace, requests=requests)))
     settings: dict[str, Any] = dict(knobs)
+    is_told = refusal.event == refused_row(trace)
     answers = []
     for policy in policies:
-        if _is_recorded(refusal, policy, asked_bytes):
+        if is_told and has_refused(trace, policy, asked_bytes):
             answers.append(Answer(policy, is_served=False, held_bytes=0, is_recorded=True))
             continue
         with Lake("sim", policy, asked_bytes, **settings) as lake:
@@ -180,9 +183,3 @@ def ask_again(
             held_bytes = lake.stats()["reserved_bytes"]
             answers.append(Answer(policy, refused == 0, held_bytes))
     return replace(refusal, answers=tuple(answers), asked_bytes=asked_bytes)
-
-
-def _is_recorded(refusal: Refusal, policy: str, asked_bytes: int) -> bool:
-    """Whether gmlake's own refusal, by that policy and in no less memory, is what was recorded."""
-    why = refusal.situation
-    return why is not None and why.policy == policy and asked_bytes <= refusal.capacity_bytes

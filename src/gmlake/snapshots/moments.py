@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gmlake.snapshots.held import Places
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.pool_names import PrivatePool
-    from gmlake.snapshots.situations import Situation
     from gmlake.snapshots.sites import OwnLines
+    from gmlake.snapshots.situations import Situation
 
     Integers = NDArray[np.int64]
     Short = NDArray[np.int32]
@@ -199,12 +199,6 @@ class Playback:
         """Return the ids of the blocks live at a moment."""
         result: Integers = np.flatnonzero((self.first <= moment) & (self.end > moment))
         return result
-
-    @cached_property
-    def last_refusal(self) -> int:
-        """The event of the last refusal; -1: nothing was refused."""
-        rows = np.flatnonzero(self.seen.events["kind"] == Kind.OOM)
-        return int(rows[-1]) if len(rows) else -1
 
     @cached_property
     def joins(self) -> bool:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake import _core
-from gmlake.trace.layout import SMALL_LIMIT
-from gmlake.trace.trace import REFUSAL, REFUSED_BY
+from gmlake.trace.layout import SMALL_LIMIT, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.moments import Free, Playback
+    from gmlake.trace import Trace
 
 KINDS: Final = {"": 0, "graph": 1, "mempool": 2}
 """The kinds of private pools, as numbers of an account."""
@@ -73,6 +73,12 @@ class Situation:
         """What all of the process's allocators held."""
         return self["held_bytes"] + self["native_bytes"] + self["regions_bytes"]
 
+    @property
+    def capacity_bytes(self) -> int:
+        """The most that they could have held; 0 if it is not known what they held."""
+        held = self.held_bytes
+        return held + self["room_bytes"] if held else 0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the case, the policy and every number."""
         return {"case": self.case, "policy": self.policy, **self.numbers}
@@ -80,19 +86,28 @@ class Situation:
 
 def told(playback: Playback, row: int) -> Situation | None:
     """Return the account that gmlake left of a refusal in the file, if it is of this one."""
-    seen = playback.seen
-    numbers = seen.trace.settings.get(f"{REFUSAL}.{seen.device}")
-    if not isinstance(numbers, dict) or row != playback.last_refusal:
+    trace = playback.seen.trace
+    if row != refused_row(trace):
         return None
-    kept = {name: number for name, number in numbers.items() if _is_size(number)}
-    if kept.get("size_bytes") != int(seen.events["size_bytes"][row]):
-        return None
-    policy = seen.trace.settings.get(f"{REFUSED_BY}.{seen.device}")
-    return Situation(kept, policy if isinstance(policy, str) else "")
+    return Situation(trace.refusal, trace.refused_by)
 
 
-def _is_size(number: object) -> bool:
-    return type(number) is int and 0 <= number < 1 << 62
+def refused_row(trace: Trace) -> int:
+    """Return the event of the refusal whose account a trace has; -1: it has none."""
+    rows = np.flatnonzero(trace.requests["kind"] == Kind.OOM)
+    size_bytes = trace.refusal.get("size_bytes")
+    is_it = len(rows) and int(trace.requests["size_bytes"][rows[-1]]) == size_bytes
+    return int(rows[-1]) if is_it else -1
+
+
+def has_refused(trace: Trace, policy: str, capacity_bytes: int) -> bool:
+    """Whether that policy refused in no less memory when the trace was recorded.
+
+    What was recorded is better evidence than a replay: that knows of no capture, nor of streams.
+    """
+    why = Situation(trace.refusal, trace.refused_by)
+    is_its = bool(why.policy) and why.policy == policy and refused_row(trace) >= 0
+    return is_its and capacity_bytes <= why.capacity_bytes
 
 
 def computed(playback: Playback, moment: int, row: int, free: Free) -> Situation:

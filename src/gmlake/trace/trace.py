@@ -49,6 +49,10 @@ _NO_STREAM = 2**64 - 1
 _OF_POOLS: Final = (Kind.ALLOC, Kind.OOM, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.TRIM)
 
 
+def _is_size(number: object) -> bool:
+    return type(number) is int and 0 <= number < 1 << 62
+
+
 def _empty(dtype: np.dtype[Any]) -> Records:
     return np.zeros(0, dtype)
 
@@ -157,7 +161,21 @@ class Trace:
     def device_bytes(self) -> int:
         """The memory of the device; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
-        return size if isinstance(size, int) and 0 <= size < 1 << 62 else 0
+        return size if _is_size(size) else 0
+
+    @property
+    def refusal(self) -> dict[str, int]:
+        """The account of gmlake's last refusal, if recorded: numbers by name; else {}."""
+        numbers = self.settings.get(f"{REFUSAL}.{self.device}")
+        if not isinstance(numbers, dict):
+            return {}
+        return {name: number for name, number in numbers.items() if _is_size(number)}
+
+    @property
+    def refused_by(self) -> str:
+        """The policy of gmlake that it is of, "" if there is none."""
+        policy = self.settings.get(f"{REFUSED_BY}.{self.device}")
+        return policy if isinstance(policy, str) else ""
 
     @property
     def told_others_bytes(self) -> int | None:

@@ -72,8 +72,7 @@ def growing(held: list[torch.Tensor]) -> None:
         passing: list[torch.Tensor] = []
         try:
             held += [tensor(0.9 + number % 5), tensor(total() / 48 + 3.7 * number)]
-            for part in range(3):
-                passing.append(tensor(total() / 96 + 5.3 * number + part))
+            passing.extend(tensor(total() / 96 + 5.3 * number + part) for part in range(3))
         except torch.OutOfMemoryError as error:
             note(error)
             return
