@@ -83,7 +83,11 @@ static void say_full(text *out, const gml_situation *self) {
                           self->regions_bytes - self->regions_idle_bytes;
     uint64_t all_bytes =
         self->held_bytes + self->native_bytes + self->regions_bytes + self->room_bytes;
-    say(out, "%s of %s are live: this is not fragmentation.", SIZE(live_bytes), SIZE(all_bytes));
+    say(out,
+        "%s of %s are live: what is free adds up to %s, %s too little, so this is not "
+        "fragmentation.",
+        SIZE(live_bytes), SIZE(all_bytes), SIZE(reach(self)),
+        SIZE(difference(self->size_bytes, reach(self))));
 }
 
 static void say_fragmented(text *out, const gml_situation *self) {

@@ -178,7 +178,7 @@ def ask_again(
         if is_told and has_refused(trace, policy, asked_bytes):
             answers.append(Answer(policy, is_served=False, held_bytes=0, is_recorded=True))
             continue
-        with Lake("sim", policy, asked_bytes, **settings) as lake:
+        with Lake("sim", policy, asked_bytes + trace.asleep_bytes, **settings) as lake:
             refused = asked.replay(lake, policy)[0]["refused"]
             held_bytes = lake.stats()["reserved_bytes"]
             answers.append(Answer(policy, refused == 0, held_bytes))

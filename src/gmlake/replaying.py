@@ -231,17 +231,20 @@ def replay(  # noqa: PLR0913 (each is a setting of its own)
     if is_roomy:
         capacity = roomy_capacity(trace)
     asked = trace if is_roomy else with_refused(trace)
+    capacity_bytes = parse_capacity(capacity)
+    lake_bytes = capacity_bytes + trace.asleep_bytes if capacity_bytes else 0
     requests = Requests(asked)
     wanted_bytes = asked.peak_live_bytes
     settings: dict[str, Any] = dict(knobs)
     results = []
     for policy in choose_policies(policies):
-        with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
+        with Lake(driver, policy, lake_bytes or None, device, **settings) as lake, blaming_trace():
             result = _replay_on(lake, policy, requests, progress)
             result = replace(result, wanted_bytes=wanted_bytes)
             results.append(result if is_roomy else _of_recording(result, trace))
-    capacity_bytes = SIM_CAPACITY if is_roomy else parse_capacity(capacity)
-    if not is_roomy:
+    if is_roomy:
+        capacity_bytes = SIM_CAPACITY
+    else:
         results = [_as_recorded(result, trace, capacity_bytes) for result in results]
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]

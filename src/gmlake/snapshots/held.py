@@ -112,12 +112,15 @@ def _lent(
     """Return when ranges were held that were never released, but are not there at the end.
 
     Their memory is drawn in stitched views by then. A view is made from free memory: so each was
-    held until the first new view after its last block. births: of the views.
+    held until the first new view after its last block. births: of the views. Where PyTorch left out
+    an event, there is none: then until the first new segment.
     """
     if not missing:
         return []
     lives, rows = seen.lives, len(seen.events)
-    takes = np.append(np.unique([born for born in births if born >= 0]), rows).astype(np.int64)
+    views = np.unique([born for born in births if born >= 0])
+    segments = np.flatnonzero(seen.events["kind"] == Kind.SEGMENT_ALLOC)
+    takes = np.append(views if len(views) else segments, rows).astype(np.int64)
     order = np.argsort(lives.address, kind="stable")
     addresses, died = lives.address[order], lives.died[order]
     found = []

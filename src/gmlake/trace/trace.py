@@ -172,6 +172,11 @@ class Trace:
         return {name: number for name, number in numbers.items() if _is_size(number)}
 
     @property
+    def asleep_bytes(self) -> int:
+        """The memory of tensors in regions that slept then: live in the trace, and not held."""
+        return self.refusal.get("asleep_bytes", 0)
+
+    @property
     def refused_by(self) -> str:
         """The policy of gmlake that it is of, "" if there is none."""
         policy = self.settings.get(f"{REFUSED_BY}.{self.device}")
