@@ -283,7 +283,7 @@ static void say_held(text *out, const gml_situation *self) {
             say(out, ", %s %s", SIZE(parts[i].size_bytes), parts[i].where);
         }
     }
-    say(out, ", and %s free", SIZE(self->idle_bytes));
+    say(out, ", and %s free", self->idle_bytes ? SIZE(self->idle_bytes) : "nothing else");
     if (self->largest_bytes) {
         say(out, ", which serve at most %s", SIZE(self->largest_bytes));
     }

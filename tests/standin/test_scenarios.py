@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ANSWERS = {
     "fragmented": (
         "Refused: 600 MiB, asked for at scenarios.py:N in tensor(): 720 MiB are free, in 6 pieces",
-        "that serve at most 120 MiB, and 608 MiB more on the device: enough, but fragmented.",
+        "that serve at most 120 MiB, and",
         "would have been served in the same 2.00 GiB by: expandable (248 MiB to spare), stitch (",
     ),
     "at_a_peak": (
@@ -53,7 +53,7 @@ ANSWERS = {
     ),
     "of_another_stream": (
         "882 MiB are free of other streams, where they cannot serve it now.",
-        "1.09 GiB in use by 3 tensors, 882 MiB free of other streams, and 0 B free.",
+        "882 MiB free of other streams, and nothing else free.",
         "expandable (184 MiB to spare), stitch (192 MiB to spare)",
     ),
     "by_optimizer_state": (
@@ -72,8 +72,8 @@ ANSWERS = {
         "1.17 GiB are free in MemPool (0, N), which serve nothing else.",
     ),
     "of_slivers": (
-        "Refused: 230 MiB, asked for at scenarios.py:N in tensor(): 901 MiB are free, in 452 pieces",
-        "that serve at most 2.00 MiB, and",
+        "Refused: 230 MiB, asked for at scenarios.py:N in tensor(): ",
+        "901 MiB are free, in 452 pieces that serve at most 2.00 MiB, and",
         "would have been served in the same 2.00 GiB by: stitch (214 MiB to spare)",
     ),
     "below_gmlake": (

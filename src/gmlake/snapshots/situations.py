@@ -61,7 +61,7 @@ class Situation:
     @property
     def verdict(self) -> str:
         """Which case it is, and what would have been served."""
-        return " ".join(filter(None, self._told[2][:2]))
+        return verdict_of({**self.numbers, "policy": self.policy})
 
     @property
     def figures(self) -> str:
@@ -82,6 +82,11 @@ class Situation:
     def to_dict(self) -> dict[str, Any]:
         """Return the case, the policy and every number."""
         return {"case": self.case, "policy": self.policy, **self.numbers}
+
+
+def verdict_of(account: dict[str, Any]) -> str:
+    """Return the verdict of an account as the core gives it."""
+    return " ".join(filter(None, _core.tell_refusal(account)[2][:2]))
 
 
 def told(playback: Playback, row: int) -> Situation | None:
