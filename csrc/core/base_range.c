@@ -520,6 +520,7 @@ static gml_status check_room(gml_base_range *range, uint64_t size_bytes) {
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                gml_freeset *set) {
     uint64_t all_bytes = range->slots * range->granule_bytes;
+    gml_driver_note(range->driver, GML_TRIED_DRIVER);
     if (size_bytes > all_bytes - range->present_bytes) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                "%s more asked for, and %s of %s are held",

@@ -125,6 +125,7 @@ static gml_status keep_margin(gml_driver *driver, gml_driver_call call, uint64_t
 /* Counts `size_bytes` more as held on the device, or GML_OUT_OF_MEMORY where the limit forbids
  * it. */
 static gml_status take(gml_driver *driver, gml_driver_call call, uint64_t size_bytes) {
+    gml_driver_note(driver, GML_TRIED_DRIVER);
     return gml_device_take(driver->device, size_bytes)
                ? GML_OK
                : gml_driver_fail(driver, GML_OUT_OF_MEMORY,

@@ -160,7 +160,7 @@ typedef struct gml_driver_ops {
     gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
 
-enum { GML_REASON_BYTES = 240 };
+enum { GML_REASON_BYTES = 480 };
 
 struct gml_driver {
     const gml_driver_ops *ops;
@@ -189,7 +189,12 @@ struct gml_driver {
     uint64_t window_bytes; /* all that reserve has, see window.h; 0: whatever the device has */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
     unsigned undo_depth;           /* see gml_driver_begin_undo() */
+    uint64_t tried;                /* for the request being served, as bits by gml_tried */
 };
+
+static inline void gml_driver_note(gml_driver *driver, gml_tried step) {
+    driver->tried |= UINT64_C(1) << step;
+}
 
 /* Opens a backend by name. `capacity_bytes` bounds `sim` and `host` (0: 80 GiB for `sim`, 1 GiB for
  * `host`) and is ignored by `cuda`. `reason` receives one line on failure. */

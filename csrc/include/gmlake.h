@@ -66,6 +66,20 @@ typedef enum gml_state {
     GML_STATE_COUNT
 } gml_state;
 
+/* What is tried for a request before it is refused, in this order. Who tries notes it. */
+typedef enum gml_tried {
+    GML_TRIED_IDLE,      /* idle memory */
+    GML_TRIED_STREAMS,   /* of other streams */
+    GML_TRIED_DRIVER,    /* new memory */
+    GML_TRIED_DEVICE,    /* a wait for work that still uses freed memory */
+    GML_TRIED_POOLS,     /* idle memory of released private pools */
+    GML_TRIED_PROCESSES, /* of other processes */
+    GML_TRIED_NATIVE,    /* what PyTorch's own allocator caches */
+    GML_TRIED_LAKES,     /* idle memory of other regions */
+    GML_TRIED_GIVERS,    /* elastic tensors that can shrink */
+    GML_TRIED_COUNT
+} gml_tried;
+
 /* "exact", ...; never NULL. */
 GML_API const char *gml_state_name(gml_state state);
 

@@ -1,11 +1,9 @@
-/* The counters of a lake: its own, those of policy and driver, and their three forms: gml_stats,
- * PyTorch's statistics, and the text of a refusal. */
+/* The counters of a lake: its own, those of policy and driver, as gml_stats and as PyTorch's
+ * statistics. */
 #include "base/rounding.h"
-#include "base/size.h"
 #include "lake/lake.h"
 #include "policy/torch/rounding.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static void raise_peak(uint64_t *peak, uint64_t current) {
@@ -290,78 +288,4 @@ gml_status gml_lake_reset_peaks(gml_lake *lake) {
     gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
-}
-
-/* ---- a refusal ------------------------------------------------------------------------------- */
-
-void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes) {
-    gml_stats stats = gml_lake_complete_stats(lake);
-    uint64_t limit = GML_DEVICE_READ(lake->driver->device, limit_bytes);
-    limit = limit ? limit : lake->driver->info.total_bytes;
-    char margin[64] = "";
-    if (lake->driver->margin_bytes) {
-        (void)snprintf(margin, sizeof margin, "; %s are left to others",
-                       gml_size_of(lake->driver->margin_bytes).text);
-    }
-    lake->stats.states[GML_STATE_OOM]++;
-    lake->torch.num_ooms++;
-    (void)gml_driver_fail(lake->driver, GML_OUT_OF_MEMORY,
-                          "out of memory: %s asked for; device %d has %s, of which %s are live, "
-                          "%s reserved, and %s the largest request that could be served%s",
-                          gml_size_of(size_bytes).text, lake->device, gml_size_of(limit).text,
-                          gml_size_of(stats.live_bytes).text,
-                          gml_size_of(stats.reserved_bytes).text,
-                          gml_size_of(stats.largest_free_bytes).text, margin);
-}
-
-void gml_lake_explain_waking(gml_lake *lake) {
-    gml_driver *driver = lake->driver;
-    uint64_t free_bytes = 0, total_bytes = 0;
-    uint64_t awake_bytes = GML_DEVICE_READ(driver->device, held_bytes);
-    uint64_t limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
-    char limit[96] = "";
-    if (limit_bytes) {
-        (void)snprintf(limit, sizeof limit, "; all may hold %s, by capacity or fraction",
-                       gml_size_of(limit_bytes).text);
-    }
-    (void)gml_driver_memory_info(driver, &free_bytes, &total_bytes);
-    (void)gml_driver_fail(driver, GML_OUT_OF_MEMORY,
-                          "out of memory: waking needs %s; of %s %s are free, gmlake holds %s "
-                          "awake, and others the rest%s",
-                          gml_size_of(driver->held_bytes).text, gml_size_of(total_bytes).text,
-                          gml_size_of(free_bytes).text, gml_size_of(awake_bytes).text, limit);
-}
-
-static uint64_t difference(uint64_t whole, uint64_t part) {
-    return whole > part ? whole - part : 0;
-}
-
-void gml_lake_look(gml_lake *lake, gml_situation *out) {
-    gml_situation now = {0};
-    pthread_mutex_lock(&lake->lock);
-    gml_driver *driver = lake->driver;
-    gml_stats stats = gml_lake_complete_stats(lake);
-    now.policy = lake->policy->ops->name;
-    now.has_pools = gml_pools_reserved(&lake->pools) > 0;
-    now.is_capturing = gml_driver_is_frozen(driver);
-    now.is_arena = driver->arena_bytes > 0;
-    now.can_sleep = lake->remapper != NULL;
-    now.limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
-    now.margin_bytes = driver->margin_bytes;
-    now.others_bytes = difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);
-    uint64_t chunks;
-    gml_elastics_measure(lake, &chunks, &now.elastic_bytes);
-    now.pending_bytes = lake->uses.pending_bytes;
-    now.live_bytes = difference(stats.live_bytes, now.pending_bytes + now.elastic_bytes);
-    now.live_blocks = difference(stats.live_blocks, lake->uses.pending_count + chunks);
-    now.reserved_bytes = stats.reserved_bytes;
-    now.idle_bytes = difference(stats.reserved_bytes, stats.live_bytes);
-    now.largest_bytes = stats.largest_free_bytes;
-    gml_driver_begin_undo(driver); /* the reason of the refusal stays */
-    if (gml_driver_memory_info(driver, &now.free_bytes, &now.total_bytes) != GML_OK) {
-        now.total_bytes = 0;
-    }
-    gml_driver_end_undo(driver);
-    pthread_mutex_unlock(&lake->lock);
-    *out = now;
 }

@@ -363,6 +363,7 @@ static gml_status grow_to(gml_lake *lake, gml_elastic *of, size_t end, bool may_
 
 /* To `end`, and to `wished` if that needs no trimming. is_final: a lack of memory is a refusal. */
 static gml_status grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wished, bool is_final) {
+    lake->driver->tried = 0;
     gml_status status = grow_to(lake, of, wished, wished == end);
     if (status == GML_OUT_OF_MEMORY && wished > end) {
         status = grow_to(lake, of, end, true);
@@ -372,10 +373,14 @@ static gml_status grow(gml_lake *lake, gml_elastic *of, size_t end, size_t wishe
         status = grow_to(lake, of, end, true);
         gml_device_spend(lake->driver->device, -1);
     }
+    if (status == GML_OUT_OF_MEMORY) {
+        gml_driver_note(lake->driver, GML_TRIED_IDLE);
+        gml_note_all_tried(lake->driver->tried);
+    }
     if (status == GML_OUT_OF_MEMORY && is_final) {
-        uint64_t asked_bytes = (end - of->count) * of->chunk_bytes;
-        gml_lake_explain_refusal(lake, asked_bytes);
-        gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, asked_bytes, of->stream);
+        gml_lake_refuse_locked(lake, NULL, (end - of->count) * of->chunk_bytes, of->stream);
+    } else if (status == GML_OK) {
+        (void)gml_take_tried();
     }
     return status;
 }

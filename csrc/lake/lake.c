@@ -217,10 +217,8 @@ gml_status gml_lake_close(gml_lake *lake) {
     return status;
 }
 
-/* The heap of the pool that serves `stream` now: the named one, or that of its capture. *out is
- * NULL where none does. */
-static gml_status find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream,
-                            gml_heap **out) {
+gml_status gml_lake_find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream,
+                              gml_heap **out) {
     *out = NULL;
     if (named) {
         return gml_pools_find(&lake->pools, *named, stream, out);
@@ -262,6 +260,7 @@ static gml_status ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_s
     }
     if (status != GML_OK && server->driver != lake->driver) {
         gml_driver_take_reason(lake->driver, server->driver);
+        lake->driver->tried |= server->driver->tried;
     }
     return status;
 }
@@ -290,7 +289,7 @@ static gml_status ask_again(gml_lake *lake, gml_heap **heap, size_t pending_befo
 static gml_status serve(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
                         gml_stream stream, gml_block **out) {
     gml_heap *heap;
-    gml_status status = find_heap(lake, pool, stream, &heap);
+    gml_status status = gml_lake_find_heap(lake, pool, stream, &heap);
     if (status != GML_OK) {
         return status;
     }
@@ -349,15 +348,9 @@ static void enter(gml_lake *lake, gml_block *block) {
                     block->requested_bytes, block->stream);
 }
 
-/* And gives the reason. */
-static void count_refusal(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
-    gml_lake_explain_refusal(lake, size_bytes);
-    gml_history_add(&lake->history, GML_REQUEST_OOM, 0, 0, size_bytes, stream);
-}
-
-void gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream) {
+void gml_lake_refuse(gml_lake *lake, const gml_situation *seen) {
     pthread_mutex_lock(&lake->lock);
-    count_refusal(lake, size_bytes, stream);
+    gml_lake_count_refusal(lake, seen);
     gml_lake_show_request(lake, GML_OUT_OF_MEMORY);
     pthread_mutex_unlock(&lake->lock);
 }
@@ -371,6 +364,7 @@ static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size
     }
     gml_block *block = NULL;
     pthread_mutex_lock(&lake->lock);
+    lake->driver->tried = 0;
     gml_status status = admit(lake, size_bytes, stream);
     if (status == GML_OK) {
         status = serve(lake, pool, size_bytes, stream, &block);
@@ -383,8 +377,12 @@ static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size
         if (status == GML_OK) {
             enter(lake, block);
             *out = block->address;
-        } else if (status == GML_OUT_OF_MEMORY && is_final) {
-            count_refusal(lake, size_bytes, stream);
+        } else if (status == GML_OUT_OF_MEMORY) {
+            gml_driver_note(lake->driver, GML_TRIED_IDLE);
+            gml_note_all_tried(lake->driver->tried);
+        }
+        if (status == GML_OUT_OF_MEMORY && is_final) {
+            gml_lake_refuse_locked(lake, pool, size_bytes, stream);
         }
         gml_lake_show_request(lake, is_final ? status : GML_OK);
     }

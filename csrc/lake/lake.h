@@ -16,6 +16,7 @@
 #include "lake/history.h"
 #include "lake/hooks.h"
 #include "lake/pools.h"
+#include "lake/situation.h"
 #include "lake/uses.h"
 #include "policy/policy.h"
 
@@ -83,6 +84,13 @@ struct gml_lake {
     uint64_t capacity_bytes;    /* as configured; 0: the device's */
     int device;
 };
+
+/* ---- lake.c ---------------------------------------------------------------------------------- */
+
+/* The heap of the pool that serves `stream` now: the named one, or that of its capture. *out is
+ * NULL where none does. pre: the lock is held. */
+gml_status gml_lake_find_heap(gml_lake *lake, const gml_pool_id *named, gml_stream stream,
+                              gml_heap **out);
 
 /* ---- inspect.c ------------------------------------------------------------------------------- */
 
@@ -164,8 +172,8 @@ gml_status gml_lake_record_stream_of(gml_lake *lake, gml_address address, int de
                                      gml_stream stream);
 
 /* After such a request: the program is told that there is no memory. Counts that, and gives the
- * reason. */
-void gml_lake_refuse(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
+ * reason: the verdict of the account of it. */
+void gml_lake_refuse(gml_lake *lake, const gml_situation *seen);
 
 /* Whether the policy makes heaps of its own kind for private pools, which can be put back into an
  * earlier state; pools have PyTorch's caching algorithm otherwise. */
@@ -342,30 +350,28 @@ void gml_lake_raise_highest(gml_stats *stats);
 /* gml_lake_stats() for a caller that holds the lock. */
 gml_stats gml_lake_complete_stats(gml_lake *lake);
 
-/* Puts the reason of a refused allocation into driver->reason. pre: the lock is held. */
-void gml_lake_explain_refusal(gml_lake *lake, uint64_t size_bytes);
+/* ---- situation.c ----------------------------------------------------------------------------- */
 
-/* The same for a wake that ran out of memory. */
+/* gml_lake_refuse() for a caller that holds the lock. */
+void gml_lake_count_refusal(gml_lake *lake, const gml_situation *seen);
+
+/* The same for a refusal whose account, see gml_last_refusal(), is yet to be taken. pool: that was
+ * to serve; NULL: none, or that of a capture. */
+void gml_lake_refuse_locked(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
+                            gml_stream stream);
+
+/* Takes the account of a request that is about to be refused; what the thread has tried goes into
+ * it, and is forgotten. For rooms above. The reason of the last failure stays. */
+void gml_lake_look(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
+                   gml_situation *out);
+
+/* What is free in the lake, and what it holds asleep. For rooms above. */
+void gml_lake_idle(gml_lake *lake, uint64_t *idle_bytes, uint64_t *asleep_bytes);
+
+/* The device's memory now; *total_bytes 0: it did not say. The reason of the last failure stays. */
+void gml_lake_memory_info(gml_lake *lake, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* The reason of a wake that ran out of memory. pre: the lock is held. */
 void gml_lake_explain_waking(gml_lake *lake);
-
-/* The state of a lake and its device, for the text of a refusal. */
-typedef struct gml_situation {
-    const char *policy;
-    bool has_pools;
-    bool is_capturing;
-    bool is_arena;                    /* free and total are of the one allocation that serves */
-    bool can_sleep;                   /* the lake can sleep */
-    uint64_t free_bytes, total_bytes; /* of the device; total 0: it did not say */
-    uint64_t limit_bytes;             /* 0: none */
-    uint64_t margin_bytes;            /* left to others */
-    uint64_t live_bytes, live_blocks; /* in use by the program, elastic buffers left out */
-    uint64_t elastic_bytes;           /* in use by these */
-    uint64_t pending_bytes;           /* freed, but other streams still use it */
-    uint64_t reserved_bytes, idle_bytes, largest_bytes;
-    uint64_t others_bytes; /* held by other lakes of the device, awake */
-} gml_situation;
-
-/* For rooms above. The reason of the last failure stays. */
-void gml_lake_look(gml_lake *lake, gml_situation *out);
 
 #endif

@@ -5,7 +5,11 @@
 
 /* Waits for the streams that still use freed blocks, if any do. */
 static gml_status wait_for_uses(gml_lake *lake) {
-    return lake->uses.pending_count ? gml_uses_wait(&lake->uses) : GML_OK;
+    if (!lake->uses.pending_count) {
+        return GML_OK;
+    }
+    gml_driver_note(lake->driver, GML_TRIED_DEVICE);
+    return gml_uses_wait(&lake->uses);
 }
 
 void gml_lake_finish_pending(void *context) {
@@ -88,6 +92,9 @@ uint64_t gml_lake_idle_bytes(gml_lake *lake) {
 
 /* Releases the idle memory of the policies other than `policy`. */
 static gml_status trim_others(gml_lake *lake, const gml_policy *policy) {
+    if (gml_pools_reserved(&lake->pools)) {
+        gml_driver_note(lake->driver, GML_TRIED_POOLS);
+    }
     gml_status status = gml_pools_trim(&lake->pools, true);
     return status == GML_OK && policy != lake->policy ? trim_policy(lake) : status;
 }

@@ -43,6 +43,11 @@ typedef struct gml_usage {
     uint64_t views, view_bytes;                  /* stitched views mapped now, live or cached */
     uint64_t largest_free_bytes;                 /* filled by usage() only when asked for */
     uint64_t cross_stream_waits, borrowed_bytes; /* as in gml_stats */
+    /* For requests of `stream`, which the caller sets: */
+    gml_stream stream;
+    uint64_t stream_largest_bytes; /* the largest that is served without new memory */
+    uint64_t joined_bytes;         /* idle memory that can be joined with new memory; 0: none */
+    uint64_t elsewhere_bytes;      /* idle, of other streams, and out of its reach */
 } gml_usage;
 
 /* Physical memory as the driver gave it, and where it lies in the base range. */

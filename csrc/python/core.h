@@ -197,6 +197,9 @@ PyObject *read_pickled_events(PyObject *module, PyObject *args);
 /* The functions torch_*, which are about the lakes below PyTorch; ended by an empty one. */
 extern PyMethodDef torch_methods[];
 
+/* refusals.c */
+extern PyMethodDef refusal_methods[];
+
 /* Those by which processes share a device; ended by an empty one. */
 extern PyMethodDef torch_sharing_methods[];
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REASON_BYTES = 320 }; /* of a text that becomes an exception */
+enum { REASON_BYTES = 512 }; /* of a text that becomes an exception */
 
 typedef struct number_argument {
     const char *name; /* for the message */

@@ -11,12 +11,18 @@
 #include "torch/relief.h"
 
 static void explain(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                    uint64_t beside_bytes, const char *reason, char *out, size_t out_bytes) {
+                    const char *reason, char *out, size_t out_bytes) {
     if (lake) {
-        gml_refusal_write(lake, device, size_bytes, status, beside_bytes, out, out_bytes);
+        gml_refusal_write(lake, device, size_bytes, status, out, out_bytes);
     } else {
         gml_refusal_write_unopened(device, size_bytes, status, reason, out, out_bytes);
     }
+    gml_refusal_end();
+}
+
+static void served(void) {
+    (void)gml_take_tried();
+    gml_refusal_end();
 }
 
 typedef struct listener {
@@ -92,7 +98,10 @@ const gml_native_core *gml_torch_native_core(void) {
         .ask_neighbours = gml_torch_ask_neighbours,
         .spend = gml_device_spend,
         .relieve = gml_relief_ask,
-        .refuse = gml_lake_refuse,
+        .note = gml_note_tried,
+        .served = served,
+        .look = gml_refusal_look,
+        .refuse = gml_refusal_count,
         .refusal = gml_refusal_status,
         .explain = explain,
         .share = gml_ipc_share,

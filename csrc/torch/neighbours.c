@@ -116,12 +116,12 @@ static uint64_t give_all(int device) {
 
 /* What the device lacks of the memory that is left to CUDA. */
 static uint64_t lacking_bytes(int device) {
-    gml_situation now = {0};
+    uint64_t free_bytes = 0, total_bytes = 0;
     int number = next_lake(device, -1);
     if (number >= 0) {
-        gml_lake_look(gml_torch_lake(number), &now);
+        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
     }
-    return now.total_bytes && now.free_bytes < SPARE_BYTES ? SPARE_BYTES - now.free_bytes : 0;
+    return total_bytes && free_bytes < SPARE_BYTES ? SPARE_BYTES - free_bytes : 0;
 }
 
 /* What was handed over to this process and not used goes on first. */
@@ -307,19 +307,18 @@ void gml_torch_unshare(void) {
 static uint64_t missing_bytes(int device, uint64_t size_bytes, bool as_files,
                               uint64_t *most_bytes) {
     int number = next_lake(device, -1);
-    gml_situation now = {0};
+    uint64_t free_bytes = 0, total_bytes = 0;
     if (number >= 0) {
-        gml_lake_look(gml_torch_lake(number), &now);
+        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
     }
     if (size_bytes > gml_device_room(gml_registry_device(device)) ||
-        (now.total_bytes && size_bytes > now.total_bytes)) {
+        (total_bytes && size_bytes > total_bytes)) {
         return 0;
     }
     uint64_t wanted_bytes = size_bytes + SPARE_BYTES + ROUNDING_BYTES;
-    uint64_t has_bytes =
-        now.free_bytes + (as_files ? gml_handed_bytes(&devices[device].incoming) : 0);
+    uint64_t has_bytes = free_bytes + (as_files ? gml_handed_bytes(&devices[device].incoming) : 0);
     uint64_t missing = wanted_bytes > has_bytes ? wanted_bytes - has_bytes : 0;
-    *most_bytes = now.total_bytes / MOST_AT_ONCE;
+    *most_bytes = total_bytes / MOST_AT_ONCE;
     return missing;
 }
 
@@ -413,6 +412,9 @@ bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
         return false;
     }
     pthread_mutex_lock(&self->lock);
+    if (self->page) {
+        gml_note_tried(GML_TRIED_PROCESSES);
+    }
     bool has_more = self->page && ask_for(self, size_bytes, is_for_lake);
     pthread_mutex_unlock(&self->lock);
     return has_more;

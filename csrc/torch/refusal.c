@@ -1,8 +1,9 @@
-/* One paragraph of short sentences, with sizes as PyTorch writes them. */
+/* The text of a refusal: PyTorch's first sentence, and those of gml_situation_say(). */
 #include "torch/refusal.h"
 
 #include "gmlake_torch.h"
 #include "lake/lake.h"
+#include "torch/registry.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -62,81 +63,7 @@ static void say_request(text *out, uint64_t size_bytes) {
 static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
 static char note[GML_REFUSAL_BYTES / 2];
 
-static void say_device(text *out, const gml_situation *now, int device) {
-    if (now->is_arena) {
-        say(out, " gmlake serves GPU %d from one allocation of %s, of which %s was never used.",
-            device, human(now->total_bytes).text, human(now->free_bytes).text);
-    } else if (now->total_bytes) {
-        say(out, " GPU %d has a total capacity of %s of which %s is free.", device,
-            human(now->total_bytes).text, human(now->free_bytes).text);
-    }
-    if (now->limit_bytes) {
-        say(out, " gmlake may hold %s of it in all, by its capacity or the memory fraction.",
-            human(now->limit_bytes).text);
-    }
-    if (now->margin_bytes) {
-        say(out, " A margin of %s of it is left to others.", human(now->margin_bytes).text);
-    }
-}
-
-static void say_held(text *out, const gml_situation *now) {
-    say(out, " gmlake (policy %s) holds %s, of which %s are in use by %" PRIu64 " tensor%s",
-        now->policy, human(now->reserved_bytes).text, human(now->live_bytes).text, now->live_blocks,
-        now->live_blocks == 1 ? "" : "s");
-    if (now->elastic_bytes) {
-        say(out, ", %s by elastic tensors", human(now->elastic_bytes).text);
-    }
-    if (now->pending_bytes) {
-        say(out, ", %s are freed but still used by other streams", human(now->pending_bytes).text);
-    }
-    say(out, ", and %s are idle", human(now->idle_bytes).text);
-    if (now->idle_bytes && !now->largest_bytes) {
-        say(out, ", in pieces that serve only requests of up to 1 MiB");
-    } else if (now->idle_bytes) {
-        say(out, "; the largest request that they could serve is %s (fragmentation %.1f %%)",
-            human(now->largest_bytes).text,
-            100 * (1 - (double)now->largest_bytes / (double)now->idle_bytes));
-    }
-    say(out, ".");
-}
-
-/* The driver reports free memory, not the users of the rest. */
-static void say_others(text *out, const gml_situation *now, uint64_t beside_bytes) {
-    if (beside_bytes) {
-        say(out, " PyTorch's own allocator holds %s.", human(beside_bytes).text);
-    }
-    if (now->others_bytes) {
-        say(out, now->can_sleep ? " gmlake holds %s outside of this region." : " Regions hold %s.",
-            human(now->others_bytes).text);
-    }
-    uint64_t known_bytes = now->free_bytes + now->reserved_bytes + beside_bytes + now->others_bytes;
-    if (now->total_bytes > known_bytes) {
-        say(out,
-            " The other %s are taken by CUDA itself, libraries such as NCCL, and other "
-            "processes.",
-            human(now->total_bytes - known_bytes).text);
-    }
-}
-
-static void say_tried(text *out, const gml_situation *now) {
-    if (now->is_capturing) {
-        say(out, " Tried: idle memory and new memory from the driver; while a graph is captured "
-                 "nothing can be waited for or given back.");
-        return;
-    }
-    say(out,
-        " Tried: idle memory, also of other streams%s, waiting for the device, and new "
-        "memory from the driver.",
-        now->has_pools ? ", released graph pools" : "");
-}
-
-static void write_out_of_memory(text *out, const gml_situation *now, int device,
-                                uint64_t size_bytes, uint64_t beside_bytes) {
-    say_request(out, size_bytes);
-    say_device(out, now, device);
-    say_held(out, now);
-    say_others(out, now, beside_bytes);
-    say_tried(out, now);
+static void say_where(text *out) {
     pthread_mutex_lock(&note_lock);
     say(out, " To see what lives: %s.", *note ? note : "torch.cuda.memory_summary()");
     pthread_mutex_unlock(&note_lock);
@@ -153,6 +80,46 @@ void gml_refusal_renew(void) {
     *note = '\0';
 }
 
+gml_status gml_refusal_status(uint64_t size_bytes, gml_status status) {
+    return size_bytes > GML_LARGEST_REQUEST ? GML_OUT_OF_MEMORY : status;
+}
+
+/* ---- the account ----------------------------------------------------------------------------- */
+
+/* Whether the account of this thread is that of a request which is being refused. */
+static _Thread_local bool is_open;
+
+void gml_refusal_look(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
+                      gml_stream stream, uint64_t native_bytes) {
+    gml_situation *now = gml_last_refusal();
+    gml_lake_look(lake, pool, size_bytes, stream, now);
+    now->native_bytes = native_bytes;
+    for (int number = gml_registry_next(-1); number >= 0; number = gml_registry_next(number)) {
+        gml_lake *other = gml_torch_lake(number);
+        if (other != lake && (uint64_t)gml_torch_device_of(number) == now->device) {
+            uint64_t idle_bytes, asleep_bytes;
+            gml_lake_idle(other, &idle_bytes, &asleep_bytes);
+            now->regions_idle_bytes += idle_bytes;
+            now->asleep_bytes += asleep_bytes;
+        }
+    }
+    is_open = true;
+}
+
+const gml_situation *gml_refusal_open(void) {
+    return is_open ? gml_last_refusal() : NULL;
+}
+
+void gml_refusal_count(gml_lake *lake) {
+    gml_lake_refuse(lake, gml_last_refusal());
+}
+
+void gml_refusal_end(void) {
+    is_open = false;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
 void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status,
                                 const char *reason, char *out, size_t out_bytes) {
     text whole = {.out = out, .size_bytes = out_bytes};
@@ -163,17 +130,22 @@ void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status stat
     say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
 }
 
-gml_status gml_refusal_status(uint64_t size_bytes, gml_status status) {
-    return size_bytes > GML_LARGEST_REQUEST ? GML_OUT_OF_MEMORY : status;
+static void write_out_of_memory(text *out) {
+    const gml_situation *seen = gml_last_refusal();
+    char sentence[GML_SAY_BYTES];
+    say_request(out, seen->size_bytes);
+    for (int which = 0; which < GML_SAY_COUNT; which++) {
+        gml_situation_say(seen, (gml_sentence)which, sentence, sizeof sentence);
+        say(out, "%s%s", *sentence ? " " : "", sentence);
+    }
+    say_where(out);
 }
 
 void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                       uint64_t beside_bytes, char *out, size_t out_bytes) {
+                       char *out, size_t out_bytes) {
     text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
-        gml_situation now;
-        gml_lake_look(lake, &now);
-        write_out_of_memory(&whole, &now, device, size_bytes, beside_bytes);
+        write_out_of_memory(&whole);
         return;
     }
     char reason[GML_REASON_BYTES];

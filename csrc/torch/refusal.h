@@ -2,7 +2,7 @@
 #ifndef GML_TORCH_REFUSAL_H
 #define GML_TORCH_REFUSAL_H
 
-#include "gmlake.h"
+#include "lake/situation.h"
 
 enum { GML_REFUSAL_BYTES = 4096 };
 
@@ -10,11 +10,23 @@ enum { GML_REFUSAL_BYTES = 4096 };
  * invalid argument. */
 gml_status gml_refusal_status(uint64_t size_bytes, gml_status status);
 
-/* Says why `lake` of `device` refused `size_bytes` with `status`: the memory available, its
- * holders, and the attempts. Begins like PyTorch's out-of-memory text. `beside_bytes`: held on that
- * device by PyTorch's own allocator. */
+/* Takes the account of a request of this thread that `lake` refuses: gml_last_refusal(). It is
+ * open, see gml_refusal_open(), until gml_refusal_end(). pool: that was to serve; NULL: none.
+ * native_bytes: held on the device by PyTorch's own allocator. */
+void gml_refusal_look(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
+                      gml_stream stream, uint64_t native_bytes);
+
+/* Counts it in the lake. */
+void gml_refusal_count(gml_lake *lake);
+
+/* That account while it is open; NULL: no request of this thread is being refused. */
+const gml_situation *gml_refusal_open(void);
+void gml_refusal_end(void);
+
+/* Says why `lake` of `device` answers with `status`. GML_OUT_OF_MEMORY: by the account taken, which
+ * the text tells in full, beginning like PyTorch's. Else the lake's reason. */
 void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                       uint64_t beside_bytes, char *out, size_t out_bytes);
+                       char *out, size_t out_bytes);
 
 /* The same where the device's lake could not be opened, for `reason`. */
 void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status,

@@ -11,9 +11,10 @@ from rich.text import Text
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.refusals import others_of
+from gmlake.refusals import others_of, refusals_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
+from gmlake.snapshots.situations import Situation, has_refused
 from gmlake.snapshots.whole import load
 from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+    from gmlake.refusals import Refusal
     from gmlake.snapshots.whole import Source
     from gmlake.trace import Trace
     from gmlake.trace.layout import Records
@@ -84,7 +86,8 @@ class FitReport(Printed):
     """The result of gmlake.fit(); prints as an answer and a table.
 
     memory_bytes: the device asked about; 0: none. refused: the number of requests PyTorch refused
-    in the recordings; they count as if they had been served for a moment. why_line: if memory was
+    in the recordings; they count as if they had been served for a moment. refusals: the last one of
+    each recording. why_line: if memory was
     extrapolated, the event at which the recordings differ.
     """
 
@@ -93,6 +96,7 @@ class FitReport(Printed):
     batches: tuple[int, ...] = ()
     largest: tuple[Largest, ...] = ()
     refused: int = 0
+    refusals: tuple[Refusal, ...] = ()
     why_line: str = ""
     knobs: dict[str, int | str] = field(default_factory=dict)
 
@@ -112,7 +116,8 @@ class FitReport(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return every figure, as `gmlake fit --json` prints it."""
-        return asdict(self)
+        refusals = [refusal.to_dict() for refusal in self.refusals]
+        return asdict(replace(self, refusals=())) | {"refusals": refusals}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self._answers()
@@ -124,6 +129,8 @@ class FitReport(Printed):
                 said += f", of these {format_size(pooled)} in private pools"
             yield Text(said, "bold")
             yield self._table(needs)
+        for refusal in self.refusals:
+            yield from map(Text, refusal.sentences())
         if self.refused:
             what = "a request" if self.refused == 1 else f"{self.refused:,} requests"
             yield Text(
@@ -223,12 +230,14 @@ def fit(
                 progress(f"{trace.name}: {policy}")
             with blaming_trace():
                 need = _need(requests, policy, memory_bytes, knobs)
+            need = _as_recorded(need, recorded, memory_bytes)
             has_refused = len(trace.requests) > len(recorded.requests)
             needs.append(replace(need, others_bytes=others, has_refused=has_refused))
     report = FitReport(
         tuple(needs),
         memory_bytes,
         refused=sum(int((trace.requests["kind"] == Kind.OOM).sum()) for trace in given),
+        refusals=tuple(refusal for trace in given for refusal in refusals_of(trace)[-1:]),
         knobs=dict(knobs),
     )
     if batches is None:
@@ -280,6 +289,16 @@ def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, A
             too_small = middle
     is_served = _is_served(requests, policy, memory_bytes, knobs) if memory_bytes else None
     return Need(trace.name, policy, live_bytes, enough, is_served, trace.pooled_live_bytes)
+
+
+def _as_recorded(need: Need, trace: Trace, memory_bytes: int) -> Need:
+    """Return what contradicts no refusal by the same policy in the recording."""
+    is_served = need.is_served and not has_refused(trace, need.policy, memory_bytes)
+    smallest_bytes = need.smallest_bytes
+    if has_refused(trace, need.policy, smallest_bytes):
+        capacity_bytes = Situation(trace.refusal).capacity_bytes
+        smallest_bytes = capacity_bytes // GRANULE_BYTES * GRANULE_BYTES + GRANULE_BYTES
+    return replace(need, is_served=is_served, smallest_bytes=smallest_bytes)
 
 
 def _up(size_bytes: int) -> int:

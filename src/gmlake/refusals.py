@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.replaying import Requests
+from gmlake.replaying import Requests, with_refused
 from gmlake.snapshots.moments import Playback
 from gmlake.snapshots.sites import OwnLines
+from gmlake.snapshots.situations import has_refused, refused_row
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import LARGEST_SIZE, Kind
+from gmlake.trace.layout import Kind
 from gmlake.trace.trace import Trace
 from gmlake.units import format_size
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gmlake.snapshots.model import DeviceSnapshot
+    from gmlake.snapshots.situations import Situation
     from gmlake.trace.layout import Records
 
 MOST_REFUSALS: Final = 3
@@ -34,37 +34,31 @@ class Answer:
     """The answer of one policy to a request that was refused. Sizes in bytes.
 
     is_served: whether it fits. held_bytes: the bytes the policy held then, with the request if it
-    fits. refused_before: requests that the policy had refused until then.
+    fits. is_recorded: this policy refused it in that memory when it was recorded, so nothing was
+    replayed.
     """
 
     policy: str
     is_served: bool
     held_bytes: int
-    refused_before: int = 0
+    is_recorded: bool = False
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that PyTorch refused, and the state of memory then. Sizes in bytes.
+    """A request that was refused, and the state of memory then. Sizes in bytes.
 
-    event: its row among the trace's events. asked_at: the user's line that asked. pool: the name of
-    the private pool that it was for. most_held: who held most of what was live, in words. Each is
-    "" if it is not known, or there is none. held_bytes: what
-    PyTorch held from the device; 0 if the recording does not tell. free_bytes: of it, in pieces
-    that serve at most largest_free_bytes. device_free_bytes: what the device had left.
-    others_bytes: what neither PyTorch held nor was left; 0 if it is not known. asked_bytes: the
-    memory for which the policies answered.
+    event: its row among the trace's events. situation: why, None if the recording does not tell
+    what was held. asked_at: the user's line that asked. pool: the name of the private pool that it
+    was for. most_held: who held most of what was live, in words. Each is "" if it is not known, or
+    there is none. asked_bytes: the memory for which the policies answered.
     """
 
     event: int
     size_bytes: int
     stream: int
     live_bytes: int
-    held_bytes: int
-    free_bytes: int
-    largest_free_bytes: int
-    device_free_bytes: int
-    others_bytes: int = 0
+    situation: Situation | None = None
     asked_at: str = ""
     pool: str = ""
     most_held: str = ""
@@ -72,44 +66,40 @@ class Refusal:
     asked_bytes: int = 0
 
     @property
-    def is_limited(self) -> bool:
-        """Whether the device had enough left, so that something else set the limit."""
-        return self.device_free_bytes >= self.size_bytes
+    def others_bytes(self) -> int:
+        """What others than the process's allocators held of the device; 0 if it is not known."""
+        return self.situation.others_bytes if self.situation else 0
 
     @property
     def capacity_bytes(self) -> int:
-        """The most that PyTorch could have held, as far as the recording tells; else 0."""
-        if not self.held_bytes:
-            return 0
-        return self.held_bytes + (0 if self.is_limited else self.device_free_bytes)
+        """The most that could have been held, as far as the recording tells; else 0."""
+        return self.situation.capacity_bytes if self.situation else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return every figure."""
-        return asdict(self) | {"capacity_bytes": self.capacity_bytes}
+        own = {name: value for name, value in vars(self).items() if name != "situation"}
+        return own | {
+            "situation": self.situation.to_dict() if self.situation else None,
+            "answers": [asdict(answer) for answer in self.answers],
+            "others_bytes": self.others_bytes,
+            "capacity_bytes": self.capacity_bytes,
+        }
 
     def sentences(self) -> list[str]:
-        """Describe the refusal, and the answer of each policy."""
+        """Describe the refusal: the verdict first, then the figures, then who holds most."""
         said = f"refused at event {self.event:,}: {format_size(self.size_bytes)}"
         said += f", asked for at {printable(self.asked_at)}" if self.asked_at else ""
         said += f", in {self.pool}" if self.pool else ""
-        said += f"; live then: {format_size(self.live_bytes)}"
-        if self.held_bytes:
-            said += (
-                f" of {format_size(self.held_bytes)} held, {format_size(self.free_bytes)} free in "
-            )
-            said += f"pieces that serve at most {format_size(self.largest_free_bytes)}"
-        said += f"; {format_size(self.device_free_bytes)} left on the device"
-        if self.others_bytes:
-            said += f", others have {format_size(self.others_bytes)} of it"
-        if self.is_limited:
-            said += ", so a limit of the program's refused it"
-        return [said, *filter(None, [printable(self.most_held)])]
+        if self.situation is None:
+            return [f"{said}; live then: {format_size(self.live_bytes)}"]
+        told = [f"{said}: {self.situation.verdict}", self.situation.figures]
+        return [*told, *filter(None, [printable(self.most_held)])]
 
     def verdict(self) -> str:
         """Say in one sentence which policies would have served it; "" if none was asked."""
         if not self.answers:
             said = "the recording has no requests from before, so no policy can be asked"
-            return said if self.held_bytes else ""
+            return said if self.capacity_bytes else ""
         served = [answer for answer in self.answers if answer.is_served]
         refused = [answer.policy for answer in self.answers if not answer.is_served]
         within = f"in the same {format_size(self.asked_bytes)}"
@@ -135,20 +125,9 @@ def refusals_of(source: Trace | DeviceSnapshot, most: int | None = None) -> list
     playback = Playback(seen, OwnLines({}), rows=rows)
     found = []
     for moment, row in enumerate(rows.tolist()):
-        state = playback.state_at(moment)
-        found.append(
-            Refusal(
-                event=row,
-                size_bytes=state.refused_bytes,
-                stream=int(seen.events["stream"][row]),
-                live_bytes=state.live_bytes,
-                held_bytes=state.held_bytes or 0,
-                free_bytes=state.free_bytes or 0,
-                largest_free_bytes=state.largest_bytes or 0,
-                device_free_bytes=state.left_bytes,
-                others_bytes=state.others_bytes,
-            )
-        )
+        state, event = playback.state_at(moment), seen.events[row]
+        size_bytes, stream = int(event["size_bytes"]), int(event["stream"])
+        found.append(Refusal(row, size_bytes, stream, state.live_bytes, state.situation))
     return found
 
 
@@ -160,7 +139,7 @@ def others_of(trace: Trace) -> int:
     told = trace.told_others_bytes
     if told is not None:
         return told
-    if not trace.others_bytes(0, 0):
+    if not trace.device_bytes:
         return 0
     return max((refusal.others_bytes for refusal in refusals_of(trace)), default=0)
 
@@ -184,20 +163,23 @@ def ask_again(
     the recording does not tell how much PyTorch held, or has no request before: then memory would
     not be fragmented.
     """
-    requests = trace.requests[: refusal.event]
+    requests = trace.requests[: refusal.event + 1]
     asked_bytes = capacity or refusal.capacity_bytes
     if not asked_bytes or not (requests["kind"] == Kind.ALLOC).any():
         return refusal
-    before = Requests(replace(trace, requests=requests))
+    requests = requests[
+        (requests["kind"] != Kind.OOM) | (np.arange(len(requests)) == refusal.event)
+    ]
+    asked = Requests(with_refused(replace(trace, requests=requests)))
     settings: dict[str, Any] = dict(knobs)
+    is_told = refusal.event == refused_row(trace)
     answers = []
     for policy in policies:
-        with Lake("sim", policy, asked_bytes, **settings) as lake:
-            totals, _, _ = before.replay(lake, policy)
-            is_served = False
-            with suppress(OutOfMemoryError):
-                lake.allocate(min(refusal.size_bytes, LARGEST_SIZE), refusal.stream)
-                is_served = totals["refused"] == 0
+        if is_told and has_refused(trace, policy, asked_bytes):
+            answers.append(Answer(policy, is_served=False, held_bytes=0, is_recorded=True))
+            continue
+        with Lake("sim", policy, asked_bytes + trace.asleep_bytes, **settings) as lake:
+            refused = asked.replay(lake, policy)[0]["refused"]
             held_bytes = lake.stats()["reserved_bytes"]
-            answers.append(Answer(policy, is_served, held_bytes, totals["refused"]))
+            answers.append(Answer(policy, refused == 0, held_bytes))
     return replace(refusal, answers=tuple(answers), asked_bytes=asked_bytes)

@@ -16,6 +16,7 @@ from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import as_typed, check_knobs, parse_capacity
 from gmlake.snapshots.pool_names import pool_keys
+from gmlake.snapshots.situations import has_refused, refused_row
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import slices
@@ -212,16 +213,21 @@ def replay_trace(  # noqa: PLR0913 (each is a setting of its own)
     if is_roomy:
         capacity = roomy_capacity(trace)
     asked = trace if is_roomy else with_refused(trace)
+    capacity_bytes = parse_capacity(capacity)
+    lake_bytes = capacity_bytes + trace.asleep_bytes if capacity_bytes else 0
     requests = Requests(asked)
     wanted_bytes = asked.peak_live_bytes
     settings: dict[str, Any] = dict(knobs)
     results = []
     for policy in choose_policies(policies):
-        with Lake(driver, policy, capacity, device, **settings) as lake, blaming_trace():
+        with Lake(driver, policy, lake_bytes or None, device, **settings) as lake, blaming_trace():
             result = _replay_on(lake, policy, requests, progress)
             result = replace(result, wanted_bytes=wanted_bytes)
             results.append(result if is_roomy else _of_recording(result, trace))
-    capacity_bytes = SIM_CAPACITY if is_roomy else parse_capacity(capacity)
+    if is_roomy:
+        capacity_bytes = SIM_CAPACITY
+    else:
+        results = [_as_recorded(result, trace, capacity_bytes) for result in results]
     if capacity_bytes == 0:
         capacity_bytes = _core.device_describe(driver, device)["total_bytes"]
     return ReplayReport(tuple(results), capacity_bytes, driver, knobs)
@@ -265,6 +271,18 @@ def _of_recording(result: ReplayResult, trace: Trace) -> ReplayResult:
     recorded = _recorded_row(trace, row)
     is_again = bool(trace.requests["kind"][recorded] == Kind.OOM)
     return replace(result, first_refused=recorded, is_refused_again=is_again)
+
+
+def _as_recorded(result: ReplayResult, trace: Trace, capacity_bytes: int) -> ReplayResult:
+    """Return a result that contradicts no refusal by the same policy in the recording."""
+    row = refused_row(trace)
+    has_served = result.first_refused is None or result.first_refused > row
+    if not has_served or not has_refused(trace, result.policy, capacity_bytes):
+        return result
+    size_bytes = int(trace.requests["size_bytes"][row])
+    states = result.states | {"oom": result.states.get("oom", 0) + 1}
+    refused = replace(result, first_refused=row, refused_bytes=size_bytes, is_refused_again=True)
+    return replace(refused, states=states)
 
 
 class Requests:

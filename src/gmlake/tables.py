@@ -61,9 +61,11 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
         results = [result for result in report.results if result.trace == trace]
         refusals = report.refusals.get(trace, ())
         for refusal in refusals:
-            yield from map(Text, refusal.sentences())
+            why, *figures = refusal.sentences()
+            yield Text(why)
             if not report.is_limited and (verdict := refusal.verdict()):
                 yield Text(verdict)
+            yield from (Text(said, "dim") for said in figures)
         left_out = report.refused.get(trace, 0) - len(refusals)
         if left_out > 0:
             yield Text(f"{left_out:,} more that PyTorch refused are not asked again", "dim")

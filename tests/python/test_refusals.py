@@ -61,13 +61,23 @@ def test_each_policy_is_asked_on_a_device_of_that_size() -> None:
     assert by_name["stitch"].held_bytes == 800 * MIB
     assert refusal.sentences() == [
         (
-            "refused at event 12: 500 MiB; live then: 300 MiB of 600 MiB held, 300 MiB free in "
-            "pieces that serve at most 150 MiB; 300 MiB left on the device"
-        )
+            "refused at event 12: 500 MiB: 300 MiB are free, in 2 pieces that serve at most 150 "
+            "MiB, and 300 MiB more on the device: enough, but fragmented. 200 MiB less would have "
+            "been served."
+        ),
+        (
+            "GPU 0 has 300 MiB free. PyTorch holds 600 MiB: 300 MiB in use by 2 tensors, and 300 "
+            "MiB free, which serve at most 150 MiB."
+        ),
     ]
     said = refusal.verdict()
     assert said.startswith("would have been served in the same 900 MiB by: ")
     assert said.endswith("stitch (100 MiB to spare); refused by: caching")
+
+
+def figures_of(refusal: Refusal, *names: str) -> list[int]:
+    assert refusal.situation is not None
+    return [refusal.situation[f"{name}_bytes"] for name in names]
 
 
 def mapped(*spans: tuple[int, int]) -> list[dict[str, Any]]:
@@ -83,9 +93,8 @@ def test_what_follows_a_part_that_was_unmapped_stays() -> None:
         left = mapped((0, at), (at + size, 60 - at - size))
         events = [*begin, cut, oom(500 * MIB, MIB)]
         (refusal,) = refusals_of(gmlake.load(snapshot(events, left)).devices[0].trace)
-        assert refusal.held_bytes == (60 - size) * MIB
-        assert refusal.free_bytes == (60 - size) * MIB
-        assert refusal.largest_free_bytes == largest * MIB
+        assert figures_of(refusal, "held", "idle") == [(60 - size) * MIB] * 2
+        assert figures_of(refusal, "largest") == [largest * MIB]
 
 
 def test_at_the_end_the_snapshot_tells_what_was_held() -> None:
@@ -101,7 +110,7 @@ def test_at_the_end_the_snapshot_tells_what_was_held() -> None:
     ]
     events = [*begin, *stitched, oom(100 * MIB, 10 * MIB)]
     (refusal,) = refusals_of(gmlake.load(snapshot(events, parts)).devices[0].trace)
-    assert (refusal.held_bytes, refusal.largest_free_bytes) == (300 * MIB, 50 * MIB)
+    assert figures_of(refusal, "held", "largest") == [300 * MIB, 50 * MIB]
     assert refusal.capacity_bytes == 310 * MIB
 
 
@@ -120,9 +129,11 @@ def test_the_command_answers_what_was_refused(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(file), "--policy", "caching,stitch"]) == 0
-    said = " ".join(" ".join(capsys.readouterr().out.splitlines()[:5]).split())
-    assert said.startswith("refused at event 12: 500 MiB, asked for at train.py:33 in step(); ")
-    assert "; live then: 300 MiB of 600 MiB held" in said
+    said = " ".join(" ".join(capsys.readouterr().out.splitlines()[:10]).split())
+    assert said.startswith(
+        "refused at event 12: 500 MiB, asked for at train.py:33 in step(): 300 MiB are free, in 2 "
+    )
+    assert "PyTorch holds 600 MiB: 300 MiB in use by 2 tensors" in said
     served = (
         "would have been served in the same 900 MiB by: stitch (100 MiB to spare); refused by: "
     )
@@ -138,7 +149,7 @@ def test_a_refusal_in_a_private_pool_names_it(
     path.write_bytes(pickle.dumps(snapshot(events), 4))
     assert main(["replay", str(path), "--policy", "caching"]) == 0
     said = capsys.readouterr().out
-    assert "refused at event 12: 500 MiB; live" in said
+    assert "refused at event 12: 500 MiB: 300 MiB of 601 MiB are live" in said
     assert "refused at event 13: 400 MiB, in graph pool (4, 0)" in said
 
 

@@ -192,7 +192,10 @@ static void usage(gml_policy *self, gml_usage *out) {
     planned->inner->ops->usage(planned->inner, out);
     for (const gml_reservation *reservation = planned->reservations; reservation;
          reservation = reservation->next) {
-        out->largest_free_bytes += reservation->held_bytes - reservation->live_bytes;
+        uint64_t idle_bytes = reservation->held_bytes - reservation->live_bytes;
+        out->largest_free_bytes += idle_bytes;
+        out->stream_largest_bytes += idle_bytes;
+        out->joined_bytes += idle_bytes;
     }
 }
 

@@ -111,6 +111,7 @@ static gml_placement *reach(gml_ascent *request) {
     if (!gml_share_is_open(request->stitch)) {
         return NULL;
     }
+    gml_driver_note(request->stitch->policy.driver, GML_TRIED_STREAMS);
     gml_share_look(request->stitch, request->cache);
     return borrow(request, GML_KNOWN);
 }

@@ -186,6 +186,7 @@ gml_status gml_stitch_synchronize(gml_stitch *stitch, const gml_stream_cache *as
         status = gml_driver_stream_capturing(driver, asking->stream, &is_capturing);
     }
     if (status == GML_OK && !is_capturing) {
+        gml_driver_note(driver, GML_TRIED_DEVICE);
         status = gml_driver_device_synchronize(driver);
     }
     *is_done = status == GML_OK && !is_capturing;

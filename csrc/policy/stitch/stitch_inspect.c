@@ -5,23 +5,56 @@
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* About the largest request that one stream cache alone can serve. Changes nothing: a cached view
- * stays cached. */
+static uint64_t larger(uint64_t one, uint64_t other) {
+    return one > other ? one : other;
+}
+
+static uint64_t cached_bytes(const gml_stream_cache *cache) {
+    return cache->cached ? cache->cached->block.block_bytes : 0;
+}
+
+/* What one stream cache alone can stitch. Changes nothing: a cached view stays cached. */
+static uint64_t stitched_of(const gml_stitch *stitch, const gml_stream_cache *cache) {
+    return !gml_stitch_has_views(stitch)
+               ? 0
+               : cache->set.whole_bytes + gml_tree_largest(&cache->set.heads) +
+                     gml_tree_largest(&cache->set.tails) + cached_bytes(cache);
+}
+
+/* About the largest request that it can serve. */
 static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     gml_freeset_index(&cache->set);
-    uint64_t fitting = gml_tree_largest(&cache->set.fit);
-    if (!gml_stitch_has_views(stitch)) {
-        return fitting;
+    uint64_t fitting = gml_tree_largest(&cache->set.fit) +
+                       (gml_stitch_has_views(stitch) ? cached_bytes(cache) : 0);
+    uint64_t in_slabs = gml_tree_largest(&cache->small_free);
+    in_slabs = in_slabs < GML_SMALL_LIMIT ? in_slabs : (uint64_t)GML_SMALL_LIMIT;
+    return larger(larger(fitting, in_slabs), stitched_of(stitch, cache));
+}
+
+/* Adds what concerns requests of out->stream. whole_bytes: of all streams. */
+static void fill_for_stream(gml_stitch *stitch, uint64_t whole_bytes, gml_usage *out) {
+    bool is_open = gml_share_is_open(stitch) && !gml_driver_is_frozen(stitch->policy.driver);
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        gml_stream_cache *cache = gml_stream_cache_of_link(link);
+        if (cache->stream == out->stream) {
+            out->stream_largest_bytes = largest_of(stitch, cache);
+            out->joined_bytes = stitched_of(stitch, cache);
+        } else if (!is_open) {
+            out->elsewhere_bytes += cache->set.free_bytes + cached_bytes(cache);
+        }
     }
-    uint64_t stitched = cache->set.whole_bytes + gml_tree_largest(&cache->set.heads) +
-                        gml_tree_largest(&cache->set.tails);
-    uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
-    return largest_bytes + (cache->cached ? cache->cached->block.block_bytes : 0);
+    if (is_open && gml_stitch_has_views(stitch)) {
+        out->stream_largest_bytes = larger(out->stream_largest_bytes, whole_bytes);
+        out->joined_bytes = larger(out->joined_bytes, whole_bytes);
+    } else if (is_open) {
+        out->stream_largest_bytes = out->largest_free_bytes;
+    }
 }
 
 void gml_stitch_usage(gml_policy *self, gml_usage *out) {
     gml_stitch *stitch = gml_stitch_of(self);
     *out = (gml_usage){
+        .stream = out->stream,
         .reserved_bytes = self->reserved_bytes,
         .small_bytes = self->small_bytes,
         .views = stitch->views,
@@ -32,15 +65,13 @@ void gml_stitch_usage(gml_policy *self, gml_usage *out) {
     uint64_t whole_bytes = 0;
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
-        uint64_t largest_bytes = largest_of(stitch, cache);
-        out->largest_free_bytes =
-            largest_bytes > out->largest_free_bytes ? largest_bytes : out->largest_free_bytes;
+        out->largest_free_bytes = larger(out->largest_free_bytes, largest_of(stitch, cache));
         whole_bytes += cache->set.whole_bytes;
     }
-    if (gml_stitch_has_views(stitch) && gml_share_is_open(stitch) &&
-        whole_bytes > out->largest_free_bytes) {
-        out->largest_free_bytes = whole_bytes;
+    if (gml_stitch_has_views(stitch) && gml_share_is_open(stitch)) {
+        out->largest_free_bytes = larger(out->largest_free_bytes, whole_bytes);
     }
+    fill_for_stream(stitch, whole_bytes, out);
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */

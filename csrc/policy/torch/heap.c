@@ -99,21 +99,6 @@ static gml_status make_request(gml_torch_heap *heap, uint64_t size_bytes, gml_st
     return GML_OK;
 }
 
-static void explain_refusal(gml_torch_heap *heap, const gml_torch_request *request) {
-    uint64_t live_bytes = heap->stats.active_bytes[GML_POOL_ALL].current;
-    char bound[64] = "the device has no more";
-    if (gml_torch_bound(heap)) {
-        snprintf(bound, sizeof bound, "the capacity is %s",
-                 gml_size_of(gml_torch_bound(heap)).text);
-    }
-    (void)gml_driver_fail(
-        heap->base.driver, GML_OUT_OF_MEMORY,
-        "no room for %s, for which %s would have to be reserved: %s are reserved, "
-        "%s of them live, and %s",
-        gml_size_of(request->requested_bytes).text, gml_size_of(request->segment_bytes).text,
-        gml_size_of(heap->base.reserved_bytes).text, gml_size_of(live_bytes).text, bound);
-}
-
 /* ---- segments -------------------------------------------------------------------------------- */
 
 gml_torch_segment *gml_torch_segment_new(gml_torch_heap *heap, gml_torch_lane *lane) {
@@ -294,6 +279,7 @@ static gml_status release_all(gml_torch_heap *heap) {
     gml_policy *policy = &heap->base;
     gml_status status = GML_OK;
     if (policy->awaits_device && !policy->is_kept && !gml_driver_is_frozen(policy->driver)) {
+        gml_driver_note(policy->driver, GML_TRIED_DEVICE);
         status = gml_driver_device_synchronize(policy->driver);
         policy->awaits_device = status != GML_OK;
     }
@@ -312,9 +298,6 @@ static gml_status obtain(gml_torch_heap *heap, const gml_torch_request *request,
         }
         heap->stats.num_alloc_retries++;
         status = heap->rules->obtain_again(heap, request, out);
-    }
-    if (status == GML_OUT_OF_MEMORY) {
-        explain_refusal(heap, request);
     }
     return status;
 }
@@ -420,8 +403,8 @@ void gml_torch_heap_free(gml_policy *self, gml_block *live) {
 
 /* ---- what others may see --------------------------------------------------------------------- */
 
-static uint64_t largest_servable(const gml_torch_heap *heap, bool is_small) {
-    const gml_tree_node *last = gml_tree_last(&heap->default_lanes[is_small].free);
+static uint64_t largest_in(const gml_torch_heap *heap, const gml_torch_lane *lane, bool is_small) {
+    const gml_tree_node *last = lane ? gml_tree_last(&lane->free) : NULL;
     if (!last) {
         return 0;
     }
@@ -432,13 +415,26 @@ static uint64_t largest_servable(const gml_torch_heap *heap, bool is_small) {
     return size_bytes > GML_SMALL_LIMIT ? size_bytes : 0;
 }
 
+/* Of the pieces of one stream. */
+static uint64_t largest_servable(const gml_torch_heap *heap, gml_stream stream) {
+    uint64_t largest_bytes = 0;
+    for (int is_small = 0; is_small < 2 && !largest_bytes; is_small++) {
+        const gml_torch_lane *lane = stream ? gml_map_find(&heap->lane_of_stream[is_small], stream)
+                                            : &heap->default_lanes[is_small];
+        largest_bytes = largest_in(heap, lane, is_small);
+    }
+    return largest_bytes;
+}
+
+/* What is idle of other streams can be told from the spans. */
 void gml_torch_usage(gml_policy *self, gml_usage *out) {
     const gml_torch_heap *heap = (const gml_torch_heap *)self;
-    uint64_t large_bytes = largest_servable(heap, false);
     *out = (gml_usage){
         .reserved_bytes = self->reserved_bytes,
         .small_bytes = self->small_bytes,
-        .largest_free_bytes = large_bytes ? large_bytes : largest_servable(heap, true),
+        .largest_free_bytes = largest_servable(heap, 0),
+        .stream = out->stream,
+        .stream_largest_bytes = largest_servable(heap, out->stream),
     };
 }
 

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 17,
+    GML_NATIVE_VERSION = 18,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -99,15 +99,23 @@ typedef struct gml_native_core {
     /* Whether these or somebody in this process did, see gml_torch_set_relief(). pre: the device is
      * not frozen. */
     bool (*relieve)(int device, uint64_t size_bytes);
-    /* Counts a request for which nobody has memory. */
-    void (*refuse)(gml_lake *lake, uint64_t size_bytes, gml_stream stream);
+    /* Notes what is tried for the request of this thread before it is refused. */
+    void (*note)(gml_tried step);
+    /* After that, or after look(): it was served. */
+    void (*served)(void);
+    /* Takes the account of a request of this thread for which nobody has memory; native is still to
+     * be asked, and its observers read the account. pool: that was to serve; NULL: none.
+     * native_bytes: held by native. */
+    void (*look)(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes, gml_stream stream,
+                 uint64_t native_bytes);
+    /* Counts that request as refused. */
+    void (*refuse)(gml_lake *lake);
     /* The status of a refusal in PyTorch: GML_OUT_OF_MEMORY for a size that no device could
      * hold. */
     gml_status (*refusal)(uint64_t size_bytes, gml_status status);
-    /* The text for the user about a lake's refusal; NULL: it could not be opened, for `reason`.
-     * beside_bytes: held by the framework's own allocator. */
+    /* The text for the user about a lake's refusal; NULL: it could not be opened, for `reason`. */
     void (*explain)(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
-                    uint64_t beside_bytes, const char *reason, char *out, size_t out_bytes);
+                    const char *reason, char *out, size_t out_bytes);
     /* Memory of other processes; see torch/ipc.h. A failure has a reason of one line. */
     gml_status (*share)(gml_lake *lake, gml_address address, int minor,
                         void (*write)(void *to, const char *text, size_t size), void *to,

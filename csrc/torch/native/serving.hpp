@@ -306,9 +306,29 @@ bool is_shared(c10::DeviceIndex device) {
     return __atomic_load_n(&core->device(device)->spare_bytes, __ATOMIC_RELAXED) > 0;
 }
 
-/* Other processes that share the device are asked first: they give what they do not use, and this
- * one keeps what it may need again. */
-gml_status ask_elsewhere(gml_lake *lake, const Request &request, gml_address *out) {
+/* ---- before a refusal ------------------------------------------------------------------------ */
+
+/* The lake is asked again after each of these. */
+struct Relief {
+    gml_tried name; /* of what it tries; GML_TRIED_COUNT: nothing that is worth telling */
+    bool (*may)(c10::DeviceIndex device);
+    gml_status (*run)(gml_lake *lake, const Request &request, gml_address *out);
+};
+
+bool may_release(c10::DeviceIndex device) {
+    return !is_frozen(device);
+}
+
+/* Native has asked for itself, see IdleLakes, or given back. */
+gml_status ask_within_limit(gml_lake *lake, const Request &request, gml_address *out) {
+    if (limits.is_limited(request.device)) {
+        share_limit(request.device, 0);
+    }
+    return request.ask(lake, out);
+}
+
+/* Other processes give what they do not use, and this one keeps what it may need again. */
+gml_status ask_processes(gml_lake *lake, const Request &request, gml_address *out) {
     gml_status status = GML_OUT_OF_MEMORY;
     while (status == GML_OUT_OF_MEMORY &&
            core->ask_neighbours(request.device, request.size_bytes, true)) {
@@ -322,6 +342,39 @@ gml_status ask_elsewhere(gml_lake *lake, const Request &request, gml_address *ou
     return status;
 }
 
+gml_status ask_after_native(gml_lake *lake, const Request &request, gml_address *out) {
+    empty_native(request.device);
+    return ask_within_limit(lake, request, out);
+}
+
+gml_status ask_after_lakes(gml_lake *lake, const Request &request, gml_address *out) {
+    trim_idle(request.device);
+    return ask_within_limit(lake, request, out);
+}
+
+/* The core notes whom it asks. */
+gml_status ask_givers(gml_lake *lake, const Request &request, gml_address *out) {
+    gml_status status = GML_OUT_OF_MEMORY;
+    while (status == GML_OUT_OF_MEMORY && core->relieve(request.device, request.size_bytes)) {
+        status = request.ask(lake, out);
+        if (status == GML_OUT_OF_MEMORY) {
+            status = ask_after_lakes(lake, request, out); /* what was given may be another lake's */
+        }
+    }
+    return status;
+}
+
+/* All that is tried where a lake has no memory, in this order; native itself is asked last, see
+ * ask_native(). The text of a refusal names what ran. */
+constexpr Relief reliefs[] = {
+    {GML_TRIED_COUNT, [](c10::DeviceIndex device) { return limits.is_limited(device); },
+     ask_within_limit},
+    {GML_TRIED_PROCESSES, is_shared, ask_processes},
+    {GML_TRIED_NATIVE, may_release, ask_after_native},
+    {GML_TRIED_LAKES, may_release, ask_after_lakes},
+    {GML_TRIED_COUNT, may_release, ask_givers},
+};
+
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
  * if there is no memory; throws c10::Error for any other failure. */
 C10_NOINLINE gml_address take_slowly(gml_lake *lake, gml_status status, const Request &request) {
@@ -332,34 +385,19 @@ C10_NOINLINE gml_address take_slowly(gml_lake *lake, gml_status status, const Re
         lake = open_to_all(core->open, device, reason, sizeof reason);
         status = lake ? request.ask(lake, &address) : GML_DRIVER_FAILED;
     }
-    if (status == GML_OUT_OF_MEMORY && limits.is_limited(device)) {
-        share_limit(device, 0); /* native has asked for itself, see IdleLakes, or given back */
-        status = request.ask(lake, &address);
-    }
-    if (status == GML_OUT_OF_MEMORY && is_shared(device)) {
-        status = ask_elsewhere(lake, request, &address);
-    }
-    if (status == GML_OUT_OF_MEMORY) {
-        if (!is_frozen(device)) {
-            empty_native(device);
-            trim_idle(device);
-        }
-        if (limits.is_limited(device)) {
-            share_limit(device, 0);
-        }
-        status = request.ask(lake, &address);
-        while (status == GML_OUT_OF_MEMORY && !is_frozen(device) &&
-               core->relieve(device, request.size_bytes)) {
-            status = request.ask(lake, &address);
-            if (status == GML_OUT_OF_MEMORY) {
-                trim_idle(device); /* what was given may be another lake's */
-                status = request.ask(lake, &address);
+    for (const Relief &relief : reliefs) {
+        if (status == GML_OUT_OF_MEMORY && relief.may(device)) {
+            if (relief.name != GML_TRIED_COUNT) {
+                core->note(relief.name);
             }
+            status = relief.run(lake, request, &address);
         }
     }
-    if (status != GML_OK && core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {
+    if (status == GML_OK) {
+        core->served();
+    } else if (core->refusal(request.size_bytes, status) != GML_OUT_OF_MEMORY) {
         char text[refusal_bytes];
-        core->explain(lake, device, request.size_bytes, status, 0, reason, text, sizeof text);
+        core->explain(lake, device, request.size_bytes, status, reason, text, sizeof text);
         TORCH_CHECK(false, text);
     }
     return address;
@@ -377,6 +415,7 @@ struct Asked {
     Why why = Why::AT_ONCE;
     gml_lake *lake = nullptr;
     cudaStream_t stream = nullptr;
+    MempoolId_t id{0, 0}; /* the pool that was to serve */
 };
 
 /* A lake calls the driver in the device's context and leaves no trace of it in the thread. CUDA's
@@ -417,7 +456,7 @@ void *take(size_t size_bytes, c10::DeviceIndex device, cudaStream_t stream, Aske
         if (!address) {
             bool is_apart = request.is_pooled() || server.number != device;
             *asked = {is_apart ? Why::FOR_THE_RECORD : Why::AFTER_REFUSAL,
-                      core->find(server.number), stream};
+                      core->find(server.number), stream, request.id};
             return nullptr;
         }
     }
@@ -476,10 +515,16 @@ auto ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask(
         Sharing sharing(device, size_bytes);
         return ask();
     }
+    if (asked.lake) {
+        gml_pool_id pool = pool_id(asked.id);
+        core->look(asked.lake, asked.id == MempoolId_t{0, 0} ? nullptr : &pool, size_bytes,
+                   handle_of(asked.stream), held_by_native(device));
+    }
     try {
         Sharing sharing(device, size_bytes);
         auto pointer = ask();
         if (asked.why == Why::AFTER_REFUSAL) {
+            core->served();
             return pointer;
         }
         return_to_native(std::move(pointer));
@@ -490,11 +535,10 @@ auto ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask(
         /* reported below */
     }
     if (asked.lake) {
-        core->refuse(asked.lake, size_bytes, handle_of(asked.stream));
+        core->refuse(asked.lake);
     }
     char text[refusal_bytes];
-    core->explain(serving_lake(device), device, size_bytes, GML_OUT_OF_MEMORY,
-                  held_by_native(device), "", text, sizeof text);
+    core->explain(asked.lake, device, size_bytes, GML_OUT_OF_MEMORY, "", text, sizeof text);
     C10_THROW_ERROR(OutOfMemoryError, text);
 }
 

@@ -203,14 +203,13 @@ class JobReport(Drawable, Printed):
 
     def _refusals(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [
-            ("rank", "step", "asked for", "at", "live", "reserved", "limit", "device free")
+            ("rank", "step", "asked for", "at", "live", "reserved", "why")
         ]
         for rank, one in self.refusals:
-            limit = next(each.limit_bytes for each in rank.devices if each.index == one.device)
-            sizes = (one.live_bytes, one.reserved_bytes, limit, one.device_free_bytes)
-            where = printable(self.lines.name(one.frame))
+            sizes = map(format_size, (one.live_bytes, one.reserved_bytes))
+            where, why = printable(self.lines.name(one.frame)), printable(one.why)
             which = (rank.who.removeprefix("rank "), f"{one.step:,}")
-            rows.append((*which, format_size(one.size_bytes), where, *map(format_size, sizes)))
+            rows.append((*which, format_size(one.size_bytes), where, *sizes, why))
         return rows
 
     def _spread(self) -> list[tuple[str, ...]]:

@@ -61,7 +61,8 @@ class Curve:
 class Refusal:
     """A request that was refused. step: that it was made in, from 0. frame: where; "": not known.
 
-    live_bytes, reserved_bytes: of PyTorch then. device_free_bytes: what the device had left.
+    live_bytes, reserved_bytes: of PyTorch then. device_free_bytes: what the device had left. why:
+    the verdict; "": PyTorch's own allocator refused it.
     """
 
     device: int
@@ -71,6 +72,7 @@ class Refusal:
     live_bytes: int
     reserved_bytes: int
     frame: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True)

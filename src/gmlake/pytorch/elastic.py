@@ -291,9 +291,10 @@ class Elastic:
             )
         try:
             self._memory.resize(wanted)
-        except OutOfMemoryError as error:
+        except OutOfMemoryError:
+            why = _why_refused(self.device.index)
             raise torch.OutOfMemoryError(
-                f"an elastic tensor on {self.device} cannot grow by {format_size(more)}: {error}"
+                f"an elastic tensor on {self.device} cannot grow by {format_size(more)}: {why}"
             ) from None
 
     def __len__(self) -> int:
@@ -319,6 +320,15 @@ class Elastic:
             f"<gmlake.Elastic: {self.rows} of {self.shape[0]} rows of {list(self.shape[1:])}, "
             f"{self.dtype}, {held} on {self.device}>"
         )
+
+
+def _why_refused(device: int) -> str:
+    """Return all that the core knows of this thread's last refusal, in sentences."""
+    account = _core.last_refusal()
+    ours = sum(lake.stats()["reserved_bytes"] for lake in lakes.on_device(device))
+    account["native_bytes"] = max(0, torch.cuda.memory_reserved(device) - ours)
+    _, _, sentences = _core.tell_refusal(account)
+    return " ".join(filter(None, sentences))
 
 
 def _still_used(give: Callable[[int], int], fewer: int) -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core
-from gmlake.pytorch import compat, documents, lakes, notices
-from gmlake.trace.trace import DEVICE_BYTES, LARGEST_FREE_BYTES
+from gmlake.pytorch import compat, documents, notices
+from gmlake.trace.trace import DEVICE_BYTES, REFUSAL, REFUSED_BY
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -93,19 +93,25 @@ def _with_refusal(
 ) -> dict[str, Any]:
     """Return a snapshot whose history ends with the refusal, even if PyTorch keeps no history.
 
-    It also records the size of the device, which tells how much others use, and the largest request
-    that could still be served.
+    It also records the size of the device, which tells how much others use, and, where gmlake
+    refuses, its account of that.
     """
     settings = document["allocator_settings"]
     settings[f"{DEVICE_BYTES}.{device}"] = compat.device_bytes(device)
-    lake = lakes.find(device)
-    if lake is not None and not _core.torch_has_entered():  # otherwise a region may have refused
-        settings[f"{LARGEST_FREE_BYTES}.{device}"] = lake.stats()["largest_free_bytes"]
+    account = _core.torch_refusal()
+    if account is not None:
+        settings[f"{REFUSED_BY}.{device}"] = account.pop("policy")
+        settings[f"{REFUSAL}.{device}"] = account
+        size_bytes, free_bytes = account["size_bytes"], account["free_bytes"]
+    stream, pool = 0, (0, 0)
+    if account is not None:
+        stream, pool = account["stream"], (account["pool_owner"], account["pool_number"])
     events = document["device_traces"][device]
-    if all(event["action"] != "oom" for event in events[-2:]):  # the last may be this snapshot
-        now = time.time_ns() // 1000
-        refusal = {"action": "oom", "size": size_bytes, "device_free": free_bytes}
-        events.append({**refusal, "stream": 0, "time_us": now, "frames": []})
+    refusal = next((event for event in events[:-3:-1] if event["action"] == "oom"), None)
+    if refusal is None:  # the last but one, as the last is this snapshot, where there is a history
+        refusal = {"action": "oom", "time_us": time.time_ns() // 1000, "frames": []}
+        events.append(refusal)
+    refusal |= {"size": size_bytes, "device_free": free_bytes, "stream": stream, "pool_id": pool}
     return document
 
 

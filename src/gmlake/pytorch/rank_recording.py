@@ -27,7 +27,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gmlake
-from gmlake import owned
+from gmlake import _core, owned
 from gmlake.jobs import summary
 from gmlake.jobs.curves import Steps
 from gmlake.jobs.holders import holders_of
@@ -35,6 +35,7 @@ from gmlake.pytorch import compat, device, notices
 from gmlake.pytorch.locking import process_lock
 from gmlake.pytorch.session_settings import CAPACITY, DEFAULT_POLICY, POLICY
 from gmlake.pytorch.step_peaks import StepPeaks
+from gmlake.snapshots.situations import verdict_of
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class _Recorder:
         seen.refused += 1
         if len(self._refusals) < summary.MOST_REFUSALS:
             figures = self._peaks.figures(number)
-            frame = self._find_holders(number, "refusal")
+            frame, account = self._find_holders(number, "refusal"), _core.torch_refusal()
             refusal = summary.Refusal(
                 device=number,
                 step=self._steps,
@@ -150,6 +151,7 @@ class _Recorder:
                 live_bytes=figures["allocated_bytes"]["all"]["current"],
                 reserved_bytes=figures["reserved_bytes"]["all"]["current"],
                 frame=frame[: summary.MOST_TEXT],
+                why="" if account is None else verdict_of(account)[: summary.MOST_TEXT],
             )
             self._refusals.append(refusal)
             self._look()

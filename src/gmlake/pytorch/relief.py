@@ -75,6 +75,8 @@ def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:
     and is not asked.
     """
     givers = [each for each in (held() for held in _givers) if each not in (None, besides)]
+    if givers:
+        _core.torch_note_givers()
     lacking_bytes = lacking(device, size_bytes)
     if lacking_bytes > sum(giver.spare_bytes(device) for giver in givers):
         return False

@@ -87,24 +87,40 @@ def held_over(seen: DeviceSnapshot) -> NDArray[np.void]:
             if begin < stop:
                 found.append((max(begin, address), min(end, stop), row, died, of_stream))
     left = sorted(held, key=lambda span: -span[2])  # the order in which they were found
-    found += [(begin, end, -1, died, stream) for begin, end, died, stream in left]
-    found += _lent(seen, missing)
+    births = _births(seen, left) if missing else [-1] * len(left)
+    found += [(*span[:2], born, *span[2:]) for span, born in zip(left, births, strict=True)]
+    found += _lent(seen, missing, births)
     table = _cut(np.array([(*one, number) for number, one in enumerate(found)], HELD))
     return table[np.lexsort((table["born"], table["begin"]))]
 
 
+def _births(seen: DeviceSnapshot, spans: list[tuple[int, int, int, int]]) -> list[int]:
+    """Return since when stitched views are held, as no event says so: since their first blocks."""
+    order = np.argsort(seen.lives.address, kind="stable")
+    addresses, born = seen.lives.address[order], seen.lives.born[order]
+    begins, ends = (np.array([span[at] for span in spans], addresses.dtype) for at in (0, 1))
+    first, last = np.searchsorted(addresses, begins), np.searchsorted(addresses, ends)
+    return [
+        int(born[low:high].min(initial=len(seen.events))) if low < high else -1
+        for low, high in zip(first.tolist(), last.tolist(), strict=True)
+    ]
+
+
 def _lent(
-    seen: DeviceSnapshot, missing: list[tuple[int, int, int, int]]
+    seen: DeviceSnapshot, missing: list[tuple[int, int, int, int]], births: list[int]
 ) -> list[tuple[int, int, int, int, int]]:
     """Return when ranges were held that were never released, but are not there at the end.
 
-    Their memory is drawn in stitched views by then. A view is made from free memory, and is a
-    segment from then on: so each was held until the first new segment after its last block.
+    Their memory is drawn in stitched views by then. A view is made from free memory: so each was
+    held until the first new view after its last block. births: of the views. Where PyTorch left out
+    an event, there is none: then until the first new segment.
     """
     if not missing:
         return []
     lives, rows = seen.lives, len(seen.events)
-    takes = np.append(np.flatnonzero(seen.events["kind"] == Kind.SEGMENT_ALLOC), rows)
+    views = np.unique([born for born in births if born >= 0])
+    segments = np.flatnonzero(seen.events["kind"] == Kind.SEGMENT_ALLOC)
+    takes = np.append(views if len(views) else segments, rows).astype(np.int64)
     order = np.argsort(lives.address, kind="stable")
     addresses, died = lives.address[order], lives.died[order]
     found = []

@@ -182,7 +182,7 @@ class DeviceSnapshot:
     @property
     def counted_largest_bytes(self) -> int | None:
         """The same, as the allocator said it; None if a file does not have it."""
-        counted = self.counters.get("largest_free_bytes", self.trace.largest_free_bytes)
+        counted = self.counters.get("largest_free_bytes")
         return None if counted is None else int(counted)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from gmlake.snapshots.held import held_over, places_of
 from gmlake.snapshots.model import SpanKind, fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import in_pools, private_pools
+from gmlake.snapshots.situations import computed, told
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 from gmlake.units import format_size, format_time
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.snapshots.sites import OwnLines
+    from gmlake.snapshots.situations import Situation
 
     Integers = NDArray[np.int64]
     Short = NDArray[np.int32]
@@ -112,6 +114,11 @@ class Free:
         chosen = np.sort(np.argpartition(-self.sizes, most)[:most])
         return Free(**{name: column[chosen] for name, column in vars(self).items()})
 
+    def of_pool(self, number: int) -> Free:
+        """Return the pieces of a private pool; 0: those outside of all."""
+        chosen = self.pool == number
+        return Free(**{name: column[chosen] for name, column in vars(self).items()})
+
     @property
     def is_stranded(self) -> NDArray[np.bool_]:
         """Return which pieces a block strands; wholly free ranges can be released."""
@@ -125,8 +132,7 @@ class State:
 
     held_bytes: reserved from the driver; None, like what is free of it, if that is not recorded.
     largest_bytes: the largest request that the free memory serves. is_counted: the allocator said
-    so itself; else it is the largest piece. refused_bytes, left_bytes, others_bytes: of a refusal:
-    its size, what the device had left, and what others had, each 0 if it is not known.
+    so itself; else it is the largest piece. situation: of a refusal: why, whose figures these are.
     """
 
     live_bytes: int
@@ -135,9 +141,7 @@ class State:
     pieces: int | None = None
     largest_bytes: int | None = None
     is_counted: bool = False
-    refused_bytes: int = 0
-    left_bytes: int = 0
-    others_bytes: int = 0
+    situation: Situation | None = None
 
     @property
     def fragmentation(self) -> float | None:
@@ -197,14 +201,14 @@ class Playback:
         return result
 
     @cached_property
-    def _joins(self) -> bool:
+    def joins(self) -> bool:
         """Whether a request may be served by pieces that are not adjacent."""
         return bool((self.seen.spans["kind"] == SpanKind.BASE).any())
 
     @cached_property
-    def _merges(self) -> bool:
+    def merges(self) -> bool:
         """Whether a piece may extend into the next range reserved from the driver."""
-        return self.seen.trace.is_expandable or self._joins
+        return self.seen.trace.is_expandable or self.joins
 
     @cached_property
     def _sorted_parts(self) -> tuple[Integers, Short, Short]:
@@ -277,7 +281,7 @@ class Playback:
         low, high = self.held["begin"][held], self.held["end"][held]
         begins, ends = self.places.begin[parts], self.places.end[parts]
         is_new = np.concatenate([[True], low[1:] != high[:-1]])[: len(low)]
-        if not self._merges:
+        if not self.merges:
             is_new[1:] |= np.diff(self.held["range"][held]) != 0
         is_last = np.concatenate([is_new[1:], [True]])[: len(low)]
         held, low, high = held[is_new], low[is_new], high[is_last]
@@ -290,7 +294,7 @@ class Playback:
         behind = _at(begins, free_end, parts, free_end < high[where])
         is_small = (high - low)[where] == SMALL_SEGMENT
         is_slack = (free_end - free_begin <= SMALL_LIMIT) & (before >= 0) & ~is_small
-        kept = ~is_slack | self._merges
+        kept = ~is_slack | self.merges
         streams, pools = self.held["stream"][held[where]], self.held_pools[held[where]]
         columns = (free_begin, free_end, before, behind, streams, is_small, pools)
         return Free(*(column[kept] for column in columns))
@@ -313,14 +317,18 @@ class Playback:
                 int(free.sizes.max(initial=0)) if largest is None else largest,
                 largest is not None,
             )
-        if row < 0 or seen.events["kind"][row] != Kind.OOM:
+        if row < 0 or seen.events["kind"][row] != Kind.OOM or state.held_bytes is None:
             return state
-        left = int(seen.events["address"][row])
-        return replace(
-            state,
-            refused_bytes=int(seen.events["size_bytes"][row]),
-            left_bytes=left,
-            others_bytes=seen.trace.others_bytes(state.held_bytes or 0, left),
+        free = self.free_at(moment) if free is None else free
+        why = told(self, row) or computed(self, moment, row, free)
+        return State(
+            live_bytes,
+            why.held_bytes,
+            why["idle_bytes"],
+            why["pieces"] or None,
+            why["largest_bytes"],
+            is_counted=True,
+            situation=why,
         )
 
     def _is_end(self, row: int) -> bool:
@@ -378,23 +386,29 @@ class Playback:
         row = int(self.rows[number])
         free = self.free_at(number) if len(self.held) else None
         state = self.state_at(number, free)
-        says = [f"{self._what(row)} {self._how(number, row, state)}"]
+        says = self._says(number, row, state)
         stranded: tuple[Stranded, ...] = ()
         if free is not None:
-            stranded = self._stranded(free)
-            if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
-                says.append(self._why(row, free))
+            usable = free.of_pool(int(self.seen.events["pool"][row])) if state.situation else free
+            stranded = self._stranded(usable)
         if most := self.owners.most_of(self.live_at(number), row):
             says.append(most)
         if free is not None and self.pools:
             says += self._in_pools(number, free)
         if free is not None:
             if stranded:
-                says.append(_most_of_it(stranded[0], int(free.sizes[free.is_stranded].sum())))
+                says.append(_most_of_it(stranded[0], int(usable.sizes[usable.is_stranded].sum())))
             free = free.largest(MOST_FREE)
         seconds = None if self.seconds is None else float(self.seconds[max(row, 0)])
         name = self.name(number)
         return Moment(row, name, tuple(says), state.live_bytes, stranded, seconds), free
+
+    def _says(self, number: int, row: int, state: State) -> list[str]:
+        """Say what happened; of a refusal the verdict comes first, then the figures."""
+        if state.situation is None:
+            return [f"{self._what(row)} {self._how(number, state)}"]
+        what = self._what(row).removesuffix(".")
+        return [f"{what}: {state.situation.verdict}", state.situation.figures + self._gone(number)]
 
     def _in_pools(self, number: int, free: Free) -> list[str]:
         """Say how much of what is held lies in private pools; nothing if none does."""
@@ -433,7 +447,7 @@ class Playback:
         said = f"asked for at {owner}" if owner else asked.removeprefix(", ")
         return f"At {place}: {label}{done}{f', {said}' if said else ''}."
 
-    def _how(self, number: int, row: int, state: State) -> str:
+    def _how(self, number: int, state: State) -> str:
         said = f"Live then {format_size(state.live_bytes)}"
         if state.held_bytes is not None:
             said += f", held {format_size(state.held_bytes)}"
@@ -444,48 +458,18 @@ class Playback:
                 said += "" if state.is_counted else f", largest piece {largest}"
             else:
                 said += ", nothing of it free"
-        if row >= 0 and self.seen.events["kind"][row] == Kind.OOM:
-            said += f", {format_size(state.left_bytes)} left on the device"
-            if state.held_bytes is not None and state.others_bytes:
-                said += f". Others have {format_size(state.others_bytes)} of it: CUDA itself, "
-                said += "libraries such as NCCL, other processes"
-        first, end, sizes = self._lost
-        lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
-        if lost_bytes and state.held_bytes is not None:
-            said += f". {format_size(lost_bytes)} of it lay in memory that was gone at the end: "
-            said += "its place is not recorded"
+            return f"{said}.{self._gone(number)}"
         return f"{said}."
 
-    def _why(self, row: int, free: Free) -> str:
-        """Say why a request did not fit: too little memory, or no usable piece."""
-        event = self.seen.events[row]
-        wanted, left = int(event["size_bytes"]), int(event["address"])
-        total = int(free.sizes.sum())
-        if left >= wanted:
-            return "The device had enough left, so a limit of the program's refused it."
-        if total + left < wanted:
-            return (
-                f"It did not fit: all free memory adds up to {format_size(total + left)}, "
-                f"{format_size(wanted - total - left)} too little."
-            )
-        is_fitting = free.sizes >= wanted
-        if self._joins or not is_fitting.any():
-            said = f"It did not fit: {format_size(total)} were free, but in "
-            said += counted(len(free.sizes), "piece")
-            return f"{said}." if self._joins else f"{said}; a request needs one."
-        is_right = free.stream == event["stream"]
-        is_right &= self._merges | (free.is_small == (wanted <= SMALL_LIMIT))
-        is_usable = is_fitting & is_right
-        if is_usable.any() and (free.pool[is_usable] != event["pool"]).all():
-            pool = self.pool_name(int(free.pool[np.argmax(is_usable)]))
-            place = f"in {pool}" if pool else f"outside of {self.pool_name(int(event['pool']))}"
-            return f"A piece was large enough, but {place}."
-        if is_usable.any():
-            return "A piece was large enough; why it was not taken is not recorded."
+    def _gone(self, number: int) -> str:
+        """Say how much of what was live has no place in the recording; "" if all has."""
+        first, end, sizes = self._lost
+        lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
+        if not lost_bytes:
+            return ""
         return (
-            "A piece was large enough, but it is of stream "
-            f"{int(free.stream[np.argmax(is_fitting)])}, and this was asked for on stream "
-            f"{int(event['stream'])}."
+            f" {format_size(lost_bytes)} of it lay in memory that was gone at the end: its place "
+            "is not recorded."
         )
 
     def _stranded(self, free: Free) -> tuple[Stranded, ...]:

@@ -92,9 +92,7 @@ class Held:
             "free_bytes": state.free_bytes,
             "largest_free_bytes": state.largest_bytes,
             "fragmentation": state.fragmentation,
-            "refused_bytes": state.refused_bytes,
-            "device_free_bytes": state.left_bytes,
-            "others_bytes": state.others_bytes,
+            "refusal": state.situation.to_dict() if state.situation else None,
             "note": self.note,
         }
 
@@ -208,8 +206,7 @@ class QueryReport(Printed):
 
 def _headline(held: Held) -> tuple[str, ...]:
     """Return the sentences about a moment: what happened, and of a refusal also why."""
-    is_refusal = held.state.refused_bytes > 0 and held.state.held_bytes is not None
-    return held.moment.says[: 2 if is_refusal else 1]
+    return held.moment.says[: 2 if held.state.situation else 1]
 
 
 def summed(rows: tuple[Row, ...]) -> dict[str, int]:

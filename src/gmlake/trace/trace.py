@@ -34,8 +34,11 @@ DEVICE_BYTES: Final = "gmlake_device_bytes"
 DEVICE_NAME: Final = "gmlake_device_name"
 """Likewise: what it is called, which says so where it is no GPU."""
 
-LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
-"""Likewise: the largest request that could be served at the end without new memory."""
+REFUSAL: Final = "gmlake_refusal"
+"""Likewise: the account of the last refusal, see gmlake.snapshots.situations, as named numbers."""
+
+REFUSED_BY: Final = "gmlake_refused_by"
+"""Likewise: the policy that refused; not there: PyTorch's own allocator did."""
 
 OTHER_BYTES: Final = "gmlake_other_bytes"
 """Likewise: what neither PyTorch nor gmlake held of the device, and was not free."""
@@ -44,6 +47,10 @@ _BEFORE = -1
 _NEVER = -2
 _NO_STREAM = 2**64 - 1
 _OF_POOLS: Final = (Kind.ALLOC, Kind.OOM, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.TRIM)
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int and 0 <= number < 1 << 62
 
 
 def _empty(dtype: np.dtype[Any]) -> Records:
@@ -150,21 +157,35 @@ class Trace:
         name = self.settings.get(f"{DEVICE_NAME}.{self.device}")
         return name if isinstance(name, str) else ""
 
-    def others_bytes(self, held_bytes: int, left_bytes: int) -> int:
-        """Return the bytes of the device held by others than PyTorch; 0 if not recorded."""
+    @property
+    def device_bytes(self) -> int:
+        """The memory of the device; 0 if not recorded."""
         size = self.settings.get(f"{DEVICE_BYTES}.{self.device}", 0)
-        return max(0, size - held_bytes - left_bytes) if isinstance(size, int) else 0
+        return size if _is_size(size) else 0
+
+    @property
+    def refusal(self) -> dict[str, int]:
+        """The account of gmlake's last refusal, if recorded: numbers by name; else {}."""
+        numbers = self.settings.get(f"{REFUSAL}.{self.device}")
+        if not isinstance(numbers, dict):
+            return {}
+        return {name: number for name, number in numbers.items() if _is_size(number)}
+
+    @property
+    def asleep_bytes(self) -> int:
+        """The memory of tensors in regions that slept then: live in the trace, and not held."""
+        return self.refusal.get("asleep_bytes", 0)
+
+    @property
+    def refused_by(self) -> str:
+        """The policy of gmlake that it is of, "" if there is none."""
+        policy = self.settings.get(f"{REFUSED_BY}.{self.device}")
+        return policy if isinstance(policy, str) else ""
 
     @property
     def told_others_bytes(self) -> int | None:
         """The bytes of the device held by others at the end, if recorded."""
         size = self.settings.get(f"{OTHER_BYTES}.{self.device}")
-        return size if isinstance(size, int) and size >= 0 else None
-
-    @property
-    def largest_free_bytes(self) -> int | None:
-        """The largest request that could be served at the end without new memory, if recorded."""
-        size = self.settings.get(f"{LARGEST_FREE_BYTES}.{self.device}")
         return size if isinstance(size, int) and size >= 0 else None
 
     @property

@@ -20,7 +20,8 @@ void *torch_allocate(uint64_t size_bytes, int device, const void *stream) {
     }
     gml_status status = core->allocate(lake, size_bytes, address_of(stream), &address);
     if (status == GML_OUT_OF_MEMORY) {
-        core->refuse(lake, size_bytes, address_of(stream));
+        core->look(lake, NULL, size_bytes, address_of(stream), 0);
+        core->refuse(lake);
     }
     if (status != GML_OK) {
         return NULL;

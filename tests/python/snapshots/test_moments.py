@@ -52,13 +52,17 @@ def fragmented(tmp_path: Path) -> Report:
 
 def test_the_headline_is_the_refusal_though_everything_was_freed_since(fragmented: Report) -> None:
     assert _shown(fragmented).name == "at the refusal"
-    headline, why, most, who = _shown(fragmented).says
+    headline, figures, most, who = _shown(fragmented).says
     assert most == "Most is held by model.py:12 in remember(): 80.0 MiB in 4 blocks."
     assert headline == (
-        "Refused: 500 MiB, asked for at train.py:31 in step(). Live then 80.0 MiB, held 1.17 GiB, "
-        "free in pieces 1.09 GiB, largest piece 140 MiB, 212 MiB left on the device."
+        "Refused: 500 MiB, asked for at train.py:31 in step(): 1.09 GiB are free, in 8 pieces that "
+        "serve at most 140 MiB, and 212 MiB more on the device: enough, but fragmented. 288 MiB "
+        "less would have been served."
     )
-    assert why == "It did not fit: 1.09 GiB were free, but in 8 pieces; a request needs one."
+    assert figures == (
+        "GPU 0 has 212 MiB free. PyTorch holds 1.17 GiB: 80.0 MiB in use by 4 tensors, and 1.09 "
+        "GiB free, which serve at most 140 MiB."
+    )
     assert who == (
         "All 1.09 GiB in pieces lie beside 4 blocks of model.py:12 in remember(), 80.0 MiB in all, "
         "the first since event 2, 2 ms in."
@@ -75,7 +79,7 @@ def test_who_strands_memory_is_ranked(fragmented: Report) -> None:
 
 
 def _refused(size: int, left: int, stream: int = 0) -> str:
-    """Return why, where one piece of 60 MiB and one of 20 MiB were free, of stream 0."""
+    """Return the verdict where one piece of 60 MiB and one of 20 MiB were free, of stream 0."""
     scenario = scenarios.Scenario()
     scenario.add("segment_alloc", 100 * MIB, BASE)
     scenario.alloc(BASE, 60 * MIB, "a a.py:1")
@@ -84,17 +88,28 @@ def _refused(size: int, left: int, stream: int = 0) -> str:
     scenario.add("oom", size, device_free=left, stream=stream)
     traces = [scenario.snapshot([])]
     seen = gmlake.report_of(gmlake.load(traces[0]))
-    return _shown(seen).says[1]
+    return _shown(seen).says[0].split(": ", 2)[2]
 
 
 @pytest.mark.parametrize(
     ("size", "left", "stream", "said"),
     [
-        (70, 10, 0, "It did not fit: 80.0 MiB were free, but in 2 pieces; a request needs one."),
-        (95, 10, 0, "It did not fit: all free memory adds up to 90.0 MiB, 5.00 MiB too"),
-        (40, 50, 0, "The device had enough left, so a limit of the program's refused it."),
-        (50, 10, 0, "A piece was large enough; why it was not taken is not recorded."),
-        (50, 10, 7, "A piece was large enough, but it is of stream 0, and this was asked for on"),
+        (
+            70,
+            10,
+            0,
+            "80.0 MiB are free, in 2 pieces that serve at most 60.0 MiB, and 10.0 MiB more",
+        ),
+        (95, 10, 0, "20.0 MiB of 110 MiB are live: what is free adds up to 90.0 MiB, 5.00 MiB too"),
+        (40, 50, 0, "50.0 MiB are free on the device, so a limit of the program's refused it."),
+        (
+            50,
+            10,
+            0,
+            "60.0 MiB are free, and would have served it: why they did not is not recorded",
+        ),
+        (50, 10, 7, "80.0 MiB are free of other streams, where they cannot serve it now. 40.0 MiB"),
+        (95, 10, 7, "20.0 MiB of 110 MiB are live: what is free adds up to 10.0 MiB, 85.0 MiB too"),
     ],
 )
 def test_why_it_did_not_fit(size: int, left: int, stream: int, said: str) -> None:

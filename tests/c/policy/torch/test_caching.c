@@ -26,7 +26,6 @@ TEST(full_memory_is_flushed_and_asked_again) {
     gml_block *refused = NULL;
     CHECK_STATUS(f.policy->ops->allocate(f.policy, 512, 0, &refused), GML_OUT_OF_MEMORY);
     CHECK(refused == NULL);
-    CHECK(strstr(f.driver->reason, "512 B") && strstr(f.driver->reason, "capacity"));
     CHECK_EQ(stats_of(&f).num_alloc_retries, 2);
     is_sound(&f);
     give(&f, live);
