@@ -5,18 +5,22 @@
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* About the largest request that one stream cache alone can serve. Changes nothing: a cached view
- * stays cached. */
+/* About the largest request that one stream cache alone can serve: a small one from a slab, another
+ * one from extents. Changes nothing: a cached view stays cached. */
 static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     gml_freeset_index(&cache->set);
-    uint64_t fitting = gml_tree_largest(&cache->set.fit);
-    if (!gml_stitch_has_views(stitch)) {
-        return fitting;
-    }
+    uint64_t largest_bytes = gml_tree_largest(&cache->set.fit);
+    uint64_t small_bytes = gml_tree_largest(&cache->small_free);
     uint64_t stitched = cache->set.whole_bytes + gml_tree_largest(&cache->set.heads) +
                         gml_tree_largest(&cache->set.tails);
-    uint64_t largest_bytes = stitched > fitting ? stitched : fitting;
-    return largest_bytes + (cache->cached ? cache->cached->block.block_bytes : 0);
+    if (gml_stitch_has_views(stitch)) {
+        largest_bytes = stitched > largest_bytes ? stitched : largest_bytes;
+        largest_bytes += cache->cached ? cache->cached->block.block_bytes : 0;
+    }
+    if (largest_bytes > GML_SMALL_LIMIT) {
+        return largest_bytes;
+    }
+    return small_bytes < GML_SMALL_LIMIT ? small_bytes : (uint64_t)GML_SMALL_LIMIT;
 }
 
 void gml_stitch_usage(gml_policy *self, gml_usage *out) {

@@ -347,7 +347,8 @@ TEST(a_refusal_says_what_idle_memory_could_serve) {
     void *kept = allocate(20 * MIB, 0);
     void *small = allocate(1024, 0);
     const char *text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
-    check_says(text, "2.00 MiB are idle, in pieces that serve only requests of up to 1 MiB.");
+    check_says(text, "2.00 MiB are idle; the largest request that they could serve is 1024.00 KiB "
+                     "(fragmentation 50.0 %).");
     release(allocate(8 * MIB, 0));
     text = refusal(2048 * MIB, GML_OUT_OF_MEMORY, 0);
     check_says(text, "10.00 MiB are idle; the largest request that they could serve is 8.00 MiB "
