@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 17,
+    GML_NATIVE_VERSION = 18,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 

@@ -205,6 +205,12 @@ def _lakes_by_name() -> _Chosen:
     return {name: found[one.number] for name, one in _named.items()}
 
 
+def named(number: int) -> str:
+    """Return a region of the core in words."""
+    names = (name for name, one in _named.items() if one.number == number)
+    return next((f"region {name!r}" for name in names), "exportable()")
+
+
 def _sleeps(held: Iterable[tuple[int, Lake]]) -> bool:
     return any(lake.is_asleep for _, lake in held)
 
