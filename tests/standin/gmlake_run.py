@@ -30,7 +30,8 @@ _REPORT = re.compile(
     r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+)(?:, [^:\n]*)?: "
     r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
     r"\((?P<states>.*)\); [\d,]+ driver calls"
-    r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; held beside gmlake [^;\n]*)?(; (?P<planned>.* steps planned, .*))?$",
+    r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; held beside gmlake [^;\n]*)?"
+    r"(; (?P<planned>.* steps planned, .*))?$",
     re.MULTILINE,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,7 +106,9 @@ def test_the_allocator_of_another_library_is_said_to_serve(tmp_path: Path) -> No
     """It replaces gmlake's before CUDA starts, which PyTorch tells nobody."""
     source, library = tmp_path / "other.c", tmp_path / "other.so"
     source.write_text(OTHER)
-    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    subprocess.run(
+        [shutil.which("cc") or "cc", "-shared", "-fPIC", source, "-o", library], check=True
+    )
     code = f"""
 import torch
 from torch.cuda.memory import CUDAPluggableAllocator, change_current_allocator
