@@ -119,7 +119,7 @@ def _with_lines(report: ReplayReport, snapshot: Snapshot, device: int) -> Replay
                     one,
                     asked_at=line(one.event),
                     pool=named[int(seen.events["pool"][one.event])],
-                    most_held=owners.most_of(seen.lives.live_behind(one.event), one.event),
+                    most_held=owners.held_in_words(seen.lives.live_behind(one.event), one.event),
                 )
                 for one in each
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core
-from gmlake.pytorch import compat, lakes, notices
+from gmlake.pytorch import compat, lakes, notices, sleeping
 from gmlake.trace.trace import DEVICE_BYTES, LARGEST_FREE_BYTES
 from gmlake.units import format_size
 
@@ -72,6 +72,7 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
     _process.written[wanted] = f"{wanted} could not be written"
     try:
         document = _with_refusal(compat.memory_snapshot(), device, size_bytes, free_bytes)
+        sleeping.name_regions(document)
         path = write_new(wanted, document)
     except KeyboardInterrupt:
         _thread.interrupt_main()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gmlake.pytorch import compat, notices
+from gmlake.pytorch import compat, notices, sleeping
 from gmlake.pytorch.on_oom import write_new
 from gmlake.trace.trace import DEVICE_NAME
 
@@ -38,6 +38,7 @@ def _write(wanted: str) -> None:
     try:
         document = compat.memory_snapshot()
         names = _name_devices(document)
+        sleeping.name_regions(document)
         path = write_new(wanted, document)
     except Exception as error:  # noqa: BLE001 (the program has ended well, and its exit code stays)
         notices.say(f"{wanted} could not be written: {error}")

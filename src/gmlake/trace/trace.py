@@ -34,11 +34,17 @@ DEVICE_BYTES: Final = "gmlake_device_bytes"
 DEVICE_NAME: Final = "gmlake_device_name"
 """Likewise: what it is called, which says so where it is no GPU."""
 
+REGION_NAME: Final = "gmlake_region_name"
+"""In recordings of gmlake, with the number of a region's lake behind a dot."""
+
 LARGEST_FREE_BYTES: Final = "gmlake_largest_free_bytes"
 """Likewise: the largest request that could be served at the end without new memory."""
 
 OTHER_BYTES: Final = "gmlake_other_bytes"
 """Likewise: what neither PyTorch nor gmlake held of the device, and was not free."""
+
+STEP_ENDS: Final = ("ProfilerStep#", "Optimizer.step#")
+"""What the label of a mark at the end of a step begins with, as PyTorch writes it."""
 
 _BEFORE = -1
 _NEVER = -2
@@ -63,6 +69,7 @@ class Trace:
     device: ordinal of the device.
     settings: the allocator's settings as recorded, by PyTorch's names.
     labels: names of the marks.
+    named: what the program named by record_function(): begin and end in ns, and the name.
     pools: PyTorch's ids of the private pools (CUDA graphs, MemPool) that its events name.
     is_expandable: PyTorch ran with expandable segments.
     name: its name in reports; the file's name if it was loaded.
@@ -76,6 +83,7 @@ class Trace:
     device: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    named: tuple[tuple[int, int, str], ...] = ()
     pools: tuple[tuple[int, int], ...] = ()
     is_expandable: bool = False
     name: str = ""
