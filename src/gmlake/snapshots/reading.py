@@ -641,8 +641,8 @@ class _Annotations:
         if stage == "START":
             self._open.setdefault(name, []).append(time)
         elif stage == "END":
-            begins = self._open.get(name)
-            self._named.append((begins.pop() if begins else 0, time, name))
+            if begins := self._open.get(name):  # else it began before the recording
+                self._named.append((begins.pop(), time, name))
             if name.startswith(STEP_ENDS):
                 self._ends.append((time, name))
 
