@@ -654,8 +654,8 @@ class _Annotations:
     @property
     def named(self) -> tuple[tuple[int, int, str], ...]:
         left = [(at, _NO_END, name) for name, begins in self._open.items() for at in begins]
-        found = [*self._named, *left]
-        return tuple(sorted(one for one in found if not one[2].startswith(STEP_ENDS[0])))
+        found = [one for one in (*self._named, *left) if not one[2].startswith(STEP_ENDS[0])]
+        return tuple(sorted(found, key=lambda one: (one[0], -one[1])))  # outer ones first
 
 
 def _read_annotations(
