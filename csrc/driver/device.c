@@ -44,12 +44,21 @@ uint64_t gml_device_room(const gml_device *device) {
     return !limit_bytes ? UINT64_MAX : held_bytes < limit_bytes ? limit_bytes - held_bytes : 0;
 }
 
+static void raise_highest(gml_device *device, uint64_t held_bytes) {
+    uint64_t highest_bytes = GML_DEVICE_READ(device, highest_bytes);
+    while (highest_bytes < held_bytes &&
+           !__atomic_compare_exchange_n(&device->highest_bytes, &highest_bytes, held_bytes, true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
 bool gml_device_take(gml_device *device, uint64_t size_bytes) {
     uint64_t held_bytes = GML_DEVICE_READ(device, held_bytes);
     uint64_t limit_bytes = GML_DEVICE_READ(device, limit_bytes);
     while (!limit_bytes || (held_bytes <= limit_bytes && size_bytes <= limit_bytes - held_bytes)) {
         if (__atomic_compare_exchange_n(&device->held_bytes, &held_bytes, held_bytes + size_bytes,
                                         true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            raise_highest(device, held_bytes + size_bytes);
             return true;
         }
     }

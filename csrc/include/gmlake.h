@@ -175,6 +175,7 @@ typedef struct gml_device {
                           running on any of them */
     void (*end_failed_captures)(void); /* ends captures that failed silently; NULL: none can */
     uint64_t held_bytes;               /* by all lakes, without sleeping memory */
+    uint64_t highest_bytes;            /* that held_bytes ever was */
     uint64_t limit_bytes;              /* for all lakes together; 0: no limit */
     uint64_t spare_bytes; /* that lakes leave free while memory can be had elsewhere: of processes
                              that share the device; 0: none does */
@@ -449,6 +450,7 @@ typedef struct gml_stats {
     uint64_t live_bytes, peak_live_bytes;                /* live, each rounded up to 512 */
     uint64_t reserved_bytes, peak_reserved_bytes;        /* held from the driver */
     uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks since the lake was opened */
+    uint64_t highest_shared_bytes; /* the most that all lakes of the device held at once, awake */
     uint64_t allocations, frees;           /* calls that succeeded, size 0 not counted */
     uint64_t states[GML_STATE_COUNT];      /* by gml_state */
     uint64_t views, view_bytes;            /* stitched views mapped now */

@@ -164,6 +164,7 @@ gml_stats gml_lake_complete_stats(gml_lake *lake) {
     gml_stats stats = lake->stats;
     stats.reserved_bytes = gml_lake_reserved(lake);
     gml_lake_raise_highest(&stats);
+    stats.highest_shared_bytes = GML_DEVICE_READ(lake->driver->device, highest_bytes);
     stats.views = usage.views;
     stats.view_bytes = usage.view_bytes;
     stats.largest_free_bytes = usage.largest_free_bytes;

@@ -20,6 +20,7 @@ static const number_field stat_fields[] = {
     FIELD(peak_reserved_bytes),
     FIELD(highest_live_bytes),
     FIELD(highest_reserved_bytes),
+    FIELD(highest_shared_bytes),
     FIELD(allocations),
     FIELD(frees),
     FIELD(views),

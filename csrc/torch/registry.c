@@ -227,6 +227,7 @@ static void forget_lakes(void) {
         (void)pthread_mutex_init(&devices[device].lock, NULL);
         devices[device].sharers = NULL;
         devices[device].captures = devices[device].held_bytes = 0;
+        devices[device].highest_bytes = 0;
         devices[device].spare_bytes = devices[device].spending = 0;
         /* A thread of the parent may have been changing it: do not read it. */
     }

@@ -41,6 +41,7 @@ class Stats(TypedDict):
     peak_live_bytes: int
     highest_live_bytes: int
     highest_reserved_bytes: int
+    highest_shared_bytes: int
     reserved_bytes: int
     peak_reserved_bytes: int
     allocations: int

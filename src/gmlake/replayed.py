@@ -95,7 +95,7 @@ def _with_answers(
             ask_again(trace, one, policies, asked_bytes, **knobs),
             asked_at=line(one.event),
             pool=named[int(seen.events["pool"][one.event])],
-            most_held=owners.most_of(seen.lives.live_behind(one.event), one.event),
+            most_held=owners.held_in_words(seen.lives.live_behind(one.event), one.event),
         )
         for one in refusals_of(seen, MOST_REFUSALS)
     )

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 RUN = ("-m", "gmlake", "run")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 _REPORT = re.compile(
-    r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+): "
+    r"^gmlake: (?P<name>(?:rank|process) \d+), device (?P<device>\d+)(?:, [^:\n]*)?: "
     r"\S+ \S+ reserved at the peak, \S+ \S+ live; (?P<allocations>[\d,]+) allocations "
     r"\((?P<states>.*)\); [\d,]+ driver calls"
-    r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; (?P<planned>.* steps planned, .*))?$",
+    r"(; (?P<lent>[^;\n]* lent [^;\n]*))?(; held beside gmlake [^;\n]*)?"
+    r"(; (?P<planned>.* steps planned, .*))?$",
     re.MULTILINE,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,6 +92,87 @@ torch.empty(1, device="cuda")
         tmp_path, code, variables={**no_compiler(tmp_path), "PYTHONWARNINGS": "ignore"}
     )
     assert silent.errors == "imported\n"
+
+
+OTHER = """
+extern int cudaMalloc(void **, unsigned long), cudaFree(void *);
+void *take(long size, int device, void *stream) { void *p = 0; cudaMalloc(&p, size); return p; }
+void give(void *p, long size, int device, void *stream) { cudaFree(p); }
+"""
+
+
+@pytest.mark.long
+def test_the_allocator_of_another_library_is_said_to_serve(tmp_path: Path) -> None:
+    """It replaces gmlake's before CUDA starts, which PyTorch tells nobody."""
+    source, library = tmp_path / "other.c", tmp_path / "other.so"
+    source.write_text(OTHER)
+    subprocess.run(
+        [shutil.which("cc") or "cc", "-shared", "-fPIC", source, "-o", library], check=True
+    )
+    code = f"""
+import torch
+from torch.cuda.memory import CUDAPluggableAllocator, change_current_allocator
+change_current_allocator(CUDAPluggableAllocator("{library}", "take", "give"))
+for _ in range(2):
+    print(torch.empty({MIB}, device="cuda").device)
+"""
+    ended = run_code(tmp_path, code, "--report")
+    assert ended.output == "cuda:0\ncuda:0\n"
+    assert ended.errors.splitlines()[0] == (
+        f"{tmp_path}/script.py:6: GmlakeWarning: gmlake serves nothing in this process, another "
+        "library's allocator does: change_current_allocator() put it there; leave one of the two "
+        "out"
+    )
+    assert ended.errors.count("gmlake") == 1
+    strict = run_code(tmp_path, code, variables={"PYTHONWARNINGS": "error"})
+    assert strict.output == "cuda:0\ncuda:0\n"
+    assert strict.errors.startswith("gmlake: gmlake serves nothing in this process, another")
+
+
+@pytest.mark.long
+def test_memory_that_is_not_to_be_cached_is_left_to_pytorch(tmp_path: Path) -> None:
+    """As compute-sanitizer wants it: each tensor is an allocation of its own, of its size."""
+    code = f"{SERVED}\ntensor = torch.empty({MIB}, device='cuda')\nshow()"
+    ended = run_code(tmp_path, code, variables={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
+    assert (ended.result["enabled"], ended.result["allocated"]) == (False, 0)
+    assert "does: PYTORCH_NO_CUDA_MEMORY_CACHING is set, which turns caching off" in ended.errors
+
+
+@pytest.mark.long
+def test_a_device_that_is_served_otherwise_is_said_at_the_end(tmp_path: Path) -> None:
+    code = "import torch\ntorch.empty(1, device='cuda')"
+    ended = run_code(tmp_path, code, variables={"GMLAKE_STANDIN_VIRTUAL_MEMORY": "0"})
+    said = "sys:1: GmlakeWarning: device 0 is served as PyTorch's own allocator would: this device"
+    assert ended.errors.startswith(said)
+    assert run_code(tmp_path, code).errors == ""
+
+
+@pytest.mark.long
+def test_a_report_counts_regions_by_name_and_what_gmlake_does_not_serve(tmp_path: Path) -> None:
+    code = f"""
+import gmlake, torch
+def take(mib): return torch.empty(mib * {MIB}, device="cuda", dtype=torch.uint8)
+outside = take(10)
+with gmlake.enabled("caching"):
+    natives = take(20)
+with gmlake.region("cache"):
+    cache = take(100)
+gmlake.sleep("cache")
+with gmlake.region("weights"):
+    weights = take(50)
+late = take(30)
+"""
+    ended = run_code(tmp_path, code, "--report")
+    place = f"gmlake: {ended.reports[0]['name']}, device 0"
+    told = [line.partition(" reserved at the peak")[0] for line in ended.errors.splitlines()]
+    assert told == [
+        f"{place}, outside of regions: 40.0 MiB",
+        f"{place}, region 'cache': 100 MiB",
+        f"{place}, region 'weights': 50.0 MiB",
+        f"{place}, in all: 112 MiB",  # with 2 MiB of random numbers, which stay outside
+    ]
+    beside = "held beside gmlake at the end: 20.0 MiB by PyTorch's own allocator"
+    assert beside in ended.errors.splitlines()[0]
 
 
 @pytest.mark.long

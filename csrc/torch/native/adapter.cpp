@@ -521,8 +521,7 @@ class Adapter final : public CUDAAllocator {
         gml_block_info block{};
         int number = 0;
         if (find_block(pointer, &block, &number)) {
-            auto device = static_cast<c10::DeviceIndex>(core->device_of(number));
-            history.annotated(device, block, text);
+            history.annotated(number, block, text);
         } else {
             native->annotateMemory(pointer, text);
         }

@@ -156,7 +156,7 @@ DeviceStats device_stats(c10::DeviceIndex device) {
 /* A lake's memory in the form of PyTorch's segments: contiguous, each byte of physical memory once.
  * Idle views, and base memory used by views, are left out. */
 struct Walk : Callback {
-    c10::DeviceIndex device;
+    int number; /* of the lake */
     std::vector<SegmentInfo> segments{};
     gml_span_info span{};
     MempoolId_t id{0, 0}; /* of the spans that follow */
@@ -186,12 +186,12 @@ struct Walk : Callback {
         }
         if (!is_open) {
             SegmentInfo segment;
-            segment.device = device;
+            segment.device = static_cast<c10::DeviceIndex>(core->device_of(number));
             segment.address = range.address;
             segment.stream = stream_of(span.stream);
             segment.is_large = !span.is_small;
             segment.is_expandable = span.kind != GML_SPAN_SEGMENT;
-            segment.owner_private_pool_id = id;
+            segment.owner_private_pool_id = told_pool(number, id);
             segments.push_back(std::move(segment));
             is_open = true;
         }
@@ -232,7 +232,7 @@ std::vector<SegmentInfo> segments_of_lakes() {
     for (int number = core->next(-1); number >= 0; number = core->next(number)) {
         gml_lake *lake = core->find(number);
         Walk walk;
-        walk.device = static_cast<c10::DeviceIndex>(core->device_of(number));
+        walk.number = number;
         gml_visitor visitor{&walk, Walk::enter, Walk::range, nullptr, Walk::pool};
         (void)core->visit(lake, &visitor);
         walk.rethrow();

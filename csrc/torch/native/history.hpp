@@ -186,9 +186,10 @@ struct History {
         is_telling = false;
     }
 
-    static Place place_of(c10::DeviceIndex device, const gml_block_info &block) {
-        return {device, block.address, block.block_bytes, stream_of(block.stream),
-                MempoolId_t{block.pool.first, block.pool.second}};
+    static Place place_of(int number, const gml_block_info &block) {
+        return {static_cast<c10::DeviceIndex>(core->device_of(number)), block.address,
+                block.block_bytes, stream_of(block.stream),
+                told_pool(number, {block.pool.first, block.pool.second})};
     }
 
     TraceEntry entry_of(TraceEntry::Action action, const Place &place, const Context &context,
@@ -229,9 +230,8 @@ struct History {
         auto keep = [](void *to, const gml_block_info *block) {
             auto *pending = static_cast<Pending *>(to);
             pending->run([&] {
-                auto device = static_cast<c10::DeviceIndex>(core->device_of(pending->number));
-                pending->found.push_back(
-                    {pending->number, block->id, place_of(device, *block), nullptr, ""});
+                pending->found.push_back({pending->number, block->id,
+                                          place_of(pending->number, *block), nullptr, ""});
             });
         };
         core->pending(core->find(number), keep, &at);
@@ -250,12 +250,12 @@ struct History {
         look_at_awaited(number, lake);
         struct Look : Callback {
             History *of;
-            c10::DeviceIndex device;
+            int number;
             const Context *context;
             std::string metadata;
         } at;
         at.of = this;
-        at.device = static_cast<c10::DeviceIndex>(core->device_of(number));
+        at.number = number;
         at.context = &context;
         at.metadata = user_metadata();
         auto keep = [](void *to, bool is_new, gml_address address, uint64_t size_bytes,
@@ -264,7 +264,8 @@ struct History {
             found->run([&] {
                 auto action =
                     is_new ? TraceEntry::Action::SEGMENT_MAP : TraceEntry::Action::SEGMENT_UNMAP;
-                Place place{found->device, address, size_bytes, nullptr, {id.first, id.second}};
+                Place place{static_cast<c10::DeviceIndex>(core->device_of(found->number)), address,
+                            size_bytes, nullptr, told_pool(found->number, {id.first, id.second})};
                 std::lock_guard<std::mutex> lock(found->of->mutex);
                 found->of->note(
                     found->of->entry_of(action, place, *found->context, found->metadata));
@@ -322,7 +323,7 @@ struct History {
 
     /* pre: the block lives still. */
     void will_be_freed(int number, const gml_block_info &block, const std::string &metadata) {
-        Place place = place_of(static_cast<c10::DeviceIndex>(core->device_of(number)), block);
+        Place place = place_of(number, block);
         Context context = gather(RecordContext::ALL);
         {
             std::lock_guard<std::mutex> lock(mutex);
@@ -344,12 +345,12 @@ struct History {
     }
 
 #if TORCH_VERSION_MINOR >= 14
-    void annotated(c10::DeviceIndex device, const gml_block_info &block, const std::string &text) {
+    void annotated(int number, const gml_block_info &block, const std::string &text) {
         if (is_wanted) {
             {
                 std::lock_guard<std::mutex> lock(mutex);
                 note(
-                    entry_of(TraceEntry::Action::ANNOTATE, place_of(device, block), nullptr, text));
+                    entry_of(TraceEntry::Action::ANNOTATE, place_of(number, block), nullptr, text));
             }
             tell();
         }

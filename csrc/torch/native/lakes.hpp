@@ -50,6 +50,12 @@ cudaStream_t stream_of(gml_stream handle) {
     return static_cast<cudaStream_t>(pointer_to(handle));
 }
 
+/* The pool that memory of a lake is told to be in; id: of its private pool there, if it is in one. */
+MempoolId_t told_pool(int number, MempoolId_t id) {
+    bool is_plain = id == MempoolId_t{0, 0} && core->device_of(number) != number;
+    return is_plain ? MempoolId_t{GML_NATIVE_REGION, static_cast<uint64_t>(number)} : id;
+}
+
 /* The base of what C calls back with, which it does with a lake's lock held: no exception may pass
  * through C. The first is kept until C has returned, and nothing is called after it. */
 class Callback {

@@ -21,6 +21,10 @@ enum {
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
+/* Snapshots tell memory of a region as that of a private pool, since it serves nothing else: the
+ * pool's id is this, "gmlake", and the number of the lake. PyTorch's have a 0. */
+#define GML_NATIVE_REGION UINT64_C(0x656b616c6d67)
+
 typedef struct gml_looks gml_looks;
 typedef void (*gml_native_tell)(void *context, bool is_new, gml_address address,
                                 uint64_t size_bytes, gml_pool_id pool);

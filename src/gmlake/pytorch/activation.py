@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gmlake import annexes
-from gmlake.errors import Error, GmlakeWarning
-from gmlake.pytorch import compat, device, lakes, notices, session
+from gmlake.errors import Error
+from gmlake.pytorch import compat, device, lakes, notices, serving, session
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def activate() -> None:
     """
     if any(take_over() for take_over in annexes.hooked("activation")) or device.absence():
         return
+    atexit.register(serving.tell_of_fallbacks)
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())
     if wanted := os.environ.get("GMLAKE_RECORD"):
@@ -49,32 +50,27 @@ def _enable_quietly() -> None:
         warnings.simplefilter("always")
         session.enable()
     for warning in caught:
-        text = str(warning.message)
-        compat.when_cuda_starts(partial(_warn, text))
-
-
-def _warn(text: str) -> None:
-    """Warn while CUDA starts, without raising, which would leave CUDA unusable."""
-    try:
-        warnings.warn(text, GmlakeWarning, stacklevel=notices._level())  # noqa: SLF001
-    except GmlakeWarning:
-        notices.say(text)
+        compat.when_cuda_starts(partial(notices.warn_safely, str(warning.message)))
 
 
 def _report(process: int) -> None:
     """Report how each device was served; print nothing if none was, or in a forked child."""
     if os.getpid() != process:
         return
-    for number in lakes.devices():
-        lake = lakes.find(number)
+    from gmlake.pytorch import sleeping
+
+    regions = lakes.of_regions()
+    for number in sorted({*lakes.devices(), *(on for _, on, _ in regions)}):
+        where, lake = f"{_name()}, device {number}", lakes.find(number)
+        inside = [(region, one) for region, on, one in regions if on == number]
         if lake is not None:
-            stats = lake.stats()
-            notices.say(
-                f"{_name()}, device {number}: "
-                f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
-                f"{format_size(stats['highest_live_bytes'])} live; "
-                f"{_summary(stats)}{_annexed(lake)}"
-            )
+            place = f"{where}, outside of regions" if inside else where
+            notices.say(f"{place}: {_summary(lake.stats())}{_beside(lake, number)}{_annexed(lake)}")
+        for region, one in inside:
+            notices.say(f"{where}, {sleeping.named(region)}: {_summary(one.stats())}")
+        if inside:
+            highest = format_size(inside[0][1].stats()["highest_shared_bytes"])
+            notices.say(f"{where}, in all: {highest} reserved at the peak")
 
 
 def _name() -> str:
@@ -85,9 +81,22 @@ def _name() -> str:
 def _summary(stats: Stats) -> str:
     states = ", ".join(f"{name} {count:,}" for name, count in stats["states"].items())
     return (
+        f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
+        f"{format_size(stats['highest_live_bytes'])} live; "
         f"{stats['allocations']:,} allocations ({states}); "
         f"{sum(stats['driver_calls'].values()):,} driver calls{_lending(stats)}"
     )
+
+
+def _beside(lake: Lake, number: int) -> str:
+    """Report the memory that gmlake does not serve, if any is held at the end."""
+    shares = lakes.shares_of_device(number, lake.stats()["reserved_bytes"])
+    held = {
+        "PyTorch's own allocator": shares.get("pytorch_bytes", 0),
+        "others (CUDA, other libraries and processes)": shares.get("other_bytes", 0),
+    }
+    told = ", ".join(f"{format_size(size)} by {who}" for who, size in held.items() if size)
+    return f"; held beside gmlake at the end: {told}" if told else ""
 
 
 def _lending(stats: Stats) -> str:

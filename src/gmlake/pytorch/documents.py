@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gmlake.pytorch import compat, lakes
+from gmlake.pytorch import compat, lakes, sleeping
 from gmlake.snapshots import beside
 from gmlake.snapshots.capture import part_of
 from gmlake.trace.trace import OTHER_BYTES
@@ -33,4 +33,5 @@ def add_part(document: dict[str, Any]) -> None:
             settings = document["allocator_settings"]
             settings[f"{OTHER_BYTES}.{device}"] = counters["other_bytes"]
         parts.append(part_of(device, lakes.on_device(device), counters))
+    sleeping.name_regions(document)
     document[beside.KEY] = beside.together(parts)

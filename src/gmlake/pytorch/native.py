@@ -10,6 +10,7 @@ selects the allocator.
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Final
 
 from gmlake import _core
@@ -17,6 +18,7 @@ from gmlake.pytorch import adapter, device
 from gmlake.pytorch.compiling import AdapterError
 
 _REASON_BYTES = 256
+_UNCACHED: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"  # whatever its value
 
 
 class _Process:
@@ -38,9 +40,9 @@ def is_installed() -> bool:
 def obstacle() -> str:
     """Return why gmlake never serves this process; "" if nothing is known to be in its way."""
     if device.backend() == "pluggable":  # which may take the adapter's place before CUDA starts
-        _process.obstacle = (
-            "another allocator was put into PyTorch by change_current_allocator(); leave that out"
-        )
+        _process.obstacle = "change_current_allocator() put it there; leave one of the two out"
+    elif _UNCACHED in os.environ:
+        _process.obstacle = f"{_UNCACHED} is set, which turns caching off"
     return _process.obstacle
 
 

@@ -21,6 +21,14 @@ def once(key: str, text: str) -> None:
         warnings.warn(text, GmlakeWarning, stacklevel=_level())
 
 
+def warn_safely(text: str) -> None:
+    """Warn without raising: while CUDA starts, an exception would leave it unusable."""
+    try:
+        warnings.warn(text, GmlakeWarning, stacklevel=_level())
+    except GmlakeWarning:
+        say(text)
+
+
 def say(text: str) -> None:
     """Write one line on stderr at once, so that those of several processes do not mix."""
     if sys.stderr is not None:
@@ -38,13 +46,12 @@ def say_failure(text: str) -> None:
 
 
 def _level() -> int:
-    """Return the stack level, as seen by once(), of the nearest frame of the user's."""
-    level = 1
-    frame = sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None:
+    """Return the stack level, as seen by once(), of the nearest frame of the user's, if any."""
+    level, frame = 1, sys._getframe(1).f_back  # noqa: SLF001
+    while frame is not None:
+        level += 1
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in _PASSED_OVER:
             return level
         frame = frame.f_back
-        level += 1
-    return level
+    return level + 1

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gmlake.pytorch.session_settings import Given, Settings
 
 _CACHING: Final = "caching"
-_OFF: Final = "gmlake serves nothing in this process, PyTorch's own allocator does: "
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,20 @@ def begin() -> Mode:
     why = ("" if native.is_installed() else device.absence()) or native.install()
     if not why:
         return Mode("native", "")
-    notices.once("off", _OFF + why)
+    notices.once("off", _off(why))
     return Mode("off", why)
 
 
 def lost() -> str:
-    """Return why gmlake, which was in place, serves nothing; say it. Raises nothing."""
+    """Return why gmlake, which was in place, serves nothing; warn of it. Raises nothing."""
     if why := native.obstacle():
-        notices.say(_OFF + why)
+        notices.warn_safely(_off(why))
     return why
+
+
+def _off(why: str) -> str:
+    who = "another library's" if device.backend() == "pluggable" else "PyTorch's own"
+    return f"gmlake serves nothing in this process, {who} allocator does: {why}"
 
 
 class Serving:

@@ -32,6 +32,7 @@ from gmlake.pytorch.exporting import EXPORTABLE
 from gmlake.pytorch.generators import numbers_outside
 from gmlake.pytorch.inside import Inside
 from gmlake.pytorch.locking import process_lock
+from gmlake.trace.trace import REGION_NAME
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -203,6 +204,18 @@ def _lakes_by_name() -> _Chosen:
     for number, device, lake in lakes.of_regions():
         found[number].append((device, lake))
     return {name: found[one.number] for name, one in _named.items()}
+
+
+def named(number: int) -> str:
+    """Return a region of the core in words."""
+    names = (name for name, one in _named.items() if one.number == number)
+    return next((f"region {name!r}" for name in names), "exportable()")
+
+
+def name_regions(document: dict[str, Any]) -> None:
+    """Add the names of regions to a snapshot of PyTorch, which tells them as private pools."""
+    for lake, number, _ in [] if compat.is_in_bad_fork() else _core.torch_region_lakes():
+        document["allocator_settings"][f"{REGION_NAME}.{lake}"] = named(number)
 
 
 def _sleeps(held: Iterable[tuple[int, Lake]]) -> bool:

@@ -25,7 +25,14 @@ _MOST_OWNERS: Final = 8
 _MOST_COUNTED: Final = 1 << 20
 _MOST_LOOKS: Final = 8
 BEFORE_RECORDING: Final = "before the recording"
-UNKNOWN_LINE: Final = "an unknown line"
+MEMORY_BEFORE: Final = f"memory from {BEFORE_RECORDING}"
+UNKNOWN_LINE: Final = "a line that was not recorded"
+_LEAST_TOLD: Final = 0.01  # of the bytes: what has no line
+_HOW: Final = (
+    "To record lines: `gmlake run --record FILE script.py`, or "
+    'torch.cuda.memory._record_memory_history(context="all", stacks="python") before the model is '
+    "built."
+)
 PLURALS: Final = {
     "parameter": "parameters",
     "gradient": "gradients",
@@ -60,11 +67,15 @@ class Owners:
         places, of_id = distinct(lives.site)
         split_lines(seen, lines, rows)
         names = [lines.owner(number) or lines.name(number) for number in places.tolist()]
-        self.names: list[str] = list(dict.fromkeys([*names, BEFORE_RECORDING, ""]))
+        self.names: list[str] = list(dict.fromkeys([*names, MEMORY_BEFORE, ""]))
+        self._nameless = [self.names.index(name) for name in (MEMORY_BEFORE, "")]
+        self._has_paths = bool((seen.event_sites > 0).any())
+        self._has_events = len(seen.events) > 0
         at = {name: number for number, name in enumerate(self.names)}
         self.of_id: Integers = np.array([at[name] for name in names], np.int64)[of_id]
         before = np.flatnonzero((self.of_id == at[""]) & (lives.born < 0))
-        self.of_id[before] = at[BEFORE_RECORDING]
+        self.of_id[before] = at[MEMORY_BEFORE]
+        self._of_no_line: Integers = np.flatnonzero(np.isin(self.of_id, self._nameless))
         for said, chosen in _before_in_words(seen, before):
             self.of_id[chosen] = len(self.names)
             self.names.append(said)
@@ -72,14 +83,44 @@ class Owners:
     def most_of(self, ids: Integers, row: int) -> str:
         """Say which line holds most of these blocks, live after an event; "" if none is known."""
         held = self.held_by(ids)
-        held[self.names.index("")] = 0
+        unknown = int(held[self._nameless].max())
+        held[self._nameless] = 0
         owner = int(np.argmax(held))
         if not held[owner]:
             return ""
-        blocks = ids[self.of_id[ids] == owner]
-        count = "one block" if len(blocks) == 1 else f"{len(blocks):,} blocks"
-        said = f"Most is held by {self.names[owner]}: {format_size(int(held[owner]))} in {count}"
+        most = "Most" if held[owner] >= unknown else "Of what has a line, most"
+        said = f"{most} is held by {self.names[owner]}: {self._sum(ids[self.of_id[ids] == owner])}"
         return f"{said}, and it grew all along." if self._grew(owner, row) else f"{said}."
+
+    def held_in_words(self, ids: Integers, row: int) -> str:
+        """Say who holds most of these blocks, live after an event, and how much has no line."""
+        return " ".join(filter(None, (self.most_of(ids, row), self.without_line(ids))))
+
+    def without_line(self, ids: Integers) -> str:
+        """Say how much of these blocks has no line, why, and how to record it; "" if little has."""
+        lost = np.intersect1d(ids, self._of_no_line, assume_unique=True)
+        sizes = self._lives.size_bytes
+        if int(sizes[lost].sum()) <= _LEAST_TOLD * int(sizes[ids].sum()):
+            return ""
+        is_before = self._lives.born[lost] < 0
+        before, later = lost[is_before], lost[~is_before]
+        says = []
+        if len(before) and self._has_events:
+            says.append(f"{self._sum(before)} from before the first recorded event")
+        elif len(before):
+            says.append(f"{self._sum(before)}, as no history was recorded")
+        if len(later) and self._has_paths:
+            says.append(
+                f"{self._sum(later)} of threads that ran no Python, as backward passes do "
+                '(stacks="all" names their functions)'
+            )
+        elif len(later):
+            says.append(f"{self._sum(later)}, as the recording has no call paths")
+        return f"No line is known of {' and of '.join(says)}. {_HOW}"
+
+    def _sum(self, ids: Integers) -> str:
+        count = "one block" if len(ids) == 1 else f"{len(ids):,} blocks"
+        return f"{format_size(int(self._lives.size_bytes[ids].sum()))} in {count}"
 
     def held_by(self, ids: Integers) -> Integers:
         """Return the bytes that each owner has of these blocks."""
@@ -134,10 +175,10 @@ def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str,
             groups = [("", mine)]
         else:
             is_sure = seen.is_sure[mine]
-            groups = [("almost certainly ", mine[is_sure]), ("most likely ", mine[~is_sure])]
+            groups = [(" (almost certainly)", mine[is_sure]), (" (most likely)", mine[~is_sure])]
         for how, chosen in groups:
             if len(chosen):
-                yield f"{how}{what} from {BEFORE_RECORDING}", chosen
+                yield f"{what}{how} from {BEFORE_RECORDING}", chosen
 
 
 def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:

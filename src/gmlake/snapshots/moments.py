@@ -16,6 +16,7 @@ from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import in_pools, private_pools
 from gmlake.snapshots.situations import computed, told
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
+from gmlake.trace.trace import STEP_ENDS
 from gmlake.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ MOST_FREE: Final = 1000
 
 _MOST_OF_A_KIND: Final = MOST_MOMENTS // 4
 _LONGEST_LABEL: Final = 200  # of a mark, as files can be hostile
+_MOST_NAMES: Final = 3  # of what the program named, one within another
 _NS: Final = 1e9
 
 
@@ -266,14 +268,34 @@ class Playback:
         return result
 
     def parts_at(self, moment: int) -> Integers:
-        """Return the rows of `places` live at a moment, by address, without overlaps."""
-        part, first, end = self._sorted_parts
-        chosen: Integers = part[(first <= moment) & (end > moment)]
-        chosen = chosen[self.held_moments[1][self.places.held[chosen]] > moment]
+        """Return the rows of `places` live and awake at a moment, by address, without overlaps."""
+        chosen, is_awake = self._live_parts(moment)
+        chosen = chosen[is_awake]
         begin, reach = self.places.begin[chosen], np.maximum.accumulate(self.places.end[chosen])
         is_clear = np.concatenate([[True], begin[1:] >= reach[:-1]])[: len(chosen)]
         result: Integers = chosen[is_clear]
         return result
+
+    def _live_parts(self, moment: int) -> tuple[Integers, NDArray[np.bool_]]:
+        """Return the rows of `places` live at a moment, and which of them are not asleep.
+
+        Memory that slept is held again in a range that was made since.
+        """
+        part, first, end = self._sorted_parts
+        chosen: Integers = part[(first <= moment) & (end > moment)]
+        is_awake: NDArray[np.bool_] = self.held_moments[1][self.places.held[chosen]] > moment
+        if not is_awake.all():
+            held = self.held[self.held_at(moment)]
+            place = np.searchsorted(held["begin"], self.places.end[chosen]) - 1
+            is_awake |= self.places.begin[chosen] < np.append(held["end"], 0)[place]
+        return chosen, is_awake
+
+    def _asleep(self, moment: int) -> str:
+        """Say how much of what is live sleeps; "" if nothing does."""
+        part, is_awake = self._live_parts(moment)
+        part = part[~is_awake]
+        size = int((self.places.end[part] - self.places.begin[part]).sum())
+        return f" {format_size(size)} of what is live sleeps, and is not held." if size else ""
 
     def free_at(self, moment: int) -> Free:
         """Return the free pieces. A rest that PyTorch cannot split off a block is part of it."""
@@ -387,11 +409,12 @@ class Playback:
         free = self.free_at(number) if len(self.held) else None
         state = self.state_at(number, free)
         says = self._says(number, row, state)
+        says[-1] += self._asleep(number) if free is not None else ""
         stranded: tuple[Stranded, ...] = ()
         if free is not None:
             usable = free.of_pool(int(self.seen.events["pool"][row])) if state.situation else free
             stranded = self._stranded(usable)
-        if most := self.owners.most_of(self.live_at(number), row):
+        if most := self.owners.held_in_words(self.live_at(number), row):
             says.append(most)
         if free is not None and self.pools:
             says += self._in_pools(number, free)
@@ -417,7 +440,10 @@ class Playback:
         sums = np.bincount(self.held_pools[held], sizes, minlength=1)[1:].astype(np.int64)
         if not sums.any():
             return []
-        said = f"Private pools hold {format_size(int(sums.sum()))}"
+        regions = sum(pool.kind == "region" for pool in self.pools)
+        who = "Regions and private pools" if regions else "Private pools"
+        who = "Regions" if regions == len(self.pools) else who
+        said = f"{who} hold {format_size(int(sums.sum()))}"
         if idle := int(free.sizes[free.pool > 0].sum()):
             said += f", {format_size(idle)} of it free"
         holding = np.flatnonzero(sums).tolist()
@@ -435,10 +461,10 @@ class Playback:
         asked = f", asked for at {name}" if name else ""
         asked += f", in {pool}" if (pool := self.pool_name(int(event["pool"]))) else ""
         if kind == Kind.OOM:
-            return f"Refused: {format_size(size)}{asked}."
+            return f"Refused: {format_size(size)}{asked}{self._inside(row)}."
         done = _DONE.get(kind, "")
         label = f'the mark "{self.label(row)}"' if kind == Kind.MARK else format_size(size)
-        place = f"{self.when(row, len(self.seen.events))}{self._step(row)}"
+        place = f"{self.when(row, len(self.seen.events))}{self._place(row)}"
         if row == self.seen.peak.row:
             return f"The peak, at {place}: {label} came last{asked}."
         owner = ""
@@ -508,9 +534,46 @@ class Playback:
         """Return the name of a mark, shortened."""
         return self.seen.trace.label(int(self.seen.events["id"][row]))[:_LONGEST_LABEL]
 
-    def _step(self, row: int) -> str:
-        place = int(np.searchsorted(self._marks, row)) - 1
-        return f', after the mark "{self.label(int(self._marks[place]))}"' if place >= 0 else ""
+    def _place(self, row: int) -> str:
+        """Say in what the program named an event was, and between which steps."""
+        return f"{self._inside(row)}{self._between(row)}"
+
+    def _inside(self, row: int) -> str:
+        """Say it by the program's own names, the outermost first."""
+        time, named = int(self.seen.events["time_ns"][row]), self.seen.trace.named
+        begins, ends = self._named_times
+        around: list[int] = []
+        for one in np.flatnonzero((begins <= time) & (ends >= time)).tolist() if time else ():
+            if not around or ends[one] <= ends[around[-1]]:
+                around.append(one)  # within the one before, not another thread's
+        names = [f'"{named[one][2]}"' for one in around[-_MOST_NAMES:]]
+        return f", in {' > '.join(names)}" if names else ""
+
+    @cached_property
+    def _named_times(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        times = [one[:2] for one in self.seen.trace.named]
+        begins, ends = np.array(times, np.uint64).reshape(-1, 2).T
+        return begins, ends
+
+    def _between(self, row: int) -> str:
+        """Say between which marks, of which those of PyTorch are the ends of steps."""
+        place = int(np.searchsorted(self._marks, row))
+        before, behind = (
+            self.label(int(self._marks[number])) if 0 <= number < len(self._marks) else ""
+            for number in (place - 1, place)
+        )
+        if before and not before.startswith(STEP_ENDS):
+            return f', after the mark "{before}"'
+        kind = "optimizer step" if (before or behind).startswith(STEP_ENDS[1]) else "step"
+        last, following = (
+            f"{number + 1:,}" if label.startswith(STEP_ENDS[1]) else label.partition("#")[2]
+            for number, label in ((place - 1, before), (place, behind))
+        )
+        if before and behind:
+            return f", between the ends of {kind}s {last} and {following}"
+        if before:
+            return f", after the end of {kind} {last}, the last"
+        return f", before the end of {kind} {following}, the first" if following else ""
 
 
 _DONE: Final = {
@@ -539,10 +602,11 @@ def _most_of_it(first: Stranded, total: int) -> str:
         return ""
     part = f"{format_size(first.kept_bytes)} of the {format_size(total)} in pieces lie"
     part = part if first.kept_bytes < total else f"All {format_size(total)} in pieces lie"
+    since = "" if first.since == BEFORE_RECORDING else f", the first since {first.since}"
     return (
         f"{part} beside "
         f"{counted(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
-        f"all, the first since {first.since}."
+        f"all{since}."
     )
 
 

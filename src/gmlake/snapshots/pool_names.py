@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.snapshots.classes import distinct
+from gmlake.trace.trace import REGION_NAME
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
@@ -26,28 +27,34 @@ if TYPE_CHECKING:
 
 OUTSIDE: Final = "outside of private pools"
 
+_OF_REGIONS: Final = int.from_bytes(b"gmlake", "little")
+"""The first number of what stands for a pool where a snapshot has memory of a region."""
+
 _NAMES: Final = {"graph": "graph pool", "mempool": "MemPool", "": "MemPool or graph pool"}
 _CAPTURING: Final = re.compile(r"[ /\\]torch.(?:cuda.graphs|_inductor.cudagraph_trees)\.py:")
 _MOST_NAMED: Final = 4
+_LONGEST: Final = 80  # name of a region, as files can be hostile
 
 
 @dataclass(frozen=True)
 class PrivatePool:
-    """A private pool. id: PyTorch's. kind: "graph", "mempool", or "" if that is not known.
+    """A private pool, or a region, which serves nothing else either.
 
-    is_sure: the kind is no guess. at_end: whether it holds memory at the end of the recording;
-    None if that is not recorded.
+    id: PyTorch's. kind: "graph", "mempool", "region", or "" if that is not known. is_sure: the kind
+    is no guess. at_end: whether it holds memory at the end of the recording; None if that is not
+    recorded. region: what a region is called.
     """
 
     id: tuple[int, int]
     kind: str = ""
     is_sure: bool = False
     at_end: bool | None = None
+    region: str = ""
 
     @property
     def name(self) -> str:
         """Return the kind and the id, how sure the kind is, and whether the pool is gone."""
-        said = f"{_NAMES[self.kind]} {self.id}"
+        said = self.region or f"{_NAMES[self.kind]} {self.id}"
         said += ", most likely" if self.kind and not self.is_sure else ""
         return f"{said}, gone at the end" if self.at_end is False else said
 
@@ -80,13 +87,16 @@ def private_pools(seen: DeviceSnapshot, lines: OwnLines) -> tuple[PrivatePool, .
     found = []
     for number, pool in enumerate(trace.pools, 1):
         is_uncaptured = number in uncaptured or 0 in streams.get(pool, ())
-        kind = ""
-        if pool[0] or (number in captured and not is_uncaptured):
+        kind = region = ""
+        if pool[0] == _OF_REGIONS:
+            told = trace.settings.get(f"{REGION_NAME}.{pool[1]}")
+            kind, region = "region", str(told)[:_LONGEST] if told else f"region {pool[1]}"
+        elif pool[0] or (number in captured and not is_uncaptured):
             kind = "graph"
         elif is_uncaptured and number not in captured:
             kind = "mempool"
         is_sure = kind == "mempool" or pool[0] > 0
-        found.append(PrivatePool(pool, kind, is_sure, pool in streams if is_told else None))
+        found.append(PrivatePool(pool, kind, is_sure, pool in streams if is_told else None, region))
     return tuple(found)
 
 

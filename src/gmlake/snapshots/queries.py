@@ -278,6 +278,8 @@ def held_at(
         seen, note = with_categories(seen, lines)
     playback = Playback(seen, lines, rows=np.array([row]))
     (moment,) = playback.describe("", 0).moments
+    if by in ("line", "owner"):
+        note = "; ".join(filter(None, (note, playback.owners.without_line(playback.shown_ids))))
     found = _GROUPED[by](playback, sites)
     rows = tuple(sorted(found, key=lambda one: -one.size_bytes))
     state = playback.state_at(0)

@@ -8,6 +8,7 @@ event undone.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +40,7 @@ from gmlake.trace.layout import (
     Kind,
     Records,
 )
-from gmlake.trace.trace import Trace
+from gmlake.trace.trace import STEP_ENDS, Trace
 
 if TYPE_CHECKING:
     from gmlake.snapshots.entries import Entry, Events
@@ -49,6 +50,7 @@ _STATES: Final = {*_LIVE_STATES, "inactive"}
 _MAX_DEVICES: Final = 1 << 16
 _MAX_USED_DEVICES: Final = 1 << 10  # each costs a lake per policy, however little it did
 _MAX_SETTINGS: Final = 256
+_NO_END: Final = 1 << 63
 
 
 Segment = tuple[int, int, int, int, int, bool]
@@ -86,7 +88,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     for device, state in states.items():
         state.pool_note = pool_notes.get(device)
     traces = [
-        _build(device, states[device], settings, annotations.get(device, []))
+        _build(device, states[device], settings, annotations.get(device, _Annotations()))
         for device in sorted(states)
     ]
     # Taking a snapshot leaves an event on every device, used or not.
@@ -391,7 +393,7 @@ def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
 
 
 def _build(
-    device: int, state: _State, settings: dict[str, Any], annotations: list[tuple[int, str]]
+    device: int, state: _State, settings: dict[str, Any], annotations: _Annotations
 ) -> Trace:
     state.segments.sort()
     state.blocks.sort()
@@ -421,7 +423,8 @@ def _build(
     )
     if not trace.is_expandable:
         _deduce_block_sizes(trace)
-    return add_marks(trace, annotations)
+    trace.named = annotations.named
+    return add_marks(trace, annotations.marks)
 
 
 _SIGNED_REQUEST = np.dtype(
@@ -619,33 +622,62 @@ def _read_settings(raw: object) -> dict[str, Any]:
     return kept
 
 
-def _read_annotations(
-    raw: object, budget: Visits
-) -> tuple[dict[int, list[tuple[int, str]]], dict[int, Entry]]:
-    """Return, by device, the ends of steps (time in ns and name) and the note about pools.
+_LONGEST_NAME: Final = 80
+_MOST_NAMED: Final = 1 << 16  # the last ones of a device
+
+
+class _Annotations:
+    """What a program named on one device, in ns: the ends of its steps, and parts of it.
 
     The profiler brackets a step as "ProfilerStep#N"; without it, the optimizer's step is the end.
     """
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, str]] = []
+        self._open: dict[str, list[int]] = {}
+        self._named: deque[tuple[int, int, str]] = deque(maxlen=_MOST_NAMED)
+
+    def read(self, stage: object, name: str, time: int) -> None:
+        if stage == "START":
+            self._open.setdefault(name, []).append(time)
+        elif stage == "END":
+            if begins := self._open.get(name):  # else it began before the recording
+                self._named.append((begins.pop(), time, name))
+            if name.startswith(STEP_ENDS):
+                self._ends.append((time, name))
+
+    @property
+    def marks(self) -> list[tuple[int, str]]:
+        steps = [mark for mark in self._ends if mark[1].startswith(STEP_ENDS[0])]
+        return sorted(steps or self._ends)
+
+    @property
+    def named(self) -> tuple[tuple[int, int, str], ...]:
+        left = [(at, _NO_END, name) for name, begins in self._open.items() for at in begins]
+        found = [one for one in (*self._named, *left) if not one[2].startswith(STEP_ENDS[0])]
+        return tuple(sorted(found, key=lambda one: (one[0], -one[1])))  # outer ones first
+
+
+def _read_annotations(
+    raw: object, budget: Visits
+) -> tuple[dict[int, _Annotations], dict[int, Entry]]:
+    """Return, by device, what the program named, and the note about pools."""
     notes: dict[int, Entry] = {}
-    if raw is None:
-        return {}, notes
-    items = entries.list_of(raw, "'external_annotations'")
+    found: dict[int, _Annotations] = {}
+    items = entries.list_of([] if raw is None else raw, "'external_annotations'")
     budget.spend(len(items))
-    found: dict[int, list[tuple[int, str]]] = {}
     for index, item in enumerate(items):
         what = f"external annotation {index}"
         entry = entries.entry_of(item, what)
         name = entry.get("name")
         if is_note(entry):
             notes[entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES)] = entry
-        if entry.get("stage") != "END" or type(name) is not str:
-            continue
-        if name.startswith(("ProfilerStep#", "Optimizer.step#")):
+        elif type(name) is str and entry.get("stage") in ("START", "END"):
             device = entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
-            found.setdefault(device, []).append((entries.time_ns(entry, what), name[:80]))
-    for device, marks in found.items():
-        steps = [mark for mark in marks if mark[1].startswith("ProfilerStep#")]
-        found[device] = sorted(steps or marks)
+            time = entries.time_ns(entry, what)
+            found.setdefault(device, _Annotations()).read(
+                entry["stage"], name[:_LONGEST_NAME], time
+            )
     return found, notes
 
 

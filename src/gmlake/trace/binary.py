@@ -133,7 +133,7 @@ def decode(data: bytes, name: str = "") -> Trace:
     """
     sections = dict(_sections(data))
     meta = _read_meta(sections)
-    tables = {}
+    tables: dict[str, Any] = {}
     left = MAX_ROWS
     for tag, attribute, dtype in _TABLES:
         rows = _count(meta["rows"], attribute, left)

@@ -40,8 +40,14 @@ REFUSAL: Final = "gmlake_refusal"
 REFUSED_BY: Final = "gmlake_refused_by"
 """Likewise: the policy that refused; not there: PyTorch's own allocator did."""
 
+REGION_NAME: Final = "gmlake_region_name"
+"""In recordings of gmlake, with the number of a region's lake behind a dot."""
+
 OTHER_BYTES: Final = "gmlake_other_bytes"
 """Likewise: what neither PyTorch nor gmlake held of the device, and was not free."""
+
+STEP_ENDS: Final = ("ProfilerStep#", "Optimizer.step#")
+"""What the label of a mark at the end of a step begins with, as PyTorch writes it."""
 
 _BEFORE = -1
 _NEVER = -2
@@ -70,6 +76,7 @@ class Trace:
     device: ordinal of the device.
     settings: the allocator's settings as recorded, by PyTorch's names.
     labels: names of the marks.
+    named: what the program named by record_function(): begin and end in ns, and the name.
     pools: PyTorch's ids of the private pools (CUDA graphs, MemPool) that its events name.
     is_expandable: PyTorch ran with expandable segments.
     name: its name in reports; the file's name if it was loaded.
@@ -83,6 +90,7 @@ class Trace:
     device: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    named: tuple[tuple[int, int, str], ...] = ()
     pools: tuple[tuple[int, int], ...] = ()
     is_expandable: bool = False
     name: str = ""

@@ -123,7 +123,7 @@ def test_without_a_refusal_it_is_the_peak(tmp_path: Path) -> None:
     report = load(tmp_path, scenarios.peaked()).report()
     assert _shown(report).name == "at the peak"
     assert _shown(report).says[0] == (
-        'The peak, at event 186 of 195, 185 ms in, after the mark "ProfilerStep#0": 400 MiB came '
+        "The peak, at event 186 of 195, 185 ms in, between the ends of steps 0 and 1: 400 MiB came "
         "last, asked for at train.py:31 in step(). Live then 500 MiB, held 600 MiB, free in pieces "
         "100 MiB, largest piece 100 MiB."
     )
