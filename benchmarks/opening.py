@@ -253,13 +253,10 @@ def measure(arguments: argparse.Namespace) -> None:
         load_before = os.getloadavg()[0]
         opened = open_often(page, arguments.rounds)
         large = open_large(Path(folder), arguments.large)
-    import bokeh
-
     figures = {
         "made": made,
         "opened": opened,
         "large": large,
-        "bokeh": bokeh.__version__,
         "load_average": {"before": round(load_before, 2), "after": round(os.getloadavg()[0], 2)},
     }
     for name, value in figures.items():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gmlake import annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
 from gmlake.replaying import choose_policies, event_count, replay
@@ -34,10 +33,7 @@ class ViewCommand(common.Command):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
-        parser.epilog = (
-            "The page needs no network and no other file. Drawing needs Bokeh: "
-            "pip install 'gmlake[view]'."
-        )
+        parser.epilog = "The page needs no network and no other file."
         parser.add_argument(
             "file",
             metavar="FILE",
@@ -71,7 +67,6 @@ class ViewCommand(common.Command):
         """Read the file, write the page, and say where it is."""
         if args.replay is not None:
             choose_policies(args.replay)
-        require_bokeh()
         page = _page_path(args.file, args.output)
         budget = Budget(args.file)
         with common.named(args.file):
