@@ -12,7 +12,6 @@ from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
-from gmlake.replaying import choose_policies, event_count, replay
 from gmlake.snapshots import Snapshot, report_of
 from gmlake.snapshots.model import in_order
 from gmlake.units import format_size
@@ -66,6 +65,8 @@ class ViewCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Read the file, write the page, and say where it is."""
         if args.replay is not None:
+            from gmlake.replaying import choose_policies
+
             choose_policies(args.replay)
         page = _page_path(args.file, args.output)
         budget = Budget(args.file)
@@ -143,6 +144,8 @@ def _only(seen: Snapshot, device: int) -> Snapshot:
 
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
     """Return a picture per device: the memory each policy would have reserved."""
+    from gmlake.replaying import choose_policies, event_count, replay
+
     chosen = choose_policies(policies)
     figures: list[Figure] = []
     for one in _recorded(seen):

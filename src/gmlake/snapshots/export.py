@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from rich.text import Text
 
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.figures_of import reserved_behind, shares_of
@@ -35,6 +34,8 @@ _US: Final = 1e6
 
 def snapshot_tables(seen: Snapshot) -> Iterator[RenderableType]:
     """Yield a table for each device."""
+    from rich.text import Text
+
     if not seen.devices:
         yield Text("gmlake holds no memory")
     for one in seen.devices:
@@ -42,6 +43,8 @@ def snapshot_tables(seen: Snapshot) -> Iterator[RenderableType]:
 
 
 def _table(seen: DeviceSnapshot) -> Table:
+    from rich.text import Text
+
     table = new_table(Text(f"device {seen.device}"))
     table.add_column("", no_wrap=True)
     table.add_column("now", justify="right", no_wrap=True)

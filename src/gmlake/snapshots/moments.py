@@ -299,9 +299,7 @@ class Playback:
         kept = np.flatnonzero((sizes > 0) & (~is_slack | self._merges))
         where = held[where[kept]]
         columns = (column[kept] for column in (free_begin, free_end, before, behind))
-        return Free(
-            *columns, self.held["stream"][where], is_small[kept], self.held_pools[where]
-        )
+        return Free(*columns, self.held["stream"][where], is_small[kept], self.held_pools[where])
 
     def state_at(self, moment: int, free: Free | None = None) -> State:
         """Return the figures of a moment. free: its free pieces, if the caller has them."""

@@ -304,6 +304,11 @@ ALSO_LATE = {
         *("gmlake.trace.binary", "gmlake.snapshots.opening", "gmlake.snapshots.reading"),
         "gmlake.snapshots.writing",
     },
+    # What only an option, or a file of another kind, needs.
+    "commands/view.py": {"gmlake.replaying"},
+    "planner/plan_view.py": {
+        *("gmlake.planner.api", "gmlake.planner.plan_files", "gmlake.planner.saved"),
+    },
     # These import CuPy and Numba.
     "interop/__init__.py": {"gmlake.interop.on_cupy", "gmlake.interop.on_numba"},
     # The next one on the path of the program that is run.
