@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmlake import annexes, owned
+from gmlake import _core, annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.pictures.page import render_page, write_page
@@ -69,6 +69,7 @@ class ViewCommand(common.Command):
 
             choose_policies(args.replay)
         page = _page_path(args.file, args.output)
+        _core.keep_freed_memory()
         budget = Budget(args.file)
         with common.named(args.file):
             report = _report(args, budget)

@@ -111,7 +111,12 @@ class Plot:
 
 def _packed(column: Any) -> Any:  # noqa: ANN401 (what JSON takes)
     if not isinstance(column, np.ndarray):
-        return list(column)
+        column = list(column)
+        each = dict.fromkeys(column) if all(type(one) is str for one in column) else column
+        if len(each) > len(column) // 2:
+            return column
+        number = {text: place for place, text in enumerate(each)}
+        return {"texts": list(each), "at": [number[text] for text in column]}
     kind = "<f4" if column.dtype == np.float32 else "<f8"
     return {kind[1:]: base64.b64encode(column.astype(kind).tobytes()).decode("ascii")}
 

@@ -7,7 +7,6 @@
     const DARK = { ink: "#e4e8ee", faint: "#a3acb9", line: "#363d48", faintest: "#363d4880" };
     const darkness = window.matchMedia("(prefers-color-scheme: dark)");
     const plots = [];
-    const pictures = [...document.querySelectorAll("script[data-for]")];
 
     // ---- pictures
 
@@ -33,6 +32,7 @@
     // One after the other, so that the first is visible and usable at once; a picture scrolled into
     // view does not wait for its turn.
     async function drawAll() {
+        const pictures = [...document.querySelectorAll("script[data-for]")];
         const watch = new IntersectionObserver(
             (entries) =>
                 entries
@@ -179,9 +179,13 @@
     }
 
     function offerMoments(data) {
+        if (!data.textContent) {
+            return;
+        }
         const group = data.dataset.moments;
         const run = runOf(group);
         run.said = JSON.parse(data.textContent);
+        data.textContent = "";
         run.shown = run.said.shown;
         const section = data.closest("section");
         const mover = document.querySelector(`.mover[data-group="${group}"]`);
@@ -389,42 +393,49 @@
 
     // ---- all of it
 
+    // The page calls it behind its first picture, before it is read to its end.
+    window.drawFirst = () => {
+        document.querySelectorAll("script[data-moments]").forEach(offerMoments);
+        draw(document.querySelector("script[data-for]"));
+    };
     darkness.addEventListener("change", () => paintAll(darkness.matches ? DARK : LIGHT));
     window.addEventListener("beforeprint", () => {
-        pictures.forEach(draw);
+        document.querySelectorAll("script[data-for]").forEach(draw);
         paintAll(LIGHT);
     });
     window.addEventListener("afterprint", () => paintAll(darkness.matches ? DARK : LIGHT));
-    for (const table of document.querySelectorAll("table.sortable")) {
-        for (const head of table.querySelectorAll("th[data-kind]")) {
-            head.querySelector("button").addEventListener("click", () => sort(table, head));
+    document.addEventListener("DOMContentLoaded", () => {
+        document.querySelectorAll("script[data-moments]").forEach(offerMoments);
+        for (const table of document.querySelectorAll("table.sortable")) {
+            for (const head of table.querySelectorAll("th[data-kind]")) {
+                head.querySelector("button").addEventListener("click", () => sort(table, head));
+            }
         }
-    }
-    document.querySelectorAll("input[type=search]").forEach(offerSearch);
-    document.querySelectorAll("script[data-moments]").forEach(offerMoments);
-    for (const button of document.querySelectorAll("button[data-axis]")) {
-        button.addEventListener("click", () => {
-            axis = button.dataset.axis;
+        document.querySelectorAll("input[type=search]").forEach(offerSearch);
+        for (const button of document.querySelectorAll("button[data-axis]")) {
+            button.addEventListener("click", () => {
+                axis = button.dataset.axis;
+                setAxisOfAll();
+            });
+        }
+        // The frame of a notebook has no address of its own, so its links would lead to the notebook.
+        for (const link of document.querySelectorAll("nav a")) {
+            link.addEventListener("click", (event) => {
+                event.preventDefault();
+                document.querySelector(link.hash).scrollIntoView();
+            });
+        }
+        document.querySelector("button[data-startup]")?.addEventListener("click", () => {
+            isStartupShown = !isStartupShown;
             setAxisOfAll();
         });
-    }
-    // The frame of a notebook has no address of its own, so its links would lead to the notebook.
-    for (const link of document.querySelectorAll("nav a")) {
-        link.addEventListener("click", (event) => {
-            event.preventDefault();
-            document.querySelector(link.hash).scrollIntoView();
+        document.addEventListener("keydown", (event) => {
+            const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+            const [run] = [...runs.values()].filter((one) => one.go);
+            if (by && run && event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
+                run.go(run.shown + by);
+            }
         });
-    }
-    document.querySelector("button[data-startup]")?.addEventListener("click", () => {
-        isStartupShown = !isStartupShown;
-        setAxisOfAll();
+        drawAll();
     });
-    document.addEventListener("keydown", (event) => {
-        const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-        const [run] = [...runs.values()].filter((one) => one.go);
-        if (by && run && event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
-            run.go(run.shown + by);
-        }
-    });
-    drawAll();
 })();

@@ -66,6 +66,7 @@ _PAGE: Final = """<!DOCTYPE html>
 script-src 'unsafe-inline'; img-src data: blob:; font-src data:">
 <title>{title}</title>
 <style>{style}</style>
+<script>{script}</script>
 </head>
 <body>
 <main>
@@ -76,7 +77,6 @@ script-src 'unsafe-inline'; img-src data: blob:; font-src data:">
 {figures}
 {help}
 </main>
-<script>{script}</script>
 </body>
 </html>
 """
@@ -99,7 +99,9 @@ _AXES: Final = (
 def render_page(report: Report) -> str:
     """Return the page as text."""
     sections = [_section(number, figure) for number, figure in enumerate(report.figures)]
-    is_drawn = any("data-for=" in section for section in sections)
+    drawn = [number for number, section in enumerate(sections) if "data-for=" in section]
+    if drawn:  # the browser need not have read what follows
+        sections[drawn[0]] += "<script>drawFirst()</script>"
     runs = groupby(zip(report.figures, sections, strict=True), lambda pair: _group(pair[0]))
     devices = (
         f'<div class="run" id="run{group}" data-group="{group}">'
@@ -113,7 +115,7 @@ def render_page(report: Report) -> str:
         facts=_facts(report.facts),
         axes=_AXES if any("data-run=" in section for section in sections) else "",
         figures="\n".join(devices),
-        help=_HELP if is_drawn else "",
+        help=_HELP if drawn else "",
         script=_resource("plot.js") + _resource("page.js"),
     )
 

@@ -19,6 +19,9 @@ const Plot = (() => {
         if (Array.isArray(column)) {
             return column;
         }
+        if (column.texts) {
+            return column.at.map((place) => column.texts[place]);
+        }
         const [[kind, text]] = Object.entries(column);
         const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
         return kind === "f4" ? new Float32Array(bytes.buffer) : new Float64Array(bytes.buffer);
