@@ -21,7 +21,7 @@ STANDIN_TORCH ?= 2.11.0
 STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
 STANDIN := .venv-$(STANDIN_NAME)
 STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
-	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient bokeh>=3.8,<4
+	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
 STANDIN_SITE = $(shell $(STANDIN)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -2,7 +2,7 @@
 
 python benchmarks/dumping.py [--events N] [--write]
 
-Runs in .venv, which has Bokeh; what is recorded runs on the stand-in GPU with the real PyTorch of
+Runs in .venv; what is recorded runs on the stand-in GPU with the real PyTorch of
 .venv-standin, which records Python's stacks. Seconds are of the processor.
 """
 

@@ -11,15 +11,14 @@ a GPU: the processor draws everything.
 Times of opening are from navigation until what was drawn can be seen: the first picture, and all.
 
 A second recording, ten times as long, is saved as PyTorch does: each allocation with a list of
-three frames, which its end names again. A process of its own makes a page of it: how long it took
-by the clock, and what memory it had at most. To write the file takes 9 GB of memory.
+three frames, which its end names again. `gmlake view` makes a page of it: how long the command took
+by the clock and of the processor, and what memory it had at most. To write the file takes 9 GB.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import pickle
 import shutil
@@ -164,34 +163,27 @@ def write_as_pytorch(path: Path, events: int) -> None:
         pickle.dump({"segments": segments, "device_traces": [made]}, file, protocol=4)
 
 
-def time_page(path: Path) -> None:
-    """Make a page of a file, and print what that took, as JSON."""
-    begin, clocks = time.perf_counter(), {}
-    clocks["load"], loaded = machine.timed(lambda: gmlake.load(path))
-    clocks["make figures"], report = machine.timed(loaded.report)
-    clocks["make the page"], text = machine.timed(lambda: render_page(report))
-    seconds = time.perf_counter() - begin
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    found = {
-        "events": len(loaded[0].events),
-        "file_bytes": path.stat().st_size,
-        "page_bytes": len(text.encode()),
-        "seconds": round(seconds, 1),
-        "cpu_seconds": {name: round(value, 1) for name, value in clocks.items()},
-        "peak_memory_bytes": 1024 * int(peak.split()[1]),
-    }
-    print(json.dumps(found))
-
-
 def open_large(folder: Path, events: int) -> dict[str, Any]:
-    """Write a large file, and return what a page of it took; each in a process of its own."""
-    path = folder / "large.pickle"
-    for work in (["--write-large", str(path), "--large", str(events)], ["--time-page", str(path)]):
-        command = [sys.executable, __file__, *work]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """Write a large file, and return what `gmlake view` of it took; each in its own process."""
+    path, page = folder / "large.pickle", folder / "large.html"
+    write = [sys.executable, __file__, "--write-large", str(path), "--large", str(events)]
+    subprocess.run(write, check=True)  # noqa: S603
+    begin = time.perf_counter()
+    view = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "gmlake", "view", str(path), "-o", str(page)],
+        stdout=subprocess.DEVNULL,
+    )
+    _, status, usage = os.wait4(view.pid, 0)
+    if status:
+        sys.exit("gmlake view failed")
+    return {
+        "events": events,
+        "file_bytes": path.stat().st_size,
+        "page_bytes": page.stat().st_size,
+        "seconds": round(time.perf_counter() - begin, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "peak_memory_bytes": 1024 * usage.ru_maxrss,
+    }
 
 
 def _seconds_at(browser: Browser, mark: str) -> float:
@@ -234,14 +226,11 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--large", type=int, default=LARGE, help="events of PyTorch's file")
     parser.add_argument("--write-large", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--time-page", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=9, help="how often the page is opened")
     parser.add_argument("--write", action="store_true", help="keep it as results/opening.json")
     arguments = parser.parse_args()
     if arguments.write_large:
         write_as_pytorch(arguments.write_large, arguments.large)
-    elif arguments.time_page:
-        time_page(arguments.time_page)
     else:
         measure(arguments)
 
@@ -253,13 +242,10 @@ def measure(arguments: argparse.Namespace) -> None:
         load_before = os.getloadavg()[0]
         opened = open_often(page, arguments.rounds)
         large = open_large(Path(folder), arguments.large)
-    import bokeh
-
     figures = {
         "made": made,
         "opened": opened,
         "large": large,
-        "bokeh": bokeh.__version__,
         "load_average": {"before": round(load_before, 2), "after": round(os.getloadavg()[0], 2)},
     }
     for name, value in figures.items():

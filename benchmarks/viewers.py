@@ -1,14 +1,17 @@
 """gmlake's page beside PyTorch's viewer, on one recording in one browser.
 
-python benchmarks/viewers.py --viewer MemoryViz.js --d3 d3.v5.min.js [--events N ...] [--write]
+python benchmarks/viewers.py --viewer MemoryViz.js --d3 d3.v5.min.js [--events N ...] [--rounds N]
+    [--write]
 
 PyTorch's viewer is torch/utils/viz/MemoryViz.js of a PyTorch source tree; its five imports from the
 network are replaced by the file of d3 5. Both are opened in headless Chromium without a GPU: the
 processor draws everything.
 
 first picture: from the recording to what can be seen. For PyTorch's viewer from the navigation to a
-    page that fetches the file from this machine and draws the memory over time; for gmlake the
-    command that makes the page, and the browser.
+    page that fetches the file from this machine until it has drawn the memory over time; for gmlake
+    the command that makes the page, and the browser from the navigation on. Both pages note the
+    time themselves, in the first task behind the frame with the picture. Medians of several rounds,
+    one of either in turn.
 frames per second: while the picture of memory over time is zoomed in and out, once in each of 60
     frames, by the wheel (PyTorch's) or by keys (gmlake's). A viewer that has drawn nothing after
     LIMIT_SECONDS is given up.
@@ -31,13 +34,16 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import machine
 from opening import write_as_pytorch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
 from browsing import Browser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EVENTS: Final = (10_000, 100_000, 1_000_000)
 LIMIT_SECONDS: Final = 240
@@ -72,6 +78,15 @@ target.dispatchEvent(new WheelEvent("wheel", {
     clientX: box.x + box.width / 3, clientY: box.y + box.height / 2}));
 """
 _TRANSFORMS = "return [...document.querySelectorAll('svg g')].map((g) => g.outerHTML.slice(0, 99))"
+_NOTE_FIRST = """
+function look() {
+    const then = document.querySelector("svg polygon, svg path")
+        ? () => setTimeout(() => performance.mark("pytorch-first")) : look;
+    requestAnimationFrame(then);
+}
+requestAnimationFrame(look);
+"""
+_SEEN = "return performance.getEntriesByName(arguments[0])[0]?.startTime"
 _KEY = """
 target.dispatchEvent(new KeyboardEvent("keydown", {bubbles: true, key: is_in ? "+" : "-"}));
 """
@@ -106,7 +121,7 @@ def serve(folder: Path) -> http.server.ThreadingHTTPServer:
     return server
 
 
-def of_pytorch(folder: Path, viewer: Path, d3: Path) -> dict[str, Any]:
+def of_pytorch(folder: Path, viewer: Path, d3: Path, *, with_frames: bool) -> dict[str, Any]:
     """Return the figures of PyTorch's viewer; a reason if it drew nothing."""
     source, count = _IMPORT.subn("", viewer.read_text(encoding="utf-8"))
     if not count:
@@ -117,16 +132,16 @@ def of_pytorch(folder: Path, viewer: Path, d3: Path) -> dict[str, Any]:
     server = serve(folder)
     browser = open_browser()
     try:
-        begin = time.perf_counter()
-        browser.driver.get(f"http://127.0.0.1:{server.server_address[1]}/index.html")
-        while not browser.run("return document.querySelectorAll('svg polygon, svg path').length"):
-            if time.perf_counter() - begin > LIMIT_SECONDS:
-                return {"given up after seconds": LIMIT_SECONDS}
-            time.sleep(0.05)
-        browser.driver.execute_async_script(
-            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));"
-        )
-        first = time.perf_counter() - begin
+        with browser.before_pages(_NOTE_FIRST):
+            browser.driver.get(f"http://127.0.0.1:{server.server_address[1]}/index.html")
+            begin = time.perf_counter()
+            while not (first := browser.run(_SEEN, "pytorch-first")):
+                if time.perf_counter() - begin > LIMIT_SECONDS:
+                    return {"given up after seconds": LIMIT_SECONDS}
+                time.sleep(0.05)
+        first /= 1000
+        if not with_frames:
+            return {"first picture, s": round(first, 2)}
         shapes = browser.run("return document.querySelectorAll('svg polygon').length")
         before = browser.run(_TRANSFORMS)
         fps = frames_per_second(browser, "svg > g > g", _WHEEL)
@@ -140,7 +155,7 @@ def of_pytorch(folder: Path, viewer: Path, d3: Path) -> dict[str, Any]:
     return {"first picture, s": round(first, 2), "frames per second": fps, "shapes": shapes}
 
 
-def of_gmlake(folder: Path) -> dict[str, Any]:
+def of_gmlake(folder: Path, *, with_frames: bool) -> dict[str, Any]:
     """Return the figures of `gmlake view`."""
     page = folder / "page.html"
     begin = time.perf_counter()
@@ -149,17 +164,37 @@ def of_gmlake(folder: Path) -> dict[str, Any]:
     made = time.perf_counter() - begin
     browser = open_browser()
     try:
-        begin = time.perf_counter()
-        browser.open(page, folder)
-        drawn = time.perf_counter() - begin
-        fps = frames_per_second(browser, "section.timeline .picture", _KEY)
+        browser.driver.get(page.as_uri())
+        browser.wait(lambda: browser.run(_SEEN, "gmlake-all"))
+        drawn, everything = (
+            browser.run(_SEEN, f"gmlake-{what}") / 1000 for what in ("first", "all")
+        )
+        fps = frames_per_second(browser, "section.timeline .picture", _KEY) if with_frames else 0
     finally:
         browser.close()
-    return {
+    found = {
         "first picture, s": round(made + drawn, 2),
         "of it the command, s": round(made, 2),
-        "frames per second": fps,
+        "all pictures, s": round(made + everything, 2),
     }
+    return {**found, "frames per second": fps} if with_frames else found
+
+
+def in_turn(rounds: int, *viewers: Callable[[bool], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the medians of each viewer's seconds, and the rest of its last round."""
+    all_of: list[list[dict[str, Any]]] = [[] for _ in viewers]
+    for number in range(rounds):
+        for viewer, found in zip(viewers, all_of, strict=True):
+            found.append(viewer(number == rounds - 1))
+    return [
+        found[-1]
+        | {
+            name: round(statistics.median(one[name] for one in found if name in one), 2)
+            for name in found[-1]
+            if name.endswith(", s")
+        }
+        for found in all_of
+    ]
 
 
 def main() -> None:
@@ -168,6 +203,7 @@ def main() -> None:
     parser.add_argument("--viewer", type=Path, required=True, help="MemoryViz.js")
     parser.add_argument("--d3", type=Path, required=True, help="d3 of version 5")
     parser.add_argument("--events", type=int, nargs="+", default=EVENTS)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="keep it as results/viewers.json")
     arguments = parser.parse_args()
     rows = []
@@ -175,11 +211,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_as_pytorch(folder / "recording.pickle", events)
+            ours, theirs = in_turn(
+                arguments.rounds,
+                lambda frames, folder=folder: of_gmlake(folder, with_frames=frames),
+                lambda frames, folder=folder: of_pytorch(
+                    folder, arguments.viewer, arguments.d3, with_frames=frames
+                ),
+            )
             row = {
                 "events": events,
                 "file_bytes": (folder / "recording.pickle").stat().st_size,
-                "gmlake": of_gmlake(folder),
-                "pytorch": of_pytorch(folder, arguments.viewer, arguments.d3),
+                "gmlake": ours,
+                "pytorch": theirs,
             }
         print(json.dumps(row), flush=True)
         rows.append(row)

@@ -1,6 +1,11 @@
 /* The module gmlake._core: its state, types, functions and constants. */
 #include "core.h"
 
+#include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 static struct PyModuleDef core_module;
 
 core_state *state_of(PyTypeObject *type) {
@@ -144,6 +149,23 @@ PyDoc_STRVAR(read_pickled_events_doc,
              "event is what `id` names, and nothing else. Return None for what is better read by\n"
              "read_plain_pickle(). Raises ValueError for everything that refuses.");
 
+PyDoc_STRVAR(
+    keep_freed_memory_doc,
+    "keep_freed_memory()\n--\n\n"
+    "Have the C library reuse what is freed, however large it is, instead of returning it\n"
+    "to the system: for a process that makes one large array after another, as the\n"
+    "system clears every page anew. Does nothing where the C library is not glibc.");
+
+static PyObject *keep_freed_memory(PyObject *module, PyObject *ignored) {
+    (void)module;
+    (void)ignored;
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_MAX, 0);
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
+#endif
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef core_methods[] = {
     {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
      describe_device_doc},
@@ -154,6 +176,7 @@ static PyMethodDef core_methods[] = {
     {"dlpack_bytes", dlpack_bytes, METH_VARARGS, dlpack_bytes_doc},
     {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
     {"read_pickled_events", read_pickled_events, METH_VARARGS, read_pickled_events_doc},
+    {"keep_freed_memory", keep_freed_memory, METH_NOARGS, keep_freed_memory_doc},
     {NULL, NULL, 0, NULL},
 };
 

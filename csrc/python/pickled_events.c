@@ -11,9 +11,10 @@ enum {
     MOST_WORDS = 512,
     FIRST_ROWS = 1 << 10,
     WORDS_OF_VALUE = 3,
-    MOST_SAME_ITEMS = 1 << 8,
     MARK_ITEMS = 2, /* of the list of a table: Ellipsis, which no pickle has, and its number */
     OF_TABLE = 2,   /* references to that list: the table's and its container's */
+    KNOWN = 1 << 13,
+    MOST_KNOWN_WORDS = 10 * WORDS_OF_VALUE,
 };
 
 static const char *const NUMBER_NAMES[NUMBERS] = {"addr", "size", "stream", "time_us"};
@@ -29,6 +30,14 @@ typedef struct table {
     size_t count, room;
 } table;
 
+/* What a shared part was found to be, so that the same words need no look-up. */
+typedef struct known_part {
+    const table *of;
+    uint64_t place;
+    size_t word_count;
+    uint64_t words[MOST_KNOWN_WORDS];
+} known_part;
+
 struct event_tables {
     table tables[MOST_TABLES];
     size_t table_count, shared_count;
@@ -38,6 +47,9 @@ struct event_tables {
     PyObject *names[NUMBERS];   /* NUMBER_NAMES, which `texts` has, too: so all keys are these */
     uint64_t words[MOST_WORDS]; /* what the event at hand shares; equal words are equal parts */
     size_t word_count, empty_lists;
+    gml_request row; /* of the event at hand, as far as it was said */
+    unsigned said;   /* a bit for each of its numbers */
+    known_part known[KNOWN];
 };
 
 event_tables *event_tables_open(void) {
@@ -184,6 +196,14 @@ PyObject *event_tables_same_list(event_tables *self, PyObject *list) {
     return known;
 }
 
+PyObject *event_tables_known_list(event_tables *self, PyObject *const *items, size_t count) {
+    PyObject *key =
+        PyBytes_FromStringAndSize((const char *)items, (Py_ssize_t)(count * sizeof(PyObject *)));
+    PyObject *known = key ? PyDict_GetItemWithError(self->lists, key) : NULL;
+    Py_XDECREF(key);
+    return known;
+}
+
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 static taken add_shared(event_tables *self, const table *to, PyObject *item, uint64_t *place) {
@@ -310,6 +330,83 @@ taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *item
     taken now = TAKEN;
     for (size_t index = 0; index < count && now == TAKEN; index++) {
         now = add_row(self, to, items[index], parts);
+    }
+    return now;
+}
+
+/* ---- events without a dict ------------------------------------------------------------------- */
+
+void event_tables_begin(event_tables *self) {
+    self->word_count = self->empty_lists = 0;
+    self->said = 0;
+    self->row = (gml_request){0};
+}
+
+bool event_tables_say(event_tables *self, PyObject *key, PyObject *value, int64_t number) {
+    unsigned role = role_of(self, key);
+    if (role != OTHER) {
+        uint64_t *const to[NUMBERS] = {&self->row.address, &self->row.size_bytes, &self->row.stream,
+                                       &self->row.time_ns};
+        if (value || number < 0 || self->said & 1U << role) {
+            return false;
+        }
+        self->said |= 1U << role;
+        *to[role] = (uint64_t)number;
+        return true;
+    }
+    if (self->word_count + WORDS_OF_VALUE > MOST_KNOWN_WORDS) {
+        return false;
+    }
+    uint64_t *words = self->words + self->word_count;
+    self->word_count += WORDS_OF_VALUE;
+    words[0] = (uintptr_t)key;
+    words[1] = !value ? AS_NUMBER : value == Py_Ellipsis ? AS_EMPTY_LIST : AS_OBJECT;
+    words[2] = !value ? (uint64_t)number : value == Py_Ellipsis ? 0 : (uintptr_t)value;
+    return true;
+}
+
+/* The place of the words in `shared`; LEFT if they are new. */
+static taken find_known(event_tables *self, const table *to, uint64_t *place) {
+    const uint64_t factor = 0x9e3779b97f4a7c15U;
+    uint64_t hash = (uintptr_t)to;
+    for (size_t index = 0; index < self->word_count; index++) {
+        hash = (hash ^ self->words[index]) * factor;
+        hash ^= hash >> 32;
+    }
+    known_part *known = &self->known[hash % KNOWN];
+    size_t bytes = self->word_count * sizeof *self->words;
+    if (known->of == to && known->word_count == self->word_count &&
+        !memcmp(known->words, self->words, bytes)) {
+        *place = known->place;
+        return TAKEN;
+    }
+    PyObject *words = PyBytes_FromStringAndSize((const char *)self->words, (Py_ssize_t)bytes);
+    PyObject *found = words ? PyDict_GetItemWithError(to->places, words) : NULL;
+    Py_XDECREF(words);
+    if (!found) {
+        return PyErr_Occurred() ? RAISED : LEFT;
+    }
+    *place = PyLong_AsUnsignedLongLong(found);
+    known->of = to;
+    known->place = *place;
+    known->word_count = self->word_count;
+    memcpy(known->words, self->words, bytes);
+    return TAKEN;
+}
+
+taken event_tables_end(event_tables *self, PyObject *list) {
+    size_t number = 0;
+    if (self->said != (1U << NUMBERS) - 1 || !stands_for_table(list, &number)) {
+        return LEFT;
+    }
+    table *to = &self->tables[number];
+    taken now = find_known(self, to, &self->row.id);
+    if (now == TAKEN && !make_room(to)) {
+        return RAISED;
+    }
+    if (now == TAKEN) {
+        char *rows = PyByteArray_AsString(to->rows);
+        memcpy(rows + to->count++ * sizeof self->row, &self->row, sizeof self->row);
     }
     return now;
 }

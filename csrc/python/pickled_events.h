@@ -9,7 +9,10 @@
 
 #include "core.h"
 
-enum { PARTS_OF_FULL_DICT = 4 }; /* of what a file may have; a list takes one */
+enum {
+    PARTS_OF_FULL_DICT = 4, /* of what a file may have; a list takes one */
+    MOST_SAME_ITEMS = 1 << 8,
+};
 
 typedef struct event_tables event_tables;
 
@@ -30,6 +33,14 @@ void event_tables_close(event_tables *self);
 taken event_tables_add(event_tables *self, PyObject *list, PyObject *const *items, size_t count,
                        uint64_t *parts);
 
+/* An event that is a dict of numbers and of objects that the memo has: it needs no dict if an event
+ * before it shared all but the four numbers. begin(), say() for each key, end(). value: NULL for
+ * the number; an empty list of its own, which nothing else refers to, is said as Py_Ellipsis.
+ * False, or LEFT, where it has to be read as a dict; nothing was added then. */
+void event_tables_begin(event_tables *self);
+bool event_tables_say(event_tables *self, PyObject *key, PyObject *value, int64_t number);
+taken event_tables_end(event_tables *self, PyObject *list);
+
 /* The text to take for all that are equal: borrowed, maybe the text itself. NULL with an exception.
  */
 PyObject *event_tables_same_text(event_tables *self, PyObject *text);
@@ -37,6 +48,10 @@ PyObject *event_tables_same_text(event_tables *self, PyObject *text);
 /* The list to take for one that was just filled, and for all with the same dicts: borrowed, maybe
  * the list itself. NULL with an exception. */
 PyObject *event_tables_same_list(event_tables *self, PyObject *list);
+
+/* The list that event_tables_same_list() made the one of these items: borrowed. NULL if there is
+ * none, maybe with an exception. */
+PyObject *event_tables_known_list(event_tables *self, PyObject *const *items, size_t count);
 
 /* The result: (document, tables), see module.c; None where a list of events is anything but one
  * item of document["device_traces"], and named but once. NULL with an exception. Nothing else may

@@ -22,6 +22,7 @@ enum {
     MOST_MARKS = 1 << 16,
     HIGHEST_PROTOCOL = 5,
     FIRST_ROOM = 64,
+    MOST_STORES = 8, /* in one event */
 };
 
 static const long long KEY_LIMIT = 1LL << 31;
@@ -49,6 +50,7 @@ typedef struct reader {
     uint64_t parts_left;
     const char *reason;        /* why it was refused; whole sentences for users */
     event_tables *events;      /* NULL where events are dicts as everything else */
+    PyObject *event_list;      /* the last that got events as rows */
     bool is_not_as_rows;       /* the pickle is to be read without them */
     unsigned char *recalled;   /* a bit for each number that an instruction takes out of the memo */
     uint64_t recallable_count; /* bits */
@@ -408,6 +410,7 @@ static outcome append_from(reader *in, size_t first) {
         in->is_not_as_rows = now == NOT_AS_ROWS;
         return in->is_not_as_rows ? REFUSED : FAILED;
     }
+    in->event_list = now == TAKEN ? list : in->event_list;
     for (size_t index = 0; index < count && now == LEFT; index++) {
         if (PyList_Append(list, items[index])) {
             return FAILED;
@@ -456,6 +459,186 @@ static outcome insert_from(reader *in, size_t first) {
     return GO_ON;
 }
 
+/* ---- events, straight from the bytes --------------------------------------------------------- */
+
+/* Whether the item on top of the stack, if any, is the only one for the list of events below. */
+static bool is_in_events(const reader *in, size_t items) {
+    size_t first = floor_of(in);
+    return in->event_list && first && in->stack.count == first + items &&
+           in->stack.items[first - 1] == in->event_list;
+}
+
+/* Whether the dict that ends here is whole: what follows is the next item, or the list's end. */
+static bool is_at_item(const reader *in) {
+    return in->at < in->end && (*in->at == '}' || *in->at == 'e');
+}
+
+/* Gives the one event on top of the stack to the list, so that the next may do without a dict. */
+static outcome add_event(reader *in) {
+    if (!is_in_events(in, 1) || !is_at_item(in)) {
+        return GO_ON;
+    }
+    size_t first = in->marks[--in->mark_count];
+    outcome now = append_from(in, first);
+    in->mark_count++; /* more items follow */
+    return now;
+}
+
+/* The object that an instruction takes out of the memo; NULL, with nothing taken, for others. */
+static PyObject *take_recalled(reader *in) {
+    unsigned char code = in->at < in->end ? *in->at : 0;
+    uint64_t number = 0;
+    if (code != 'h' && code != 'j') {
+        return NULL;
+    }
+    in->at++;
+    bool is_there = take_number(in, ARGUMENT_BYTES[code], &number) && number < in->memo.count;
+    return is_there ? in->memo.items[number] : NULL;
+}
+
+/* What is to be added to the memo once the event is taken: a borrowed object, or None. */
+typedef struct stores {
+    PyObject *items[MOST_STORES];
+    size_t count;
+} stores;
+
+/* Passes over what stores a container in the memo, if that follows. False if it stores under
+ * another number, or if something recalls it and there is no such object. */
+static bool take_storing(reader *in, stores *to, PyObject *object) {
+    unsigned char code = in->at < in->end ? *in->at : 0;
+    uint64_t number = in->memo.count + to->count, said = number;
+    if (code != 0x94 && code != 'q' && code != 'r') {
+        return true;
+    }
+    in->at++;
+    if (code != 0x94 && !take_number(in, ARGUMENT_BYTES[code], &said)) {
+        return false;
+    }
+    if (said != number || to->count >= MOST_STORES || (!object && is_recalled(in, number))) {
+        return false;
+    }
+    to->items[to->count++] = is_recalled(in, number) ? object : Py_None;
+    return true;
+}
+
+/* Reads a list of objects of the memo behind its first byte: a call path that was there before, or
+ * nothing, which is Py_Ellipsis. NULL if it is any other. */
+static PyObject *take_list(reader *in, stores *to) {
+    const unsigned char *storing = in->at;
+    stores ignored = *to;
+    PyObject *items[MOST_SAME_ITEMS];
+    size_t count = 0;
+    if (!take_storing(in, &ignored, Py_None)) {
+        return NULL;
+    }
+    bool is_marked = in->at < in->end && *in->at == '(';
+    in->at += is_marked;
+    while (count < MOST_SAME_ITEMS && (items[count] = take_recalled(in))) {
+        count++;
+    }
+    if (count && (count == MOST_SAME_ITEMS || in->at >= in->end ||
+                  *in->at++ != (is_marked ? 'e' : 'a') || (!is_marked && count > 1))) {
+        return NULL;
+    }
+    PyObject *known = count ? event_tables_known_list(in->events, items, count) : Py_Ellipsis;
+    const unsigned char *behind = in->at;
+    in->at = storing;
+    bool is_stored = known && take_storing(in, to, count ? known : NULL);
+    in->at = count ? behind : in->at;
+    return is_stored ? known : NULL;
+}
+
+/* A value: a number, or an object, see event_tables_say(). False if it is anything else. */
+static bool take_value(reader *in, PyObject **value, int64_t *number, stores *to) {
+    unsigned char code = in->at < in->end ? *in->at : 0;
+    uint64_t bytes = 0, bits = 0;
+    *value = NULL;
+    switch (code) {
+    case 'h':
+    case 'j':
+        *value = take_recalled(in);
+        return *value && !PyLong_Check(*value);
+    case 'N':
+        in->at++;
+        *value = Py_None;
+        return true;
+    case ']':
+        in->at++;
+        *value = take_list(in, to);
+        return *value;
+    case 'K':
+    case 'M':
+    case 'J':
+        in->at++;
+        bytes = ARGUMENT_BYTES[code];
+        break;
+    case 0x8a:
+        in->at++;
+        if (!take_number(in, 1, &bytes) || bytes > sizeof bits) {
+            return false;
+        }
+        break;
+    default:
+        return false;
+    }
+    if (!take_number(in, bytes, &bits)) {
+        return false;
+    }
+    bool is_signed = (code == 'J' || code == 0x8a) && bytes && bytes < sizeof bits;
+    uint64_t sign = is_signed ? UINT64_C(1) << (8 * bytes - 1) : 0;
+    bits = (bits ^ sign) - sign;
+    memcpy(number, &bits, sizeof *number);
+    return true;
+}
+
+/* Reads a whole event behind its first byte; false where it has to be read as any dict. */
+static bool take_event(reader *in, stores *to) {
+    if (!take_storing(in, to, NULL) || in->at >= in->end || *in->at++ != '(') {
+        return false;
+    }
+    event_tables_begin(in->events);
+    while (in->at < in->end && *in->at != 'u') {
+        PyObject *key = take_recalled(in), *value = NULL;
+        int64_t number = 0;
+        if (!key || !PyUnicode_CheckExact(key) || !take_value(in, &value, &number, to) ||
+            !event_tables_say(in->events, key, value, number)) {
+            return false;
+        }
+    }
+    in->at += in->at < in->end;
+    return is_at_item(in);
+}
+
+/* A dict begins: an event that shares all but its numbers with one before becomes a row at once. */
+static outcome push_dict(reader *in) {
+    const unsigned char *at = in->at;
+    stores stored = {.count = 0};
+    if (in->events && is_in_events(in, 0) && take_event(in, &stored)) {
+        taken now = event_tables_end(in->events, in->event_list);
+        for (uint64_t count = 0; count < stored.count && now == TAKEN; count++) {
+            now = pile_add(&in->memo, Py_NewRef(stored.items[count])) == GO_ON ? TAKEN : RAISED;
+        }
+        if (now != LEFT) {
+            return now != TAKEN ? FAILED : spend(in, 1 + stored.count) ? GO_ON : REFUSED;
+        }
+    }
+    if (PyErr_Occurred()) {
+        return FAILED;
+    }
+    in->at = at;
+    in->reason = NULL;
+    return push_container(in, PyDict_New());
+}
+
+static outcome fill_dict(reader *in) {
+    size_t first = 0;
+    if (!take_mark(in, &first)) {
+        return REFUSED;
+    }
+    outcome now = insert_from(in, first);
+    return now == GO_ON && in->events ? add_event(in) : now;
+}
+
 static outcome fill_marked(reader *in, outcome (*fill)(reader *, size_t)) {
     size_t first = 0;
     return take_mark(in, &first) ? fill(in, first) : REFUSED;
@@ -493,11 +676,11 @@ static outcome run_container(reader *in, unsigned char code) {
     case 'e':
         return fill_marked(in, append_from);
     case '}':
-        return push_container(in, PyDict_New());
+        return push_dict(in);
     case 's':
         return fill_one(in, 2, insert_from);
     case 'u':
-        return fill_marked(in, insert_from);
+        return fill_dict(in);
     case ')':
         return push_container(in, PyTuple_New(0));
     case 't':

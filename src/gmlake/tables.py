@@ -7,11 +7,6 @@ from abc import ABC, abstractmethod
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from gmlake.printable import printable
 from gmlake.snapshots.pool_names import in_pools
 from gmlake.units import format_share, format_size
@@ -19,7 +14,9 @@ from gmlake.units import format_share, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import ConsoleOptions, RenderableType, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
+    from rich.text import Text
 
     from gmlake.refusals import Refusal
     from gmlake.replaying import ReplayReport, ReplayResult
@@ -31,6 +28,8 @@ _NS_PER_MS = 1e6
 
 def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
     """Render a report without colours, as wide as it needs up to `width` characters."""
+    from rich.console import Console
+
     out = io.StringIO()
     console = Console(
         file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False
@@ -56,6 +55,8 @@ class Printed(ABC):
 
 def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield for each trace the refusals and the policies that serve it, then its table."""
+    from rich.text import Text
+
     traces = dict.fromkeys(result.trace for result in report.results)
     for trace in traces:
         results = [result for result in report.results if result.trace == trace]
@@ -88,6 +89,8 @@ def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
 
 def _verdicts(results: list[ReplayResult], capacity_bytes: int) -> Iterator[Text]:
     """Say which policies serve the whole trace in this capacity, and the others' first refusal."""
+    from rich.text import Text
+
     within = format_size(capacity_bytes)
     served = _served(results, capacity_bytes)
     if served:
@@ -108,6 +111,8 @@ def _answer(
 
     refusals: the first ones; count: of all.
     """
+    from rich.text import Text
+
     within = format_size(capacity_bytes)
     what = f"the {count:,} requests that PyTorch refused"
     if count == 1 and refusals:
@@ -176,6 +181,8 @@ def others_in_words(others_bytes: int) -> str:
 
 def _others(results: list[ReplayResult], others_bytes: int, capacity_bytes: int) -> Iterator[Text]:
     """Say what is not included, and what fits with as much of it as was measured."""
+    from rich.text import Text
+
     yield Text(NOT_INCLUDED, style="dim")
     if others_bytes:
         fits = [
@@ -192,6 +199,8 @@ def _others(results: list[ReplayResult], others_bytes: int, capacity_bytes: int)
 
 
 def _pools(pools: tuple[tuple[PrivatePool, int], ...]) -> Iterator[Text]:
+    from rich.text import Text
+
     if pools:
         said = "each private pool is served from a heap of its own; live at the recorded peak"
         yield Text(f"{said}: {in_pools(pools)}", style="dim")
@@ -199,6 +208,9 @@ def _pools(pools: tuple[tuple[PrivatePool, int], ...]) -> Iterator[Text]:
 
 def new_table(title: Text | None) -> Table:
     """Return a table narrow enough for 80 columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     return Table(
         title=title,
         title_justify="left",
@@ -213,6 +225,8 @@ WITH_REFUSED: Final = ", what PyTorch refused included"
 
 
 def _replay_table(results: list[ReplayResult], included: str) -> Table:
+    from rich.text import Text
+
     first = results[0]
     title = (
         f"{printable(first.trace)}: {first.events:,} events, "

@@ -26,28 +26,7 @@ _OPTIONS = (
     "--window-size=1280,1000",
 )
 _PATIENCE_SECONDS = 600  # of what hangs; nothing else is judged by a clock
-_TOOLTIPS = """
-const found = [];
-const walk = (node) => {
-    if (node.classList && node.classList.contains("bk-Tooltip")
-            && getComputedStyle(node).display !== "none") {
-        for (const row of (node.shadowRoot ?? node).querySelectorAll(
-                ".bk-tooltip-row-label, .bk-tooltip-row-value")) {
-            found.push(row.textContent.trim());
-        }
-    }
-    for (const child of [...(node.shadowRoot?.children ?? []), ...(node.children ?? [])]) {
-        walk(child);
-    }
-};
-walk(document.body);
-return found.join(" ");
-"""
-_MODEL = """
-const view = [...Bokeh.index].find(
-    (view) => view.model.x_range && arguments[0].contains(view.el));
-const plot = view.model;
-"""
+_MODEL = "const plot = arguments[0].plot;"
 
 
 class Browser:
@@ -165,23 +144,23 @@ class Picture:
         browser.run("arguments[0].scrollIntoView({block: 'center'})", self.box)
 
     def ask(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression about `plot`, the Bokeh model."""
+        """Return the value of a JavaScript expression about `plot`, a Plot of plot.js."""
         return self.browser.run(f"{_MODEL} return {expression};", self.box)
 
     def x_range(self) -> tuple[float, float]:
-        start, end = self.ask("[plot.x_range.start, plot.x_range.end]")
+        start, end = self.ask("[plot.x.start, plot.x.end]")
         return start, end
 
     def y_range(self) -> tuple[float, float]:
-        start, end = self.ask("[plot.y_range.start, plot.y_range.end]")
+        start, end = self.ask("[plot.y.start, plot.y.end]")
         return start, end
 
     def middle(self, name: str, index: int) -> tuple[float, float]:
-        """Return the middle of one rectangle of a renderer, in the picture's own units."""
+        """Return the middle of one rectangle of a part, in the picture's own units."""
         x, y = self.ask(
             f"""(() => {{
-                const data = plot.renderers.find((part) => part.name === "{name}").data_source.data;
-                const at = (column) => (data.get ? data.get(column) : data[column])[{index}];
+                const {{ data }} = plot.part("{name}").source;
+                const at = (column) => data[column][{index}];
                 return [(at("left") + at("right")) / 2, (at("bottom") + at("top")) / 2];
             }})()"""
         )
@@ -195,10 +174,8 @@ class Picture:
         """Return the mouse, moved to a point given in the picture's own units."""
         left, top = self.browser.run(
             f"""{_MODEL}
-            const area = view.canvas_view.el.getBoundingClientRect();
-            const box = arguments[0].getBoundingClientRect();
-            return [area.left - box.left + view.frame.x_scale.compute(arguments[1]) - box.width / 2,
-                    area.top - box.top + view.frame.y_scale.compute(arguments[2]) - box.height / 2];
+            return [plot.left + plot.pixelX(arguments[1]) - plot.box.clientWidth / 2,
+                    6 + plot.pixelY(arguments[2]) - plot.box.clientHeight / 2];
             """,
             self.box,
             x,
@@ -214,5 +191,5 @@ class Picture:
         return self._tooltip()
 
     def _tooltip(self) -> str:
-        text: str = self.browser.run(_TOOLTIPS)
+        text: str = self.section.find_element(By.CSS_SELECTOR, ".tip").text
         return text

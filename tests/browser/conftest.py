@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from browsing import Browser
 
 IS_REQUIRED = os.environ.get("GMLAKE_REQUIRE_BROWSER") == "1"
-_MODULES = ("bokeh", "selenium")
+_MODULES = ("selenium",)
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _NO_BROWSER = (
     "Chromium or its chromedriver is not here; on Debian: apt-get install chromium chromium-driver"

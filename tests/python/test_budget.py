@@ -107,8 +107,6 @@ COMMANDS = {
 def test_every_command_has_a_budget(
     command: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    if command.startswith("view"):
-        pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
     check_budget(command, COMMANDS[command], what, monkeypatch, capsys)
 
 

@@ -57,7 +57,7 @@ class ReportCommand(common.Command):
                 common.print_report(made)
             if args.output is not None:
                 try:
-                    write_page(made.report(), Path(args.output), needs_pictures=False)
+                    write_page(made.report(), Path(args.output))
                 except OSError as error:
                     common.print_error(f"cannot write {args.output}: {error.strerror}")
                     return common.CANNOT_WRITE

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmlake import annexes, owned
+from gmlake import _core, annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
-from gmlake.replaying import choose_policies, event_count, replay_trace
 from gmlake.snapshots import report_of
 from gmlake.snapshots.model import in_order
 from gmlake.snapshots.whole import load
@@ -35,10 +33,7 @@ class ViewCommand(common.Command):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
-        parser.epilog = (
-            "The page needs no network and no other file. Drawing needs Bokeh: "
-            "pip install 'gmlake[view]'."
-        )
+        parser.epilog = "The page needs no network and no other file."
         parser.add_argument(
             "file",
             metavar="FILE",
@@ -70,9 +65,11 @@ class ViewCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Read the file, write the page, and say where it is."""
         if args.replay is not None:
+            from gmlake.replaying import choose_policies
+
             choose_policies(args.replay)
-        require_bokeh()
         page = _page_path(args.file, args.output)
+        _core.keep_freed_memory()
         budget = Budget(args.file)
         with common.named(args.file):
             report = _report(args, budget)
@@ -137,6 +134,8 @@ def _report(args: argparse.Namespace, budget: Budget) -> Report:
 
 def _replayed(seen: Snapshot, policies: str) -> list[Figure]:
     """Return a picture per device: the memory each policy would have reserved."""
+    from gmlake.replaying import choose_policies, event_count, replay_trace
+
     chosen = choose_policies(policies)
     figures: list[Figure] = []
     for one in _recorded(seen):

@@ -279,8 +279,8 @@ class Diagnosis(Drawable, Printed):
         return report_of_diagnosis(self)
 
     def write_html(self, path: str | Path) -> None:
-        """Write a page that needs no network; without Bokeh facts and tables. Raises OSError."""
-        pictures.write_page(self.report(), path, needs_pictures=False)
+        """Write a page that needs no network. Raises OSError."""
+        pictures.write_page(self.report(), path)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a trace for ui.perfetto.dev. Raises OSError."""

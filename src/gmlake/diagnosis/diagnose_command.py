@@ -13,7 +13,6 @@ from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.diagnosis.words import Pattern
-from gmlake.pictures.drawing import require_bokeh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,8 +75,7 @@ class DiagnoseCommand(common.Command):
             "-o",
             "--output",
             metavar="PAGE",
-            help="write a page that shows calls, objects and what to change; needs Bokeh: "
-            "pip install 'gmlake[view]'",
+            help="write a page that shows calls, objects and what to change",
         )
         parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
         parser.add_argument(
@@ -110,8 +108,6 @@ def _check_usage(args: argparse.Namespace) -> None:
             raise ValueError("--save writes the trace of a program; there is none after --")
     elif args.files or not args.program:
         raise ValueError("name either traces of objects, or one program after --")
-    if args.output is not None:
-        require_bokeh()
 
 
 def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagnosis]) -> int:

@@ -155,7 +155,7 @@ def _write(seen: Snapshot | None, page: Path) -> None:
         notices.say(f"no {page}: no device memory was requested")
         return
     try:
-        write_page(report_of(seen), page, needs_pictures=False)
+        write_page(report_of(seen), page)
     except (OSError, Error) as error:
         notices.say(f"{page} could not be written: {error}")
     else:

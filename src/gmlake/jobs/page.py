@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gmlake.jobs.findings import aligned, middle_of
 from gmlake.pictures import look
-from gmlake.pictures.drawing import Drawing, Key, add_hover, new_plot, spread, use_bytes, use_run
+from gmlake.pictures.drawing import Drawing, Key, Plot, spread, use_run
 from gmlake.pictures.figures import OwnFigure, Report
 from gmlake.pictures.html_tables import number_cell, search_box, table_body, table_head
 from gmlake.units import format_share, format_size
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gmlake.jobs.findings import Straggler
     from gmlake.jobs.folder import Member
-    from gmlake.pictures.drawing import Bokeh
 
 _PERCENT: Final = 100.0
 _NAMED: Final = 6
@@ -36,7 +35,6 @@ class Ranks(OwnFigure):
     """A row for each rank: its peak of reserved memory as a bar, the live part marked."""
 
     members: tuple[Member, ...]
-    is_picture: ClassVar[bool] = False
 
     def draw(self, number: int) -> str:
         """Return the table."""
@@ -78,7 +76,6 @@ class Rows(OwnFigure):
     """A table of texts. rows: the first one is the head."""
 
     rows: tuple[tuple[str, ...], ...]
-    is_picture: ClassVar[bool] = False
 
     def draw(self, number: int) -> str:  # noqa: ARG002 (others need it)
         """Return the table."""
@@ -107,10 +104,11 @@ class OverSteps(OwnFigure):
         """Return the picture."""
         at = np.arange(len(self.most)) * self.each
         top = float(self.most.max(initial=1)) * _HEADROOM
-        plot = new_plot(spread(0, float(at[-1])), (0.0, top), height=_HEIGHT)
-        use_bytes(plot.yaxis)
+        plot = Plot(spread(0, float(at[-1])), (0.0, top), height=_HEIGHT)
+        plot.y["kind"] = "bytes"
         use_run(plot, "steps")
-        plot.varea(at, self.least, self.most, fill_color=look.FREE, fill_alpha=0.4, name="range")
+        source = plot.source({"x": at, "low": self.least, "top": self.most})
+        plot.add("band", source, "range", colour=look.FREE, alpha=0.4)
         keys = [Key("all ranks", look.FREE, "range")]
         lines = [("the middle", look.RESERVED, self.middle)]
         lines += [
@@ -118,21 +116,13 @@ class OverSteps(OwnFigure):
             for place, (name, row) in enumerate(self.named)
         ]
         for name, colour, row in lines:
-            _line(plot, name, colour, at[: len(row)], row)
+            source = plot.source({"x": at[: len(row)], "y": row})
+            hover = [("step", "x", "count"), (name, "y", "bytes")]
+            plot.add("line", source, name, colour=colour, width=2, hover=hover)
             keys.append(Key(name, colour, name, "line"))
         says = f"The middle of all ranks is at most {format_size(int(self.middle.max()))}; "
         says += f"the highest is {format_size(int(self.most.max()))}."
         return Drawing(plot, tuple(keys), says)
-
-
-def _line(
-    plot: Bokeh, name: str, colour: str, at: NDArray[np.int64], row: NDArray[np.int64]
-) -> None:
-    from bokeh.models import ColumnDataSource
-
-    source = ColumnDataSource({"x": at.astype(float), "y": row.astype(float)})
-    drawn = plot.line("x", "y", source=source, line_color=colour, line_width=2, name=name)
-    add_hover(plot, [drawn], [("step", "@x{0,0}"), (name, f"@y{{{look.BYTES}}}")])
 
 
 def page_of(

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
-    Bokeh,
     Drawing,
     Key,
-    add_hover,
-    add_rectangles,
-    new_plot,
+    Plot,
     spread,
-    use_bytes,
 )
 from gmlake.pictures.folding import Finder, Line, fold
 from gmlake.units import format_size
@@ -58,14 +54,14 @@ def draw(addresses: AddressMap) -> Drawing:
         [line.end - line.begin for line in rows] + [view.size_bytes for view in views], default=0
     )
     axes = "x" if len(rows) + len(views) <= _FEW_ROWS else "xy"
-    plot = new_plot(
+    plot = Plot(
         (0, spread(0, longest)[1]),
         (0, pixels),
         height=max(int(pixels) + _AROUND_PIXELS, _LEAST_PIXELS),
         axes=axes,
     )
-    use_bytes(plot.xaxis)
-    plot.xaxis.axis_label = "from the start of the row"
+    plot.x |= {"kind": "bytes", "label": "from the start of the row"}
+    plot.moment = addresses.shown
     names = [f"{line.begin:#x}" for line in rows]
     _name_rows(plot, bases + seen, names + [f"view {number + 1}" for number in range(len(views))])
     keys = _draw_rows(plot, rows, bases, addresses)
@@ -74,7 +70,6 @@ def draw(addresses: AddressMap) -> Drawing:
         plot,
         tuple(keys),
         _in_words(addresses, stretches),
-        axes=axes,
         choices=tuple(_view_label(number, view) for number, view in enumerate(views)),
         choices_label="show one view",
     )
@@ -103,7 +98,7 @@ def _view_label(number: int, view: View) -> str:
     return f"{label}, {view.label}" if view.label else label
 
 
-def _name_rows(plot: Bokeh, bars: list[_Bar], names: list[str]) -> None:
+def _name_rows(plot: Plot, bars: list[_Bar], names: list[str]) -> None:
     """Name as many rows as there is room for."""
     shown: dict[float, str] = {}
     last = float("inf")
@@ -112,9 +107,7 @@ def _name_rows(plot: Bokeh, bars: list[_Bar], names: list[str]) -> None:
         if last - middle >= _NAME_PIXELS:
             shown[middle] = name
             last = middle
-    plot.yaxis.ticker = list(shown)
-    plot.yaxis.major_label_overrides = shown
-    plot.ygrid.grid_line_alpha = 0
+    plot.name_rows(shown)
 
 
 # ---- base
@@ -124,11 +117,17 @@ _COLUMNS = (
     *("left", "right", "bottom", "top", "colour", "alpha", "first", "end"),
     *("what", "size", "at", "label", "before", "behind"),
 )
+_HOVER = (
+    ("base", "what", ""),
+    ("size", "size", "bytes"),
+    ("at", "at", ""),
+    ("label", "label", ""),
+    ("before it", "before", ""),
+    ("behind it", "behind", ""),
+)
 
 
-def _draw_rows(
-    plot: Bokeh, lines: list[Line], bars: list[_Bar], addresses: AddressMap
-) -> list[Key]:
+def _draw_rows(plot: Plot, lines: list[Line], bars: list[_Bar], addresses: AddressMap) -> list[Key]:
     colours = dict(zip(addresses.keys, look.colours_of(addresses.keys), strict=True))
     keys: dict[str, Key] = {}
     names = {piece.pool for line in lines for piece in line.pieces if piece.pool}
@@ -171,125 +170,64 @@ def _draw_rows(
             for name, value in zip(_COLUMNS, values, strict=True):
                 table[name].append(value)
     for name, table in columns.items():
-        _draw_pieces(plot, name, table, addresses.shown)
-    return list(keys.values())
-
-
-def _draw_pieces(plot: Bokeh, name: str, table: dict[str, list[Any]], shown: int) -> None:
-    """Draw the pieces of the shown moment; the page selects those of others."""
-    from bokeh.models import CDSView, ColumnDataSource, IndexFilter
-
-    moments = zip(table["first"], table["end"], strict=True)
-    indices = [row for row, (first, end) in enumerate(moments) if first <= shown < end]
-    drawn = add_rectangles(
-        plot,
-        ColumnDataSource(table),
-        view=CDSView(filter=IndexFilter(indices)),
-        fill_color="colour",
-        fill_alpha="alpha",
-        line_color="colour",
-        line_width=0.5,
-        hover_line_width=2,
-        name=name,
-    )
-    if name == "base":
-        add_hover(
-            plot,
-            [drawn],
-            [
-                ("base", "@what"),
-                ("size", f"@size{{{look.BYTES}}}"),
-                ("at", "@at"),
-                ("label", "@label"),
-                ("before it", "@before"),
-                ("behind it", "@behind"),
-            ],
+        plot.add(
+            "rectangle",
+            plot.source(table),
+            name,
+            hover=_HOVER if name == "base" else (),
+            colour="@colour",
+            alpha="@alpha",
+            width=0.5,
         )
+    return list(keys.values())
 
 
 # ---- views
 
 
 def _draw_views(
-    plot: Bokeh,
+    plot: Plot,
     bases: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
 ) -> list[Key]:
     if not seen[0]:
         return []
-    source = _pieces_of(bases, seen)
-    bars = add_rectangles(
-        plot,
+    source = plot.source(_pieces_of(bases, seen))
+    hover = [
+        ("view", "what", ""),
+        ("piece", "size", "bytes"),
+        ("at", "at", ""),
+        ("lies at", "base", ""),
+    ]
+    plot.add(
+        "rectangle",
         source,
-        fill_color="colour",
-        fill_alpha="alpha",
-        line_color="colour",
-        line_width=0.5,
-        nonselection_fill_alpha=0.15,
-        nonselection_line_alpha=0.3,
-        name="views",
+        "views",
+        colour="@colour",
+        alpha="@alpha",
+        others=0.15,
+        width=0.5,
+        tap="view",
+        hover=hover,
     )
-    plot.quad(
-        left="base_left",
-        right="base_right",
-        bottom="base_bottom",
-        top="base_top",
-        source=source,
-        fill_alpha=0,
-        line_alpha="line_alpha",
-        line_color="colour",
-        line_width=2,
-        selection_line_alpha=1,
-        nonselection_line_alpha=0,
-        name="in the base range",
-    )
-    plot.segment(
-        "middle",
-        "top",
-        "base_middle",
-        "base_bottom",
-        source=source,
-        line_color="colour",
-        line_width=1.5,
-        line_alpha="line_alpha",
-        selection_line_alpha=0.9,
-        nonselection_line_alpha=0,
-        name="lines",
-    )
-    _add_view_tools(plot, bars)
+    of_line: dict[str, Any] = {"colour": "@colour", "alpha": "@line_alpha", "others": 0}
+    where: dict[str, Any] = {name: f"base_{name}" for name in ("left", "right", "bottom", "top")}
+    edges: dict[str, Any] = {"chosen": 1, "width": 2, "isOutline": True}
+    plot.add("rectangle", source, "in the base range", **of_line, **where, **edges)
+    ends: dict[str, Any] = {"x": "middle", "low": "top", "x1": "base_middle", "top": "base_bottom"}
+    plot.add("segment", source, "lines", **of_line, **ends, chosen=0.9, width=1.5)
     return [Key("lines from a view to where it lies", look.PALETTE[0], "lines", "line")]
-
-
-def _add_view_tools(plot: Bokeh, bars: Bokeh) -> None:
-    from bokeh.models import TapTool
-
-    add_hover(
-        plot,
-        [bars],
-        [
-            ("view", "@what"),
-            ("piece", f"@size{{{look.BYTES}}}"),
-            ("at", "@at"),
-            ("lies at", "@base"),
-        ],
-    )
-    tap = TapTool(renderers=[bars])
-    plot.add_tools(tap)
-    plot.toolbar.active_tap = tap
 
 
 def _pieces_of(
     bases: tuple[list[Line], list[_Bar]],
     seen: tuple[tuple[View, ...], list[_Bar]],
-) -> Bokeh:
+) -> dict[str, list[Any]]:
     """Return one entry per piece of a view: where it is in the view and in the base range."""
-    from bokeh.models import ColumnDataSource
-
     (rows, base_bars), (views, view_bars) = bases, seen
     live_lines = sum(len(view.pieces) for view in views if view.is_live)
     alpha = _CLEAR if live_lines <= _FEW_LINES else _FAINT
     finder = Finder(rows)
-    # Every column is there even if no view has a piece: Bokeh complains otherwise.
     columns: dict[str, list[Any]] = {name: [] for name in _VIEW_COLUMNS}
     for number, view, address, base, whole in (
         (index, one, *piece) for index, one in enumerate(views) for piece in one.pieces
@@ -319,7 +257,7 @@ def _pieces_of(
             )
             for name, value in zip(_VIEW_COLUMNS, values, strict=True):
                 columns[name].append(value)
-    return ColumnDataSource(columns)
+    return columns
 
 
 def _in_words(addresses: AddressMap, rows: list[tuple[Piece, ...]]) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Drawable(ABC):
-    """Draws itself in a notebook; without Bokeh, shows how to install it."""
+    """Draws itself in a notebook."""
 
     @abstractmethod
     def report(self) -> Report:

@@ -1,34 +1,33 @@
-"""The parts of one picture: a Bokeh model, and the page's texts and controls around it."""
+"""The parts of one picture: what plot.js draws, and the page's texts and controls around it."""
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from gmlake.errors import UnsupportedError
-from gmlake.pictures.look import SIZE_TICKS
 from gmlake.units import format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import ArrayLike
 
     from gmlake.pictures.figures import Numbers
 
-Bokeh: TypeAlias = Any
-"""A Bokeh model, untyped, since Bokeh may not be installed."""
+    Kind = Literal["area", "band", "line", "rectangle", "segment", "step", "text", "level"]
 
 OTHER: Final = "_other"
-
-ADVICE: Final = "pictures need Bokeh: pip install 'gmlake[view]'"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One entry of a legend. name: of the renderer that it shows and hides; "" for none.
+    """One entry of a legend. name: of the part that it shows and hides; "" for none.
 
-    style: "area", "line" or "dashes".
+    style: "area", "hollow", "line" or "dashes".
     """
 
     label: str
@@ -49,119 +48,105 @@ class Run:
     first_step: tuple[float, float] | None = None
 
 
+class Plot:
+    """What plot.js draws: two axes, columns of numbers and texts, and the parts that show them.
+
+    x, y: of each axis its first and last value, and how it is labelled. kind: "count", "whole",
+    "bytes" or "named", which has `names` by place. height: in pixels. axes: "x" or "xy", those that
+    zoom. moment: of entries with the columns first and end, those with first <= moment < end are
+    drawn.
+    """
+
+    def __init__(
+        self,
+        x_range: tuple[float, float],
+        y_range: tuple[float, float],
+        *,
+        height: int,
+        axes: str = "x",
+    ) -> None:
+        self.x: dict[str, Any] = {"range": [*map(float, x_range)], "kind": "count", "label": ""}
+        self.y: dict[str, Any] = {"range": [*map(float, y_range)], "kind": "count", "label": ""}
+        self.height = height
+        self.axes = axes
+        self.moment = 0
+        self._sources: list[dict[str, Any]] = []
+        self._parts: list[dict[str, Any]] = []
+
+    def source(self, columns: Mapping[str, Any]) -> int:
+        """Add columns of one length; arrays are sent as float32 if they are, else as float64."""
+        self._sources.append({name: _packed(column) for name, column in columns.items()})
+        return len(self._sources) - 1
+
+    def add(
+        self,
+        kind: Kind,
+        source: int,
+        name: str = "",
+        *,
+        hover: Sequence[tuple[str, str, str]] = (),
+        **style: object,
+    ) -> None:
+        """Draw columns of a source, above all parts before.
+
+        A rectangle takes left, right, bottom and top; a segment x, low, x1 (or x) and top; a step
+        and a line x and y; an area, above all areas before it, x and the column `value`; a band x,
+        low and top; a text x, y and name; a level, all across, y.
+        hover: (what, column, format) of each line that is shown at the mouse; the format is
+        "bytes", "count" or "" for a text. style: colour, alpha, width, dash and others of plot.js;
+        one that begins with "@" is a column.
+        """
+        part = {"kind": kind, "source": source, "name": name, **style}
+        self._parts.append({**part, "hover": list(hover)} if hover else part)
+
+    def name_rows(self, names: Mapping[float, str]) -> None:
+        """Label places of the vertical axis by names."""
+        self.y |= {"kind": "named", "names": [[place, name] for place, name in names.items()]}
+
+    def to_json(self) -> str:
+        """Return it for plot.js."""
+        parts = {"x": self.x, "y": self.y, "sources": self._sources, "parts": self._parts}
+        return json.dumps(parts | {"moment": self.moment}, separators=(",", ":"))
+
+
+def _packed(column: Any) -> Any:  # noqa: ANN401 (what JSON takes)
+    if not isinstance(column, np.ndarray):
+        column = list(column)
+        each = dict.fromkeys(column) if all(type(one) is str for one in column) else column
+        if len(each) > len(column) // 2:
+            return column
+        number = {text: place for place, text in enumerate(each)}
+        return {"texts": list(each), "at": [number[text] for text in column]}
+    kind = "<f4" if column.dtype == np.float32 else "<f8"
+    return {kind[1:]: base64.b64encode(column.astype(kind).tobytes()).decode("ascii")}
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A picture to put on the page.
 
-    model: a Bokeh figure. axes: "x" or "xy", those that zoom and pan. says: the picture in words,
-    for screen readers. choices: of a list that selects, by number; empty for no list. run: its
-    horizontal axis, if that is a run.
+    says: the picture in words, for screen readers. choices: of a list that selects, by number;
+    empty for no list. run: its horizontal axis, if that is a run.
     """
 
-    model: Bokeh
+    plot: Plot
     keys: tuple[Key, ...]
     says: str
-    axes: str = "x"
     choices: tuple[str, ...] = ()
     choices_label: str = ""
     remarks: tuple[str, ...] = ()
     run: Run | None = None
 
 
-def has_bokeh() -> bool:
-    """Whether pictures can be drawn here."""
-    try:
-        import bokeh  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def require_bokeh() -> None:
-    """Raise UnsupportedError, which says what to install, if pictures cannot be drawn."""
-    if not has_bokeh():
-        raise UnsupportedError(ADVICE)
-
-
-def new_plot(
-    x_range: tuple[float, float], y_range: tuple[float, float], **options: object
-) -> Bokeh:
-    """Return an empty Bokeh figure that zooms by dragging, by Ctrl and the wheel, and by keys.
-
-    options: those of bokeh.plotting.figure; `axes` is "x" or "xy".
-    """
-    from bokeh.models import BoxZoomTool, Range1d, ResetTool, WheelZoomTool
-    from bokeh.plotting import figure
-
-    axes = options.pop("axes", "x")
-    dimensions = "width" if axes == "x" else "both"
-    box = BoxZoomTool(dimensions=dimensions)
-    wheel = WheelZoomTool(dimensions=dimensions, modifiers={"ctrl": True})
-    plot = figure(
-        x_range=Range1d(*x_range, bounds=x_range, min_interval=_least_interval(x_range)),
-        y_range=Range1d(*y_range, bounds=y_range, min_interval=_least_interval(y_range)),
-        sizing_mode="stretch_width",
-        tools=[box, wheel, ResetTool()],
-        toolbar_location=None,
-        background_fill_alpha=0,
-        border_fill_alpha=0,
-        outline_line_alpha=0,
-        min_border_right=16,
-        name="picture",
-        **options,
-    )
-    plot.toolbar.active_drag = box
-    plot.toolbar.active_scroll = wheel
-    plot.grid.grid_line_alpha = 0.5
-    return plot
-
-
-def _least_interval(ends: tuple[float, float]) -> float:
-    return (ends[1] - ends[0]) * 1e-7
-
-
-def use_bytes(axis: Bokeh) -> None:
-    """Label an axis in powers of 1024."""
-    from bokeh.models import AdaptiveTicker, NumeralTickFormatter
-
-    axis.ticker = AdaptiveTicker(base=1024, mantissas=list(SIZE_TICKS), min_interval=1)
-    axis.formatter = NumeralTickFormatter(format="0.[00] b")
-
-
-COUNTED: Final = 'return Number(tick.toPrecision(9)).toLocaleString("en")'
-"""How a tick is written, in JavaScript."""
-
-
-def use_run(plot: Bokeh, unit: str) -> None:
-    """Label an axis with whole numbers; a line shows the page's current position."""
-    from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, Span
-
-    whole = {"min_interval": 1} if unit != "seconds" else {}
-    plot.xaxis.ticker = AdaptiveTicker(base=10, mantissas=[1, 2, 5], **whole)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=COUNTED)
-    plot.xaxis.axis_label = unit
-    cursor = Span(dimension="height", line_width=2, line_alpha=0.7, name="moment")
-    plot.add_layout(cursor)
+def use_run(plot: Plot, unit: str) -> None:
+    """Label the horizontal axis with numbers of `unit`; a line shows the page's moment."""
+    plot.x |= {"kind": "count" if unit == "seconds" else "whole", "label": unit, "moment": True}
 
 
 def place_of(at: float, unit: str, seconds: float | None = None) -> str:
     """Describe a place in a run, as "event 1,204, 2.3 s in"."""
     said = f"event {at:,.0f}" if unit == "events" else f"{at:,.6g} {unit}"
     return said if seconds is None else f"{said}, {format_time(seconds)} in"
-
-
-def add_hover(
-    plot: Bokeh, renderers: list[Bokeh], tooltips: list[tuple[str, str]], **options: object
-) -> None:
-    """Show figures at the mouse pointer. Bokeh escapes values from the data."""
-    from bokeh.models import HoverTool
-
-    plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
-
-
-def add_rectangles(plot: Bokeh, source: Bokeh, **style: object) -> Bokeh:
-    """Draw the columns left, right, bottom and top of a source; style: as plot.quad() takes it."""
-    return plot.quad(left="left", right="right", bottom="bottom", top="top", source=source, **style)
 
 
 def spread(low: float, high: float, least: float = 1.0) -> tuple[float, float]:

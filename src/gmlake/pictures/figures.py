@@ -235,12 +235,11 @@ class Blocks:
 class OwnFigure(ABC):
     """A figure that draws itself, for kinds that the page does not know.
 
-    is_picture: whether drawing it needs Bokeh. frame_pixels: its height in a notebook.
+    frame_pixels: its height in a notebook.
     """
 
     title: str
     note: str = field(default="", kw_only=True)
-    is_picture: ClassVar[bool] = True
     frame_pixels: ClassVar[int] = 560
 
     @abstractmethod

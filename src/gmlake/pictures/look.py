@@ -37,12 +37,6 @@ RESERVED: Final = "#7d5bd0"
 OUT_OF_MEMORY: Final = "#d8323c"
 MARK: Final = "#868d98"
 
-BYTES: Final = "0.[00] b"
-"""Bokeh's number format for bytes in powers of 1024, as in 1.50 GiB."""
-
-SIZE_TICKS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""What an axis of bytes steps by, times a power of 1024."""
-
 
 def category_colour(name: str) -> str:
     """Return the colour of a category; an unknown name gets that of "unknown"."""

@@ -9,17 +9,13 @@ import numpy as np
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
     OTHER,
-    Bokeh,
     Drawing,
     Key,
+    Plot,
     Run,
-    add_hover,
-    add_rectangles,
     finite,
-    new_plot,
     place_of,
     spread,
-    use_bytes,
     use_run,
 )
 from gmlake.pictures.figures import PUT_TOGETHER
@@ -44,14 +40,13 @@ def draw(packing: Packing) -> Drawing:
     x_range = spread(begin.min(initial=np.inf), end.max(initial=0.0), _LEAST_TIME)
     if not len(begin):
         x_range = (0.0, 1.0)
-    plot = new_plot(x_range, spread(0, top * _HEADROOM), height=_HEIGHT, axes="xy")
-    use_bytes(plot.yaxis)
+    plot = Plot(x_range, spread(0, top * _HEADROOM), height=_HEIGHT, axes="xy")
+    plot.y |= {"kind": "bytes", "label": "where it lies"}
     use_run(plot, packing.unit)
-    plot.yaxis.axis_label = "where it lies"
     keys = _draw_rectangles(plot, packing, (begin, end, offset, size))
     keys += _draw_lines(plot, packing)
     run = Run(x_range, _ends(packing.seconds)) if packing.group else None
-    return Drawing(plot, tuple(keys), _in_words(packing), axes="xy", run=run)
+    return Drawing(plot, tuple(keys), _in_words(packing), run=run)
 
 
 def _ends(seconds: tuple[Numbers, Numbers] | None) -> tuple[float, float] | None:
@@ -60,41 +55,43 @@ def _ends(seconds: tuple[Numbers, Numbers] | None) -> tuple[float, float] | None
     return spread(float(seconds[0].min()), float(seconds[1].max()), _LEAST_TIME)
 
 
-def _draw_rectangles(plot: Bokeh, packing: Packing, columns: tuple[Numbers, ...]) -> list[Key]:
+def _draw_rectangles(plot: Plot, packing: Packing, columns: tuple[Numbers, ...]) -> list[Key]:
     labels = np.array(packing.labels, dtype=object)
-    keys, renderers = [], []
+    keys = []
+    hover = [
+        ("what", "label", ""),
+        ("size", "size", "bytes"),
+        ("above the lowest", "bottom", "bytes"),
+        ("from", "begin", ""),
+        ("to", "end", ""),
+    ]
     entries = enumerate(zip(packing.keys, look.colours_of(packing.keys), strict=True))
-    for number, (key, colour) in sorted(entries, key=lambda entry: entry[1][0] != PUT_TOGETHER):
+    for number, (key, own) in sorted(entries, key=lambda entry: entry[1][0] != PUT_TOGETHER):
         chosen = np.flatnonzero(packing.colour == number)
         if not len(chosen):
             continue
-        name = f"key{number}"
-        source = _source(packing, chosen, columns, labels[chosen] if len(labels) else labels)
         is_pale = key == PUT_TOGETHER
-        renderers.append(_draw_key(plot, source, look.FREE if is_pale else colour, name))
-        renderers[-1].glyph.fill_alpha = _PALE if is_pale else _FILLED
-        style = "hollow" if is_pale else "area"
-        keys.append(Key(key, look.FREE if is_pale else colour, name, style))
-    tooltips = [
-        ("what", "@label"),
-        ("size", f"@size{{{look.BYTES}}}"),
-        ("above the lowest", f"@bottom{{{look.BYTES}}}"),
-        ("from", "@begin"),
-        ("to", "@end"),
-    ]
-    shown = tooltips if packing.labels else tooltips[1:]
-    add_hover(plot, renderers, shown)
+        colour, alpha = (look.FREE, _PALE) if is_pale else (own, _FILLED)
+        source = _columns(packing, chosen, columns, labels[chosen] if len(labels) else labels)
+        plot.add(
+            "rectangle",
+            plot.source(source),
+            f"key{number}",
+            colour=colour,
+            alpha=alpha,
+            width=0.5,
+            hover=hover if packing.labels else hover[1:],
+        )
+        keys.append(Key(key, colour, f"key{number}", "hollow" if is_pale else "area"))
     return keys
 
 
-def _source(
+def _columns(
     packing: Packing,
     chosen: NDArray[np.int64],
     rectangles: tuple[Numbers, ...],
     labels: NDArray[np.object_],
-) -> Bokeh:
-    from bokeh.models import ColumnDataSource
-
+) -> dict[str, object]:
     begin, end, offset, size = (column[chosen] for column in rectangles)
     columns: dict[str, object] = {
         "left": begin.astype(np.float32),
@@ -116,41 +113,21 @@ def _source(
         ]
     if len(labels):
         columns["label"] = list(labels)
-    return ColumnDataSource(columns)
+    return columns
 
 
-def _draw_key(plot: Bokeh, source: Bokeh, colour: str, name: str) -> Bokeh:
-    return add_rectangles(
-        plot,
-        source,
-        fill_color=colour,
-        line_color=colour,
-        line_width=0.5,
-        hover_fill_alpha=1.0,
-        name=name,
-    )
-
-
-def _draw_lines(plot: Bokeh, packing: Packing) -> list[Key]:
-    from bokeh.models import Span
-
+def _draw_lines(plot: Plot, packing: Packing) -> list[Key]:
     height, bound = packing.height_bytes, packing.bound_bytes
-    lines = (
-        (
-            *(height, "height", look.RESERVED, "solid", "line"),
-            f"{packing.height_name} {format_size(height)}",
-        ),
-        (
-            *(bound, "bound", look.OUT_OF_MEMORY, "dashed", "dashes"),
-            f"{packing.bound_name} {format_size(bound)}",
-        ),
-    )
     keys = []
-    for location, name, colour, dash, style, label in lines:
-        if location:
-            span = {"location": location, "dimension": "width", "name": name, "line_width": 2}
-            plot.add_layout(Span(**span, line_color=colour, line_dash=dash))
-            keys.append(Key(label, colour, name, style))
+    for at, name, colour, dash, label in (
+        (height, "height", look.RESERVED, (), packing.height_name),
+        (bound, "bound", look.OUT_OF_MEMORY, (6, 4), packing.bound_name),
+    ):
+        if at:
+            source = plot.source({"y": [at]})
+            plot.add("level", source, name, colour=colour, width=2, dash=dash)
+            style = "dashes" if dash else "line"
+            keys.append(Key(f"{label} {format_size(at)}", colour, name, style))
     return keys
 
 

@@ -3,26 +3,25 @@
 (() => {
     const ZOOM = 0.6;
     const STEP = 0.2;
-    const LIGHT = { ink: "#1c2128", faint: "#59616d", line: "#d5dae1" };
-    const DARK = { ink: "#e4e8ee", faint: "#a3acb9", line: "#363d48" };
+    const LIGHT = { ink: "#1c2128", faint: "#59616d", line: "#d5dae1", faintest: "#d5dae180" };
+    const DARK = { ink: "#e4e8ee", faint: "#a3acb9", line: "#363d48", faintest: "#363d4880" };
     const darkness = window.matchMedia("(prefers-color-scheme: dark)");
     const plots = [];
-    const pictures = [...document.querySelectorAll("script[data-for]")];
 
     // ---- pictures
 
-    async function draw(data) {
-        const item = JSON.parse(data.textContent);
+    function draw(data) {
+        const box = data.previousElementSibling;
+        if (box.plot) {
+            return;
+        }
+        const colours = darkness.matches ? DARK : LIGHT;
+        const plot = (box.plot = new Plot(box, JSON.parse(data.textContent), box.dataset.axes, colours));
         data.textContent = "";
-        const views = await Bokeh.embed.embed_item(item);
-        const plot = [...views][0].model;
-        const box = document.getElementById(item.target_id);
         plots.push(plot);
-        paint(plot, darkness.matches ? DARK : LIGHT);
         maps.push({ plot, group: box.closest("section").dataset.group });
         offerControls(box, plot);
         offerChoices(box, plot);
-        offerDetails(plot);
         join(box, plot);
         box.dataset.ready = "true";
         if (plots.length === 1) {
@@ -30,28 +29,20 @@
         }
     }
 
-    const begun = new Map();
-
-    function drawOnce(data) {
-        if (!begun.has(data)) {
-            begun.set(data, draw(data));
-        }
-        return begun.get(data);
-    }
-
     // One after the other, so that the first is visible and usable at once; a picture scrolled into
     // view does not wait for its turn.
     async function drawAll() {
+        const pictures = [...document.querySelectorAll("script[data-for]")];
         const watch = new IntersectionObserver(
             (entries) =>
                 entries
                     .filter((entry) => entry.isIntersecting)
-                    .forEach((entry) => drawOnce(entry.target.nextElementSibling)),
+                    .forEach((entry) => draw(entry.target.nextElementSibling)),
             { rootMargin: "200px" }
         );
         pictures.forEach((data) => watch.observe(data.previousElementSibling));
         for (const data of pictures) {
-            await drawOnce(data);
+            draw(data);
             await new Promise((resolve) => setTimeout(resolve));
         }
         watch.disconnect();
@@ -64,55 +55,17 @@
         requestAnimationFrame(() => setTimeout(() => performance.mark(name)));
     }
 
-    function paint(plot, colours) {
-        for (const axis of [...plot.below, ...plot.left]) {
-            axis.axis_label_text_color = colours.faint;
-            axis.axis_label_text_font_style = "normal";
-            axis.major_label_text_color = colours.ink;
-            axis.axis_line_color = colours.line;
-            axis.major_tick_line_color = colours.line;
-            axis.minor_tick_line_color = null;
-        }
-        for (const part of plot.center) {
-            if ("grid_line_color" in part) {
-                part.grid_line_color = colours.line;
-            }
-        }
-        const [names, cursor] = [partOf(plot, "names"), partOf(plot, "moment")];
-        if (names) {
-            names.glyph.text_color = colours.ink;
-        }
-        if (cursor) {
-            cursor.line_color = colours.ink;
-        }
-    }
-
     function paintAll(colours) {
         for (const plot of plots) {
-            paint(plot, colours);
+            plot.colours = colours;
+            plot.draw();
         }
-    }
-
-    function partOf(plot, name) {
-        return [...plot.renderers, ...plot.center].find((part) => part.name === name);
-    }
-
-    function columnsOf(source) {
-        const { data } = source;
-        return data instanceof Map ? Object.fromEntries(data) : { ...data };
     }
 
     // ---- runs: pictures of one run share an axis, zoom together, and follow its slider
 
     const OTHER = "_other";
-    const ROOM_PIXELS = 6.2; // of a letter of a mark's name
     const LEAST_STARTUP = 0.1; // of the width, to be worth folding
-    const COUNTED = 'return Number(tick.toPrecision(9)).toLocaleString("en")';
-    const TIMED = `
-        const span = Math.abs(ticks[ticks.length - 1] - ticks[0]) || Math.abs(tick);
-        const [factor, unit] = span < 2e-6 ? [1e9, "ns"] : span < 2e-3 ? [1e6, "\u00b5s"]
-            : span < 2 ? [1e3, "ms"] : span < 300 ? [1, "s"] : [1 / 60, "min"];
-        return Number((tick * factor).toPrecision(9)).toLocaleString("en") + " " + unit;`;
     const runs = new Map();
     let axis = "events";
     let isStartupShown = false;
@@ -144,13 +97,10 @@
         const one = { plot, own, axis: "events" };
         run.first ??= own.first_step;
         run.plots.push(one);
-        if (run.said) {
-            plot.on_event("tap", ({ x }) => goNear(run, x));
-        }
+        plot.onClick = (x) => run.said && goNear(run, x);
         setAxis(run, one);
         setCursor(run);
-        plot.x_range.properties.start.change.connect(() => follow(run, plot));
-        plot.x_range.properties.end.change.connect(() => follow(run, plot));
+        plot.onRange = () => follow(run, plot);
         offerAxes();
     }
 
@@ -170,71 +120,29 @@
         const { plot, own } = one;
         if (own[axis] && one.axis !== axis) {
             one.axis = axis;
-            const sources = new Set(plot.renderers.map((part) => part.data_source));
-            for (const source of sources) {
-                source.data = swapped(columnsOf(source));
-            }
-            plot.below[0].formatter.code = axis === "events" ? COUNTED : TIMED;
-            plot.below[0].ticker.min_interval = axis === "events" ? 1 : 0;
-            plot.below[0].axis_label = axis === "events" ? "events" : "time";
+            plot.swap(OTHER);
+            plot.x.kind = axis === "events" ? "whole" : "time";
+            plot.x.label = axis === "events" ? "events" : "time";
         }
         if (own[one.axis]) {
             const all = run.plots[0].own;
             const [low, high] = own[axis] && all[axis] ? spanOf(run, all) : own[one.axis];
-            plot.x_range.setv({
-                bounds: [low, high], start: low, end: high, min_interval: (high - low) * 1e-7,
-            });
+            Object.assign(plot.x, { low, high, start: low, end: high });
+            plot.redraw();
         }
-        nameMarks(plot);
-    }
-
-    function swapped(columns) {
-        for (const name of Object.keys(columns).filter((each) => each + OTHER in columns)) {
-            [columns[name], columns[name + OTHER]] = [columns[name + OTHER], columns[name]];
-        }
-        return columns;
     }
 
     let isFollowing = false;
 
     function follow(run, plot) {
-        nameMarks(plot);
         if (isFollowing) {
             return;
         }
         isFollowing = true;
-        const { start, end } = plot.x_range;
-        for (const other of run.plots) {
-            if (other.plot !== plot) {
-                other.plot.x_range.setv({ start, end });
-            }
+        for (const other of run.plots.filter((one) => one.plot !== plot)) {
+            other.plot.show([plot.x.start, plot.x.end]);
         }
         isFollowing = false;
-    }
-
-    // Labels the marks for which there is room: from left to right, each kind on its own line.
-    function nameMarks(plot) {
-        const names = partOf(plot, "names");
-        if (!names) {
-            return;
-        }
-        const columns = columnsOf(names.data_source);
-        const { start, end } = plot.x_range;
-        const letters = (plot.inner_width || 900) / ROOM_PIXELS;
-        const taken = new Map();
-        const shown = Array.from(columns.x, (x, index) => {
-            const at = ((x - start) / (end - start)) * letters;
-            const line = columns.y[index];
-            const name = columns.name[index];
-            if (at < 0 || at + 1 > letters || at < (taken.get(line) ?? -1)) {
-                return "";
-            }
-            taken.set(line, at + name.length + 2);
-            return name;
-        });
-        if (shown.some((name, index) => name !== columns.shown[index])) {
-            names.data_source.data = { ...columns, shown };
-        }
     }
 
     function setAxisOfAll() {
@@ -258,7 +166,8 @@
     function setCursor(run) {
         if (run.said) {
             for (const one of run.plots) {
-                partOf(one.plot, "moment").location = placeOf(run.said.moments[run.shown], one);
+                one.plot.cursor = placeOf(run.said.moments[run.shown], one);
+                one.plot.redraw();
             }
         }
     }
@@ -269,24 +178,14 @@
         run.go(far.indexOf(Math.min(...far)));
     }
 
-    function sizeOf(bytes) {
-        let value = bytes;
-        let unit = "B";
-        for (const next of ["KiB", "MiB", "GiB", "TiB", "PiB"]) {
-            if (value < (unit === "B" ? 1024 : 1023.5)) {
-                break;
-            }
-            value /= 1024;
-            unit = next;
-        }
-        const digits = unit === "B" ? 0 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-        return `${value.toFixed(digits)} ${unit}`;
-    }
-
     function offerMoments(data) {
+        if (!data.textContent) {
+            return;
+        }
         const group = data.dataset.moments;
         const run = runOf(group);
         run.said = JSON.parse(data.textContent);
+        data.textContent = "";
         run.shown = run.said.shown;
         const section = data.closest("section");
         const mover = document.querySelector(`.mover[data-group="${group}"]`);
@@ -342,16 +241,8 @@
 
     function showPieces(group, moment) {
         for (const { plot } of maps.filter((one) => one.group === group)) {
-            for (const part of ["held", "base"].map((name) => partOf(plot, name)).filter(Boolean)) {
-                const { first, end } = columnsOf(part.data_source);
-                const indices = [];
-                for (let index = 0; index < first.length; index++) {
-                    if (first[index] <= moment && moment < end[index]) {
-                        indices.push(index);
-                    }
-                }
-                part.view.filter.indices = indices;
-            }
+            plot.moment = moment;
+            plot.redraw();
         }
     }
 
@@ -360,7 +251,7 @@
             const rows = [...section.querySelector("tbody").rows];
             rows.forEach((row) => countRow(row, run, moment));
             const count = rows.filter((row) => !("gone" in row.dataset)).length;
-            section.querySelector("output").textContent = `${count} rows of ${sizeOf(moment.live)}`;
+            section.querySelector("output").textContent = `${count} rows of ${Plot.sizeOf(moment.live)}`;
         }
     }
 
@@ -381,7 +272,7 @@
         }
         if (count && row.dataset.size) {
             const bytes = count * Number(row.dataset.size);
-            fill(row.cells[0], sizeOf(bytes), bytes);
+            fill(row.cells[0], Plot.sizeOf(bytes), bytes);
             fill(row.cells[1], `${((100 * bytes) / moment.live).toFixed(1)} %`, bytes);
             fill(row.cells[2], count.toLocaleString("en"), count);
         }
@@ -394,44 +285,15 @@
 
     // ---- zoom
 
-    function limits(range) {
-        return { low: range.bounds[0], high: range.bounds[1] };
-    }
-
-    function show(range, start, end) {
-        const { low, high } = limits(range);
-        const width = Math.min(end - start, high - low);
-        if (width < range.min_interval) {
-            return;
-        }
-        const from = Math.min(Math.max(start, low), high - width);
-        range.setv({ start: from, end: from + width });
-    }
-
-    function zoom(range, factor) {
-        const middle = (range.start + range.end) / 2;
-        const half = ((range.end - range.start) / 2) * factor;
-        show(range, middle - half, middle + half);
-    }
-
-    function move(range, share) {
-        const by = (range.end - range.start) * share;
-        show(range, range.start + by, range.end + by);
-    }
-
-    function act(plot, axes, what) {
-        const ranges = axes === "xy" ? [plot.x_range, plot.y_range] : [plot.x_range];
+    function act(plot, what) {
         const actions = {
-            in: () => ranges.forEach((range) => zoom(range, ZOOM)),
-            out: () => ranges.forEach((range) => zoom(range, 1 / ZOOM)),
-            left: () => move(plot.x_range, -STEP),
-            right: () => move(plot.x_range, STEP),
-            up: () => axes === "xy" && move(plot.y_range, STEP),
-            down: () => axes === "xy" && move(plot.y_range, -STEP),
-            reset: () =>
-                [plot.x_range, plot.y_range].forEach((range) =>
-                    show(range, limits(range).low, limits(range).high)
-                ),
+            in: () => plot.zoom(ZOOM),
+            out: () => plot.zoom(1 / ZOOM),
+            left: () => plot.move(-STEP, 0),
+            right: () => plot.move(STEP, 0),
+            up: () => plot.move(0, STEP),
+            down: () => plot.move(0, -STEP),
+            reset: () => plot.reset(),
         };
         actions[what]();
     }
@@ -443,17 +305,16 @@
 
     function offerControls(box, plot) {
         const section = box.closest("section");
-        const axes = box.dataset.axes;
         for (const button of section.querySelectorAll("button[data-act]")) {
-            button.addEventListener("click", () => act(plot, axes, button.dataset.act));
+            button.addEventListener("click", () => act(plot, button.dataset.act));
         }
         box.addEventListener("keydown", (event) => {
             const what = KEYS[event.key];
             const isVertical = what === "up" || what === "down";
-            if (!what || event.ctrlKey || event.metaKey || event.altKey || (isVertical && axes === "x")) {
+            if (!what || event.ctrlKey || event.metaKey || event.altKey || (isVertical && plot.axes === "x")) {
                 return;
             }
-            act(plot, axes, what);
+            act(plot, what);
             event.preventDefault();
         });
         for (const button of section.querySelectorAll("button[data-name]")) {
@@ -464,52 +325,30 @@
     function toggle(button, plot) {
         const isShown = button.getAttribute("aria-pressed") !== "true";
         button.setAttribute("aria-pressed", String(isShown));
-        for (const part of [...plot.renderers, ...plot.center]) {
-            if (part.name === button.dataset.name) {
-                part.visible = isShown;
-            }
-        }
+        plot.part(button.dataset.name).isShown = isShown;
+        plot.redraw();
     }
 
-    // ---- one view of many
+    // ---- what is chosen in a picture: one view of many, or the rows of a table
 
     function offerChoices(box, plot) {
         const select = box.closest("section").querySelector("select");
-        const bars = plot.renderers.find((part) => part.name === "views");
-        if (!select || !bars) {
-            return;
-        }
-        const source = bars.data_source;
-        const owners = Array.from(source.data.get ? source.data.get("view") : source.data.view);
-        const choose = (owner) => {
-            const chosen = owners.flatMap((value, index) => (value === owner ? [index] : []));
-            if (chosen.length !== source.selected.indices.length) {
-                source.selected.indices = chosen;
-            }
-        };
-        select.addEventListener("change", () => choose(select.value === "" ? null : Number(select.value)));
-        source.selected.properties.indices.change.connect(() => {
-            const [first] = source.selected.indices;
-            select.value = first === undefined ? "" : String(owners[first]);
-            choose(first === undefined ? null : owners[first]);
-        });
+        plot.onChoice = tellChoice;
+        select?.addEventListener("change", () =>
+            plot.select(plot.part("views"), select.value === "" ? undefined : Number(select.value)));
     }
 
-    // ---- rows of a table for the selection in a picture
-
-    function offerDetails(plot) {
-        const bars = plot.renderers.find((part) => part.name === "searches");
-        const input = document.querySelector("table.searched")?.closest("section").querySelector("input[type=search]");
-        if (!bars || !input) {
-            return;
+    function tellChoice(part, value) {
+        if (part.name === "views") {
+            part.plot.box.closest("section").querySelector("select").value = value ?? "";
         }
-        const source = bars.data_source;
-        const names = Array.from(source.data.get ? source.data.get("name") : source.data.name);
-        source.selected.properties.indices.change.connect(() => {
-            const [first] = source.selected.indices;
-            input.value = first === undefined ? "" : names[first];
-            input.dispatchEvent(new Event("input"));
-        });
+        if (part.name === "searches") {
+            const input = document.querySelector("table.searched")?.closest("section").querySelector("input[type=search]");
+            if (input) {
+                input.value = value === undefined ? "" : part.source.data.name[value];
+                input.dispatchEvent(new Event("input"));
+            }
+        }
     }
 
     // ---- tables
@@ -554,42 +393,49 @@
 
     // ---- all of it
 
+    // The page calls it behind its first picture, before it is read to its end.
+    window.drawFirst = () => {
+        document.querySelectorAll("script[data-moments]").forEach(offerMoments);
+        draw(document.querySelector("script[data-for]"));
+    };
     darkness.addEventListener("change", () => paintAll(darkness.matches ? DARK : LIGHT));
     window.addEventListener("beforeprint", () => {
-        pictures.forEach(drawOnce);
+        document.querySelectorAll("script[data-for]").forEach(draw);
         paintAll(LIGHT);
     });
     window.addEventListener("afterprint", () => paintAll(darkness.matches ? DARK : LIGHT));
-    for (const table of document.querySelectorAll("table.sortable")) {
-        for (const head of table.querySelectorAll("th[data-kind]")) {
-            head.querySelector("button").addEventListener("click", () => sort(table, head));
+    document.addEventListener("DOMContentLoaded", () => {
+        document.querySelectorAll("script[data-moments]").forEach(offerMoments);
+        for (const table of document.querySelectorAll("table.sortable")) {
+            for (const head of table.querySelectorAll("th[data-kind]")) {
+                head.querySelector("button").addEventListener("click", () => sort(table, head));
+            }
         }
-    }
-    document.querySelectorAll("input[type=search]").forEach(offerSearch);
-    document.querySelectorAll("script[data-moments]").forEach(offerMoments);
-    for (const button of document.querySelectorAll("button[data-axis]")) {
-        button.addEventListener("click", () => {
-            axis = button.dataset.axis;
+        document.querySelectorAll("input[type=search]").forEach(offerSearch);
+        for (const button of document.querySelectorAll("button[data-axis]")) {
+            button.addEventListener("click", () => {
+                axis = button.dataset.axis;
+                setAxisOfAll();
+            });
+        }
+        // The frame of a notebook has no address of its own, so its links would lead to the notebook.
+        for (const link of document.querySelectorAll("nav a")) {
+            link.addEventListener("click", (event) => {
+                event.preventDefault();
+                document.querySelector(link.hash).scrollIntoView();
+            });
+        }
+        document.querySelector("button[data-startup]")?.addEventListener("click", () => {
+            isStartupShown = !isStartupShown;
             setAxisOfAll();
         });
-    }
-    // The frame of a notebook has no address of its own, so its links would lead to the notebook.
-    for (const link of document.querySelectorAll("nav a")) {
-        link.addEventListener("click", (event) => {
-            event.preventDefault();
-            document.querySelector(link.hash).scrollIntoView();
+        document.addEventListener("keydown", (event) => {
+            const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+            const [run] = [...runs.values()].filter((one) => one.go);
+            if (by && run && event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
+                run.go(run.shown + by);
+            }
         });
-    }
-    document.querySelector("button[data-startup]")?.addEventListener("click", () => {
-        isStartupShown = !isStartupShown;
-        setAxisOfAll();
+        drawAll();
     });
-    document.addEventListener("keydown", (event) => {
-        const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-        const [run] = [...runs.values()].filter((one) => one.go);
-        if (by && run && event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
-            run.go(run.shown + by);
-        }
-    });
-    drawAll();
 })();

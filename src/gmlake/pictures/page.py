@@ -1,7 +1,7 @@
 """Puts figures together into one HTML page that needs nothing else: no network, no other file.
 
-Bokeh draws the pictures that zoom; its JavaScript, 1.3 MB, is part of the page. Tables are plain
-HTML. Texts from a recording (labels, names, call paths) are always escaped.
+plot.js draws the pictures that zoom; tables are plain HTML. Texts from a recording (labels, names,
+call paths) are always escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from gmlake.pictures import (
     packing,
     timeline,
 )
-from gmlake.pictures.drawing import ADVICE, Drawing, has_bokeh, require_bokeh
 from gmlake.pictures.figures import (
     AddressMap,
     Blocks,
@@ -36,7 +35,7 @@ from gmlake.pictures.figures import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gmlake.pictures.drawing import Key
+    from gmlake.pictures.drawing import Drawing, Key
     from gmlake.pictures.figures import Figure, Report, Summary
 
 _DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
@@ -64,9 +63,10 @@ _PAGE: Final = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
+script-src 'unsafe-inline'; img-src data: blob:; font-src data:">
 <title>{title}</title>
 <style>{style}</style>
+<script>{script}</script>
 </head>
 <body>
 <main>
@@ -77,8 +77,6 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:">
 {figures}
 {help}
 </main>
-{library}
-<script>{script}</script>
 </body>
 </html>
 """
@@ -99,45 +97,11 @@ _AXES: Final = (
 
 
 def render_page(report: Report) -> str:
-    """Return the page as text.
-
-    Raises UnsupportedError if Bokeh is not installed and a figure needs it.
-    """
-    if any(map(_is_picture, report.figures)):
-        require_bokeh()
-    return _fill(report, [_section(n, figure) for n, figure in enumerate(report.figures)])
-
-
-def write_page(report: Report, path: str | Path, *, needs_pictures: bool = True) -> None:
-    """Write the page as a file that opens in any browser.
-
-    needs_pictures: raise UnsupportedError if Bokeh is not installed; otherwise facts and tables
-    stay, and a line says how to get the rest. Raises OSError.
-    """
-    page = render_page(report) if needs_pictures or has_bokeh() else _without_pictures(report)
-    Path(path).write_text(page, encoding="utf-8")
-
-
-def in_notebook(report: Report) -> str:
-    """Return the page as a frame for a notebook: isolated from it, with its own scrolling.
-
-    Without Bokeh, facts and tables stay, and a line says how to get the rest.
-    """
-    page = render_page(report) if has_bokeh() else _without_pictures(report)
-    height = _FRAME_HEAD_PIXELS + sum(map(_frame_pixels, report.figures))
-    return (
-        f'<iframe sandbox="allow-scripts" title="{escape(report.title)}" '
-        f'style="{_FRAME_STYLE};height:{min(height, _FRAME_MOST_PIXELS)}px" '
-        f'srcdoc="{escape(page)}"></iframe>'
-    )
-
-
-def _without_pictures(report: Report) -> str:
-    return _fill(report, [_plain_section(n, figure) for n, figure in enumerate(report.figures)])
-
-
-def _fill(report: Report, sections: Sequence[str]) -> str:
-    is_drawn = any("data-for=" in section for section in sections)
+    """Return the page as text."""
+    sections = [_section(number, figure) for number, figure in enumerate(report.figures)]
+    drawn = [number for number, section in enumerate(sections) if "data-for=" in section]
+    if drawn:  # the browser need not have read what follows
+        sections[drawn[0]] += "<script>drawFirst()</script>"
     runs = groupby(zip(report.figures, sections, strict=True), lambda pair: _group(pair[0]))
     devices = (
         f'<div class="run" id="run{group}" data-group="{group}">'
@@ -151,23 +115,29 @@ def _fill(report: Report, sections: Sequence[str]) -> str:
         facts=_facts(report.facts),
         axes=_AXES if any("data-run=" in section for section in sections) else "",
         figures="\n".join(devices),
-        help=_HELP if is_drawn else "",
-        library=f"<script>{_library()}</script>" if is_drawn else "",
-        script=_resource("page.js"),
+        help=_HELP if drawn else "",
+        script=_resource("plot.js") + _resource("page.js"),
+    )
+
+
+def write_page(report: Report, path: str | Path) -> None:
+    """Write the page as a file that opens in any browser. Raises OSError."""
+    Path(path).write_text(render_page(report), encoding="utf-8")
+
+
+def in_notebook(report: Report) -> str:
+    """Return the page as a frame for a notebook: isolated from it, with its own scrolling."""
+    height = _FRAME_HEAD_PIXELS + sum(map(_frame_pixels, report.figures))
+    return (
+        f'<iframe sandbox="allow-scripts" title="{escape(report.title)}" '
+        f'style="{_FRAME_STYLE};height:{min(height, _FRAME_MOST_PIXELS)}px" '
+        f'srcdoc="{escape(render_page(report))}"></iframe>'
     )
 
 
 @cache
 def _resource(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _library() -> str:
-    from bokeh.resources import INLINE
-
-    script: str = INLINE.clone(components=["bokeh"]).js_raw[0]
-    return script.replace("</script", "<\\/script")
 
 
 def _summaries(summaries: Sequence[Summary]) -> str:
@@ -193,11 +163,6 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 # ---- one figure
 
 
-def _is_picture(figure: Figure) -> bool:
-    """Whether drawing it needs Bokeh."""
-    return figure.is_picture if isinstance(figure, OwnFigure) else type(figure) in _DRAWN
-
-
 def _frame_pixels(figure: Figure) -> int:
     return figure.frame_pixels if isinstance(figure, OwnFigure) else _FRAME_PIXELS[type(figure)]
 
@@ -215,12 +180,6 @@ def _section(number: int, figure: Figure) -> str:
     else:
         content = _picture(number, _DRAWN[type(figure)](figure))
     return _around(number, figure, content)
-
-
-def _plain_section(number: int, figure: Figure) -> str:
-    if not _is_picture(figure):
-        return _section(number, figure)
-    return _around(number, figure, f'<p class="note">Not drawn: {escape(ADVICE)}</p>')
 
 
 def _around(number: int, figure: Figure, content: str) -> str:
@@ -244,20 +203,17 @@ def _group(figure: Figure) -> int:
 
 
 def _picture(number: int, drawing: Drawing) -> str:
-    from bokeh.embed import json_item
-
-    item = json.dumps(json_item(drawing.model, f"picture{number}"), separators=(",", ":"))
     remarks = "".join(f'<p class="remark">{escape(remark)}</p>' for remark in drawing.remarks)
     return (
         f'<p class="says" id="says{number}">{escape(drawing.says)}</p>{remarks}'
         f'<div class="controls">{_legend(drawing.keys)}{_choices(number, drawing)}'
         f"{_buttons(number)}</div>"
-        f'<div class="picture" id="picture{number}" style="min-height:{drawing.model.height}px" '
-        f'data-axes="{drawing.axes}" {_run(drawing)} tabindex="0" '
+        f'<div class="picture" id="picture{number}" style="height:{drawing.plot.height}px" '
+        f'data-axes="{drawing.plot.axes}" {_run(drawing)} tabindex="0" '
         f'role="application" aria-labelledby="title{number}" '
         f'aria-describedby="says{number} keys"></div>'
         f'<script type="application/json" data-for="picture{number}">'
-        f"{html_tables.as_text(item)}</script>"
+        f"{html_tables.as_text(drawing.plot.to_json())}</script>"
     )
 
 

@@ -9,16 +9,13 @@ import numpy as np
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
     OTHER,
-    Bokeh,
     Drawing,
     Key,
+    Plot,
     Run,
-    add_hover,
     finite,
-    new_plot,
     place_of,
     spread,
-    use_bytes,
     use_run,
 )
 from gmlake.units import format_size
@@ -31,6 +28,7 @@ _HEADROOM = 1.18
 _NAMES_AT = {"out of memory": 1.13, "peak": 1.13, "step": 1.08, "phase": 1.03}  # of the highest
 _LEAST_SECONDS = 1e-9
 _SHOWN_REFUSALS = 5
+_DASHES = (6, 4)  # pixels
 _MARKS = {
     "step": ("steps", look.MARK),
     "phase": ("phases", look.CATEGORY_COLOURS["temporary"]),
@@ -47,17 +45,16 @@ def draw(timeline: Timeline) -> Drawing:
     reserved = None if timeline.reserved is None else finite(timeline.reserved)
     top = max(total.max(initial=0.0), 0.0 if reserved is None else reserved.max(initial=0.0))
     run = _run(timeline, at)
-    plot = new_plot(run.events, spread(0, top * _HEADROOM), height=_HEIGHT)
-    use_bytes(plot.yaxis)
+    plot = Plot(run.events, spread(0, top * _HEADROOM), height=_HEIGHT)
+    plot.y["kind"] = "bytes"
     use_run(plot, timeline.unit)
-    source = _source(timeline, layers, total, reserved)
+    source = plot.source(_columns(timeline, layers, total, reserved))
     keys = [
         *_draw_layers(plot, source, list(layers)),
-        *_draw_reserved(plot, source, reserved),
+        *_draw_reserved(plot, source, list(layers), has_reserved=reserved is not None),
         *_draw_marks(plot, timeline, top * _HEADROOM),
     ]
     _draw_names(plot, timeline, top)
-    _add_readout(plot, source, list(layers), has_reserved=reserved is not None)
     return Drawing(
         plot,
         tuple(keys),
@@ -78,61 +75,40 @@ def _run(timeline: Timeline, at: Numbers) -> Run:
     return Run(events, spread(seconds[0], seconds[-1], _LEAST_SECONDS), first)
 
 
-def _source(
+def _columns(
     timeline: Timeline, layers: dict[str, Numbers], total: Numbers, reserved: Numbers | None
-) -> Bokeh:
-    from bokeh.models import ColumnDataSource
-
+) -> dict[str, object]:
     at, seconds = finite(timeline.at), timeline.seconds
     times = [None] * len(at) if seconds is None else seconds.tolist()
-    columns = {
-        "x": at,
-        "total": total,
-        "when": [
-            place_of(place, timeline.unit, time)
-            for place, time in zip(at.tolist(), times, strict=True)
-        ],
-    }
+    when = [
+        place_of(place, timeline.unit, time) for place, time in zip(at.tolist(), times, strict=True)
+    ]
+    columns = {"x": at, "total": total, "when": when}
     if seconds is not None:
         columns[f"x{OTHER}"] = finite(seconds)
-    below = np.zeros(len(at))
-    for number, live in enumerate(layers.values()):
-        columns |= {f"live{number}": live, f"low{number}": below, f"high{number}": below + live}
-        below = below + live
-    if reserved is not None:
-        columns["reserved"] = reserved
-    return ColumnDataSource(columns)
+    columns |= {f"live{number}": live for number, live in enumerate(layers.values())}
+    return columns if reserved is None else {**columns, "reserved": reserved}
 
 
-def _draw_layers(plot: Bokeh, source: Bokeh, names: list[str]) -> list[Key]:
+def _draw_layers(plot: Plot, source: int, names: list[str]) -> list[Key]:
     keys = []
     for number, (name, colour) in enumerate(zip(names, look.colours_of(names), strict=True)):
-        plot.varea_step(
-            "x",
-            f"low{number}",
-            f"high{number}",
-            source=source,
-            step_mode="after",
-            fill_color=colour,
-            fill_alpha=0.85,
-            name=f"layer{number}",
-        )
-        keys.append(Key(name, colour, f"layer{number}"))
+        part = f"layer{number}"
+        plot.add("area", source, part, value=f"live{number}", colour=colour, alpha=0.85)
+        keys.append(Key(name, colour, part))
     return keys
 
 
-def _draw_reserved(plot: Bokeh, source: Bokeh, reserved: Numbers | None) -> list[Key]:
-    if reserved is None:
+def _draw_reserved(plot: Plot, source: int, names: list[str], *, has_reserved: bool) -> list[Key]:
+    """Draw the line of reserved bytes, and tell every layer's value at the mouse's moment."""
+    hover = [("at", "when", "")]
+    hover += [("reserved", "reserved", "bytes")] if has_reserved else []
+    hover.append(("live", "total", "bytes"))
+    hover += [(name, f"live{number}", "bytes") for number, name in reversed([*enumerate(names)])]
+    if not has_reserved:
+        plot.add("step", source, y="total", alpha=0, hover=hover)
         return []
-    plot.step(
-        "x",
-        "reserved",
-        source=source,
-        mode="after",
-        line_color=look.RESERVED,
-        line_width=2,
-        name="reserved",
-    )
+    plot.add("step", source, "reserved", y="reserved", colour=look.RESERVED, width=2, hover=hover)
     return [Key("reserved", look.RESERVED, "reserved", "line")]
 
 
@@ -143,83 +119,37 @@ def _columns_of(marks: list[Mark]) -> dict[str, list[object]]:
     return columns
 
 
-def _draw_marks(plot: Bokeh, timeline: Timeline, top: float) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
+def _draw_marks(plot: Plot, timeline: Timeline, top: float) -> list[Key]:
     keys = []
     for kind, (label, colour) in _MARKS.items():
         chosen = [mark for mark in timeline.marks if mark.kind == kind]
         if not chosen:
             continue
-        source = ColumnDataSource(
-            {
-                **_columns_of(chosen),
-                "low": [0.0] * len(chosen),
-                "top": [top] * len(chosen),
-                "label": [mark.label for mark in chosen],
-                "when": [place_of(mark.at, timeline.unit, mark.seconds) for mark in chosen],
-            }
-        )
-        lines = plot.segment(
-            "x",
-            "low",
-            "x",
-            "top",
-            source=source,
-            line_color=colour,
-            line_dash="solid" if kind == "out of memory" else "dashed",
-            line_width=2 if kind == "out of memory" else 1,
-            name=label,
-        )
-        add_hover(plot, [lines], [(kind, "@label"), ("at", "@when")])
-        keys.append(Key(label, colour, label, "line" if kind == "out of memory" else "dashes"))
+        columns = {
+            **_columns_of(chosen),
+            "low": [0.0] * len(chosen),
+            "top": [top] * len(chosen),
+            "label": [mark.label for mark in chosen],
+            "when": [place_of(mark.at, timeline.unit, mark.seconds) for mark in chosen],
+        }
+        is_refusal = kind == "out of memory"
+        style = {"width": 2} if is_refusal else {"dash": _DASHES}
+        hover = [(kind, "label", ""), ("at", "when", "")]
+        plot.add("segment", plot.source(columns), label, colour=colour, hover=hover, **style)
+        keys.append(Key(label, colour, label, "line" if is_refusal else "dashes"))
     return keys
 
 
-def _draw_names(plot: Bokeh, timeline: Timeline, top: float) -> None:
-    """Label the marks; the page shows the labels for which there is room."""
-    from bokeh.models import ColumnDataSource
-
+def _draw_names(plot: Plot, timeline: Timeline, top: float) -> None:
+    """Label the marks for which there is room."""
     marks = list(timeline.marks)
-    if not marks:
-        return
-    source = ColumnDataSource(
-        {
+    if marks:
+        columns = {
             **_columns_of(marks),
             "y": [top * _NAMES_AT[mark.kind] for mark in marks],
-            "name": [mark.label for mark in marks],
-            "shown": [""] * len(marks),
+            "text": [mark.label for mark in marks],
         }
-    )
-    plot.text(
-        "x",
-        "y",
-        "shown",
-        source=source,
-        x_offset=3,
-        text_font_size="11px",
-        text_baseline="middle",
-        name="names",
-    )
-
-
-def _add_readout(plot: Bokeh, source: Bokeh, names: list[str], *, has_reserved: bool) -> None:
-    """Show every layer's value at the mouse's moment, at any height."""
-    line = plot.line("x", "total", source=source, line_alpha=0, name="total")
-    tooltips = [("at", "@when")]
-    if has_reserved:
-        tooltips.append(("reserved", f"@reserved{{{look.BYTES}}}"))
-    tooltips.append(("live", f"@total{{{look.BYTES}}}"))
-    for number, name in reversed(list(enumerate(names))):
-        tooltips.append((name, f"@live{number}{{{look.BYTES}}}"))
-    add_hover(
-        plot,
-        [line],
-        tooltips,
-        mode="vline",
-        line_policy="nearest",
-        point_policy="follow_mouse",
-    )
+        plot.add("text", plot.source(columns), "names")
 
 
 def _in_words(

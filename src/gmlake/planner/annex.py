@@ -6,6 +6,9 @@ from typing import Final
 
 from gmlake.annexes import Annex, Command
 
+PLAN_FILE: Final = b"GMLPLANS"
+"""The first bytes of a plan file."""
+
 ANNEX: Final = Annex(
     names={
         "gmlake.planner": (

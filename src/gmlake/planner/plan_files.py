@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, Final
 from gmlake import _core, owned
 from gmlake.file_bytes import UnreadableError, contents
 from gmlake.planner import _planner
+from gmlake.planner.annex import PLAN_FILE
 from gmlake.planner.plan_errors import PlanError
 from gmlake.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAGIC: Final = b"GMLPLANS"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 1 << 30
 MAX_PLANS: Final = 1 << 12
@@ -115,7 +115,7 @@ def encode_plans(plans: Iterable[SavedPlan], made_for: MadeFor) -> bytes:
         raise PlanError(
             f"too much for a plan file: {len(saved)} plans, {len(header)} bytes about them"
         )
-    data = b"".join([_HEAD.pack(MAGIC, VERSION, len(header)), header, *payloads])
+    data = b"".join([_HEAD.pack(PLAN_FILE, VERSION, len(header)), header, *payloads])
     return data + hashlib.sha256(data).digest()
 
 
@@ -154,7 +154,7 @@ def _contents(path: Path) -> bytes:
 
 def decode_plans(data: bytes) -> PlanFile:
     """Read the bytes of a plan file."""
-    if not data.startswith(MAGIC):
+    if not data.startswith(PLAN_FILE):
         raise PlanError("not a plan file of gmlake")
     if len(data) < _HEAD.size + _CHECKSUM_BYTES:
         raise PlanError("the plan file is cut off")

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import Error
-from gmlake.planner.api import plan
+from gmlake.planner.annex import PLAN_FILE
 from gmlake.planner.plan_errors import PlanError
-from gmlake.planner.plan_files import MAGIC, load_plans
-from gmlake.planner.saved import report_of_saved
 from gmlake.printable import printable
 from gmlake.snapshots.whole import of_one_trace
 
@@ -40,6 +38,8 @@ class PlanView:
 
     def report_of_trace(self, trace: Trace) -> Report:
         """Return the planner's placement of everything; the title goes to its figures."""
+        from gmlake.planner.api import plan
+
         return replace(plan(of_one_trace(trace)).report(), title="placed with all requests known")
 
     def is_own(self, path: str) -> bool:
@@ -48,7 +48,7 @@ class PlanView:
             if not Path(path).is_file():
                 return False  # to open a pipe would wait for its other end
             with Path(path).open("rb") as file:
-                return file.read(len(MAGIC)) == MAGIC
+                return file.read(len(PLAN_FILE)) == PLAN_FILE
         except (OSError, ValueError):
             return False  # reading it later reports the error
 
@@ -56,6 +56,9 @@ class PlanView:
         """Return the plans of a file. Raises Error for one that cannot be read."""
         if args.replay is not None or args.plan:
             raise PlanError("this is a plan already; leave out --plan and --replay")
+        from gmlake.planner.plan_files import load_plans
+        from gmlake.planner.saved import report_of_saved
+
         try:
             file = load_plans(args.file)
         except PlanError as error:

@@ -14,7 +14,7 @@ from gmlake.errors import TraceError
 from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -80,25 +80,59 @@ def integer(  # noqa: PLR0913 (a range has two ends)
     raise TraceError(reason, event=event)
 
 
+Named: TypeAlias = "Callable[[int], tuple[str, int | None]]"
+"""What an entry of a list is, for an error, and the event if it is one."""
+
+
+def integers(  # noqa: PLR0913 (a range has two ends)
+    found: Sequence[Any],
+    key: str,
+    named: Named,
+    *,
+    low: int = 0,
+    high: int,
+    default: int | None = None,
+) -> Records:
+    """Return entry[key] of each, as integer() does, of 64 bits without a sign."""
+    values = [entry.get(key) for entry in found]
+    if default is not None:
+        values = [default if value is None else value for value in values]
+    if {*map(type, values)} <= {int} and (
+        not values or (min(values) >= low and max(values) < high)
+    ):
+        return np.array(values if low >= 0 else [one % ADDRESS_LIMIT for one in values], np.uint64)
+    for index, entry in enumerate(found):
+        what, event = named(index)
+        integer(entry, key, what, low=low, high=high, event=event, default=default)
+    raise AssertionError("one of them is wrong")
+
+
+def extents(found: Sequence[Any], keys: tuple[str, str], named: Named) -> tuple[Records, Records]:
+    """Return address and size of ranges, as extent() does."""
+    begins = integers(found, keys[0], named, high=ADDRESS_LIMIT)
+    sizes = integers(found, keys[1], named, high=LARGEST_SIZE + 1)
+    is_beyond = begins > np.uint64(ADDRESS_LIMIT - 1) - sizes
+    if is_beyond.any():
+        index = int(np.argmax(is_beyond))
+        what, event = named(index)
+        reason = f"{what} reaches beyond the last address, 2^64 - 1"
+        raise TraceError(reason, event=event)
+    return begins, sizes
+
+
+def streams(found: Sequence[Any], named: Named) -> Records:
+    """Return the stream of each, as stream() does."""
+    return integers(found, "stream", named, low=_STREAM_LOW, high=ADDRESS_LIMIT, default=0)
+
+
+def times_us(found: Sequence[Any], named: Named) -> Records:
+    """Return the time of each in microseconds; 0 if it is missing, as in old files."""
+    return integers(found, "time_us", named, high=TIME_LIMIT, default=0)
+
+
 def address(entry: Entry, key: str, what: str, event: int | None = None) -> int:
     """Return a device address: 0 to 2^64 - 1."""
     return integer(entry, key, what, low=0, high=ADDRESS_LIMIT, event=event)
-
-
-def size(entry: Entry, key: str, what: str, event: int | None = None) -> int:
-    """Return a size in bytes: 0 to 2^48."""
-    return integer(entry, key, what, low=0, high=LARGEST_SIZE + 1, event=event)
-
-
-def extent(
-    entry: Entry, keys: tuple[str, str], what: str, event: int | None = None
-) -> tuple[int, int]:
-    """Return address and size of a range that ends below 2^64."""
-    begin, size_bytes = address(entry, keys[0], what, event), size(entry, keys[1], what, event)
-    if begin + size_bytes >= ADDRESS_LIMIT:
-        reason = f"{what} reaches beyond the last address, 2^64 - 1"
-        raise TraceError(reason, event=event)
-    return begin, size_bytes
 
 
 def stream(entry: Entry, what: str, event: int | None = None) -> int:
@@ -147,7 +181,7 @@ _ROWS_AT_ONCE: Final = 1 << 12
 
 
 class EventTable:
-    """A compact list of events: a row for each, with the parts that many share stored once.
+    """The events of a device: a row for each, with the parts that many share stored once.
 
     rows: of REQUEST. `id` is the place in `shared`, time_ns the file's time_us, and `pool` 1 if
     the event is exactly the entry that `id` names, 0 if it has the row's numbers, too.
@@ -157,6 +191,15 @@ class EventTable:
         """Take the result of the core's read_pickled_events()."""
         self.rows: Records = np.frombuffer(rows, REQUEST)
         self.shared = shared
+
+    @staticmethod
+    def of(events: Sequence[Any]) -> EventTable:
+        """Return a list of events as a table in which nothing is shared."""
+        made = EventTable(bytearray(), list(events))
+        made.rows = np.zeros(len(made.shared), REQUEST)
+        made.rows["id"] = np.arange(len(made.shared))
+        made.rows["pool"] = 1
+        return made
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -172,16 +215,27 @@ class EventTable:
                     event = {**event, **numbers}
                 yield event
 
-    @property
-    def is_whole(self) -> NDArray[np.bool_]:
-        """For each of `shared`, whether it is a whole event."""
-        result = np.zeros(len(self.shared), np.bool_)
-        result[self.rows["id"][self.rows["pool"] == 1]] = True
-        return result
+    def event(self, number: int) -> Any:  # noqa: ANN401 (whatever the file has there)
+        """Return an event as in the file."""
+        row = self.rows[number]
+        entry = self.shared[int(row["id"])]
+        if row["pool"]:
+            return entry
+        names = {"addr": "address", "size": "size_bytes", "stream": "stream", "time_us": "time_ns"}
+        return {**entry, **{name: int(row[column]) for name, column in names.items()}}
+
+    def first_of(self, place: int) -> int:
+        """Return the first event that has this entry of `shared`."""
+        return int(np.argmax(self.rows["id"] == place))
 
 
 Events: TypeAlias = "list[Any] | tuple[Any, ...] | EventTable"
 """The events of a device as in a file."""
+
+
+def table_of(events: Events) -> EventTable:
+    """Return the events of a device as a table."""
+    return events if isinstance(events, EventTable) else EventTable.of(events)
 
 
 def is_row(entry: Entry) -> bool:
@@ -201,22 +255,17 @@ def notes_of(events: Events) -> list[tuple[int, int, str]]:
 
 
 def _notes(events: Events) -> Iterator[tuple[int, Entry]]:
-    if not isinstance(events, EventTable):
-        yield from ((n, entry) for n, entry in enumerate(events) if entry["action"] == _NOTE)
-        return
-    is_note = np.array([entry["action"] == _NOTE for entry in events.shared], np.bool_)
-    for number in np.flatnonzero(is_note[events.rows["id"]]).tolist():
-        row = events.rows[number]
-        entry = events.shared[int(row["id"])]
-        yield number, entry if row["pool"] else {**entry, "addr": int(row["address"])}
+    table = table_of(events)
+    is_note = np.array([entry["action"] == _NOTE for entry in table.shared], np.bool_)
+    for number in np.flatnonzero(is_note[table.rows["id"]]).tolist():
+        yield number, table.event(number)
 
 
 def are_rows(events: Events) -> NDArray[np.bool_]:
     """Return which events of a device, all of them read, became rows of its trace."""
-    if not isinstance(events, EventTable):
-        return np.array([is_row(entry) for entry in events], np.bool_)
-    of_shared = np.array([is_row(entry) for entry in events.shared], np.bool_)
-    result: NDArray[np.bool_] = of_shared[events.rows["id"]]
+    table = table_of(events)
+    of_shared = np.array([is_row(entry) for entry in table.shared], np.bool_)
+    result: NDArray[np.bool_] = of_shared[table.rows["id"]]
     return result
 
 
@@ -225,12 +274,11 @@ def values_of_rows(events: Events, value: Callable[[Any], object], dtype: DTypeL
 
     `value` may look at everything but the four numbers of a row.
     """
-    if not isinstance(events, EventTable):
-        return np.array([value(entry) for entry in events if is_row(entry)], dtype)
-    rows = np.array([is_row(entry) for entry in events.shared], np.bool_)
+    table = table_of(events)
+    rows = np.array([is_row(entry) for entry in table.shared], np.bool_)
     values = np.zeros(len(rows), dtype)
-    told = [value(events.shared[number]) for number in np.flatnonzero(rows).tolist()]
+    told = [value(table.shared[number]) for number in np.flatnonzero(rows).tolist()]
     values[rows] = np.array(told, dtype)
-    chosen = events.rows["id"]
+    chosen = table.rows["id"]
     result: Records = values[chosen if rows.all() else chosen[rows[chosen]]]
     return result

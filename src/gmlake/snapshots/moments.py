@@ -301,25 +301,31 @@ class Playback:
         """Return the free pieces. A rest that PyTorch cannot split off a block is part of it."""
         held, parts = self.held_at(moment), self.parts_at(moment)
         low, high = self.held["begin"][held], self.held["end"][held]
-        begins, ends = self.places.begin[parts], self.places.end[parts]
         is_new = np.concatenate([[True], low[1:] != high[:-1]])[: len(low)]
         if not self.merges:
             is_new[1:] |= np.diff(self.held["range"][held]) != 0
         is_last = np.concatenate([is_new[1:], [True]])[: len(low)]
         held, low, high = held[is_new], low[is_new], high[is_last]
-        free_begin = np.sort(np.concatenate([low, ends]), kind="stable")
-        free_end = np.sort(np.concatenate([high, begins]), kind="stable")
-        chosen = free_end > free_begin
-        free_begin, free_end = free_begin[chosen], free_end[chosen]
-        where = np.searchsorted(low, free_begin, side="right") - 1
-        before = _at(ends, free_begin, parts, free_begin > low[where])
-        behind = _at(begins, free_end, parts, free_end < high[where])
+        begins, ends = self.places.begin[parts], self.places.end[parts]
+        # A gap before each block, and one behind the last of each range.
+        first = np.searchsorted(begins, low)
+        count = np.diff(first, append=len(parts))
+        where = np.repeat(np.arange(len(held)), count + 1)
+        is_behind = np.ones(len(where), np.bool_)
+        starts = first + np.arange(len(held))
+        is_behind[starts] = False
+        is_before = np.append(is_behind[1:], False)[: len(where)]
+        free_begin, free_end = low[where], high[where]
+        before, behind = np.full((2, len(where)), -1)
+        free_begin[is_behind], before[is_behind] = ends, parts
+        free_end[is_before], behind[is_before] = begins, parts
         is_small = (high - low)[where] == SMALL_SEGMENT
-        is_slack = (free_end - free_begin <= SMALL_LIMIT) & (before >= 0) & ~is_small
-        kept = ~is_slack | self.merges
-        streams, pools = self.held["stream"][held[where]], self.held_pools[held[where]]
-        columns = (free_begin, free_end, before, behind, streams, is_small, pools)
-        return Free(*(column[kept] for column in columns))
+        sizes = free_end - free_begin
+        is_slack = (sizes <= SMALL_LIMIT) & (before >= 0) & ~is_small
+        kept = np.flatnonzero((sizes > 0) & (~is_slack | self.merges))
+        where = held[where[kept]]
+        columns = (column[kept] for column in (free_begin, free_end, before, behind))
+        return Free(*columns, self.held["stream"][where], is_small[kept], self.held_pools[where])
 
     def state_at(self, moment: int, free: Free | None = None) -> State:
         """Return the figures of a moment. free: its free pieces, if the caller has them."""
@@ -500,23 +506,22 @@ class Playback:
 
     def _stranded(self, free: Free) -> tuple[Stranded, ...]:
         """Rank the owners that keep free pieces from growing; a piece between two counts twice."""
-        piece = np.tile(np.arange(len(free.begin)), 2)
-        part = np.concatenate([free.before, free.behind])
-        piece, part = piece[part >= 0], part[part >= 0]
-        if not len(piece):
+        part = np.stack([free.before, free.behind], axis=1).ravel()
+        part = part[part >= 0]
+        if not len(part):
             return ()
-        lives, block = self.seen.lives, self.places.block[part]
+        count, sizes = len(self.owners.names), free.sizes
+        left, right = (self._owner_of(side) for side in (free.before, free.behind))
+        right[right == left] = 0
+        kept = sum(np.bincount(owner, sizes, minlength=count + 1)[1:] for owner in (left, right))
+        pieces = sum(np.bincount(owner, minlength=count + 1)[1:] for owner in (left, right))
+        part = part[np.concatenate([[True], part[1:] != part[:-1]])]
+        block = self.places.block[part]
+        block = np.unique(block) if self._has_split else block
         owner = self.owners.of_id[block]
-        count = len(self.owners.names)
-        _, once = np.unique(owner * len(free.begin) + piece, return_index=True)
-        kept = np.bincount(owner[once], free.sizes[piece[once]], minlength=count)
-        pieces = np.bincount(owner[once], minlength=count)
-        blocks, which = np.unique(block, return_index=True)
-        owner = owner[which]
-        held = np.bincount(owner, lives.size_bytes[blocks], minlength=count)
+        held = np.bincount(owner, self.seen.lives.size_bytes[block], minlength=count)
         numbers = np.bincount(owner, minlength=count)
-        since = np.full(count, len(self.seen.events), np.int64)
-        np.minimum.at(since, owner, lives.born[blocks])
+        born = self.seen.lives.born[block]
         order = [one for one in np.argsort(-kept, kind="stable")[:MOST_OWNERS] if pieces[one]]
         return tuple(
             Stranded(
@@ -525,10 +530,20 @@ class Playback:
                 pieces=int(pieces[one]),
                 held_bytes=int(held[one]),
                 blocks=int(numbers[one]),
-                since=self.when(int(since[one])),
+                since=self.when(int(born[owner == one].min())),
             )
             for one in order
         )
+
+    def _owner_of(self, parts: Integers) -> Integers:
+        """Return 1 + the owner of each row of Places, 0 for -1."""
+        result: Integers = np.where(parts < 0, 0, self.owners.of_id[self.places.block[parts]] + 1)
+        return result
+
+    @cached_property
+    def _has_split(self) -> bool:
+        """Whether a block lies in several parts, which are in a view."""
+        return bool((self.places.block[1:] == self.places.block[:-1]).any())
 
     def label(self, row: int) -> str:
         """Return the name of a mark, shortened."""

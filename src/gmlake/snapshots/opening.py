@@ -12,7 +12,8 @@ from gmlake import _core
 from gmlake.errors import TraceError
 from gmlake.file_bytes import UnreadableError, contents
 from gmlake.snapshots.entries import EventTable
-from gmlake.snapshots.wrappings import unwrapped
+from gmlake.snapshots.profiled import recording_of
+from gmlake.snapshots.wrappings import RECORD, unwrapped
 from gmlake.trace.binary import MAGIC, decode
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def _document(data: bytes) -> object:
 
 def _recording_in(document: object) -> object:
     """Return the recording in a dict of one, as {"rank0": snapshot}; else the document."""
+    if type(document) is list and document and type(document[0]) is list:
+        raise TraceError(
+            "a memory timeline of torch.profiler, which has sizes over time but neither addresses "
+            f"nor call paths: {RECORD}"
+        )
     if type(document) is not dict or _is_recording(document):
         return document
     held = [str(name) for name, value in document.items() if _is_recording(value)]
@@ -88,11 +94,7 @@ def _recording_in(document: object) -> object:
     if held:
         return next(value for value in document.values() if _is_recording(value))
     if "traceEvents" in document:
-        reason = (
-            "a profiler's trace, which has no requests and segments: record with gmlake.record() "
-            "or torch.cuda.memory._record_memory_history()"
-        )
-        raise TraceError(reason)
+        return recording_of(document)
     return document
 
 

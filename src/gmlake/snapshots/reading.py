@@ -16,7 +16,7 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
-from gmlake.snapshots.entries import SEGMENT_KINDS, EventTable, Visits, is_row
+from gmlake.snapshots.entries import NOT_MEMORY, SEGMENT_KINDS, EventTable, Visits, is_row
 from gmlake.snapshots.pools import (
     NO_POOL,
     OF_POOLS,
@@ -43,7 +43,9 @@ from gmlake.trace.layout import (
 from gmlake.trace.trace import STEP_ENDS, Trace
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.entries import Entry, Events
+    from numpy.typing import NDArray
+
+    from gmlake.snapshots.entries import Entry, Events, Named
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
@@ -61,9 +63,9 @@ Segment = tuple[int, int, int, int, int, bool]
 class _State:
     """The file's data about one device, before events and final state are combined."""
 
-    segments: list[Segment] = field(default_factory=list)
-    blocks: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    events: Events = ()
+    segments: Records = field(default_factory=lambda: np.zeros(0, SEGMENT))
+    blocks: Records = field(default_factory=lambda: np.zeros(0, FINAL_BLOCK))
+    events: EventTable = field(default_factory=lambda: EventTable.of(()))
     pool_note: Entry | None = None
     is_expandable: bool = False
 
@@ -97,25 +99,15 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
 
 
 def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
-    states: dict[int, _State] = {}
-    segments = entries.list_of(top.get("segments", []), "'segments'")
-    budget.spend(len(segments))
-    for index, raw in enumerate(segments):
-        what = f"segment {index}"
-        entry = entries.entry_of(raw, what)
-        device = entries.integer(entry, "device", what, low=0, high=_MAX_DEVICES, default=0)
-        _read_segment(entry, what, states.setdefault(device, _State()), budget)
+    states = _read_segments(top, budget)
     traces = entries.list_of(top.get("device_traces", []), "'device_traces'")
     budget.spend(len(traces))
     for device, raw in enumerate(traces[:_MAX_DEVICES]):
-        events: Events
-        if isinstance(raw, EventTable):
-            events = raw
-        else:
-            events = entries.list_of(raw, f"device_traces[{device}]")
+        events: Events = raw if isinstance(raw, EventTable) else ()
+        events = events or entries.list_of(raw, f"device_traces[{device}]")
         budget.spend(len(events))
         if events:
-            states.setdefault(device, _State()).events = events
+            states.setdefault(device, _State()).events = entries.table_of(events)
     if len(states) > _MAX_USED_DEVICES:
         reason = f"refused: memory of {len(states)} devices; at most {_MAX_USED_DEVICES} are read"
         raise TraceError(reason)
@@ -125,41 +117,128 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
 # ---- the final state
 
 
-def _read_segment(entry: Entry, what: str, state: _State, budget: Visits) -> None:
-    address, size = entries.extent(entry, ("address", "total_size"), what)
-    owner, number = pool_id(entry, "segment_pool_id", what)
-    is_small = entry.get("segment_type", "large") == "small"
-    state.segments.append((address, size, entries.stream(entry, what), owner, number, is_small))
-    state.is_expandable = state.is_expandable or entry.get("is_expandable") is True
-    blocks = entries.list_of(entry.get("blocks", []), f"{what}: 'blocks'")
-    budget.spend(len(blocks))
-    position = address
-    for index, raw in enumerate(blocks):
-        block = _read_block(raw, f"{what}, block {index}", position, address + size)
-        state.blocks.append(block)
-        position = block[0] + block[1]
+def _read_segments(top: Entry, budget: Visits) -> dict[int, _State]:
+    """Return segments and blocks at the end, each by address, of every device that has any."""
+    found = entries.list_of(top.get("segments", []), "'segments'")
+    budget.spend(len(found))
+    segments = [entries.entry_of(raw, f"segment {index}") for index, raw in enumerate(found)]
+
+    def named(index: int) -> tuple[str, int | None]:
+        return f"segment {index}", None
+
+    devices = entries.integers(segments, "device", named, high=_MAX_DEVICES, default=0)
+    table = np.zeros(len(segments), SEGMENT)
+    table["address"], table["size_bytes"] = entries.extents(
+        segments, ("address", "total_size"), named
+    )
+    table["stream"] = entries.streams(segments, named)
+    pools = [pool_id(one, "segment_pool_id", f"segment {n}") for n, one in enumerate(segments)]
+    table["pool_owner"], table["pool_number"] = np.array(pools, np.uint64).reshape(-1, 2).T
+    table["is_small"] = [one.get("segment_type", "large") == "small" for one in segments]
+    is_expandable = np.array([one.get("is_expandable") is True for one in segments], np.bool_)
+    blocks, owners = _read_blocks(segments, table, budget)
+    states = {}
+    for device in np.unique(devices).tolist():
+        is_its = devices == device
+        mine, its_blocks = table[is_its], blocks[is_its[owners]]
+        states[device] = _State(
+            mine[np.lexsort([mine[name] for name in reversed(SEGMENT.names or ())])],
+            its_blocks[np.lexsort((its_blocks["block_bytes"], its_blocks["address"]))],
+            is_expandable=bool(is_expandable[is_its].any()),
+        )
+    return states
 
 
-def _read_block(raw: object, what: str, position: int, end: int) -> tuple[int, int, int, bool]:
-    entry = entries.entry_of(raw, what)
-    state = entry.get("state")
-    if type(state) is not str or state not in _STATES:
-        reason = f"{what}: 'state' is {entries.show(state)}; known are {', '.join(sorted(_STATES))}"
-        raise TraceError(reason)
-    size = entries.size(entry, "size", what)
-    # Files written before PyTorch 2.1 give no addresses: blocks lie one after another.
-    address = entries.address(entry, "address", what) if "address" in entry else position
-    if address < position or address + size > end:
-        reason = f"{what} lies outside its segment or overlaps the block before it"
-        raise TraceError(reason)
-    is_used = state in _LIVE_STATES
-    requested = size
-    if "requested_size" in entry:
-        requested = entries.size(entry, "requested_size", what)
-    elif "history" in entry:  # of PyTorch 2.0
-        real = latest_use(entry).get("real_size")
-        requested = real if type(real) is int and 0 < real < size else size
-    return address, size, requested if is_used else 0, is_used
+def _read_blocks(
+    segments: list[Entry], table: Records, budget: Visits
+) -> tuple[Records, NDArray[np.int64]]:
+    """Return the blocks of all segments as in the file, and the segment of each."""
+    lists = [
+        entries.list_of(one.get("blocks", []), f"segment {index}: 'blocks'")
+        for index, one in enumerate(segments)
+    ]
+    counts = np.array([*map(len, lists)], np.int64)
+    firsts = np.cumsum(counts) - counts
+    owners = np.repeat(np.arange(len(lists)), counts)
+    budget.spend(len(owners))
+
+    def named(index: int) -> tuple[str, int | None]:
+        owner = int(owners[index])
+        return f"segment {owner}, block {index - int(firsts[owner])}", None
+
+    raw = [block for one in lists for block in one]
+    blocks = [one if type(one) is dict else entries.entry_of(one, named(n)[0])
+              for n, one in enumerate(raw)]  # fmt: skip
+    result = np.zeros(len(blocks), FINAL_BLOCK)
+    result["is_used"] = _are_used(blocks, named)
+    sizes = result["block_bytes"] = entries.integers(blocks, "size", named, high=LARGEST_SIZE + 1)
+    result["address"] = _addresses(blocks, named, sizes, table["address"][owners], firsts)
+    ends = result["address"] + sizes
+    least = table["address"][owners]
+    follows = np.flatnonzero(owners[1:] == owners[:-1]) + 1
+    least[follows] = ends[follows - 1]
+    is_outside = (result["address"] < least) | (sizes > table["size_bytes"][owners])
+    is_outside |= ends < result["address"]
+    is_outside |= ends > (table["address"] + table["size_bytes"])[owners]
+    if is_outside.any():
+        what, _ = named(int(np.argmax(is_outside)))
+        raise TraceError(f"{what} lies outside its segment or overlaps the block before it")
+    result["requested_bytes"] = np.where(
+        result["is_used"], _requested(blocks, named, sizes), np.uint64(0)
+    )
+    return result, owners
+
+
+def _are_used(blocks: list[Entry], named: Named) -> list[bool]:
+    states = [block.get("state") for block in blocks]
+    if not ({*map(type, states)} <= {str} and _STATES.issuperset(states)):
+        for index, state in enumerate(states):
+            if type(state) is not str or state not in _STATES:
+                known = ", ".join(sorted(_STATES))
+                reason = f"{named(index)[0]}: 'state' is {entries.show(state)}; known are {known}"
+                raise TraceError(reason)
+    return [state in _LIVE_STATES for state in states]
+
+
+def _addresses(
+    blocks: list[Entry], named: Named, sizes: Records, starts: Records, firsts: Records
+) -> Records:
+    """Return where blocks lie: one after another in files of before PyTorch 2.1, which do not say.
+
+    starts: of the segment of each. firsts: the first block of each segment.
+    """
+    if all("address" in block for block in blocks):
+        return entries.integers(blocks, "address", named, high=entries.ADDRESS_LIMIT)
+    is_first = {*firsts.tolist()}
+    result, position = [], 0
+    for index, (block, start, size) in enumerate(
+        zip(blocks, starts.tolist(), sizes.tolist(), strict=True)
+    ):
+        position = start if index in is_first else position
+        what, _ = named(index)
+        if "address" in block:
+            position = entries.integer(block, "address", what, low=0, high=entries.ADDRESS_LIMIT)
+        result.append(position)
+        position = min(position + size, entries.ADDRESS_LIMIT - 1)
+    return np.array(result, np.uint64)
+
+
+def _requested(blocks: list[Entry], named: Named, sizes: Records) -> Records:
+    """Return what was asked for; the size of a block that does not say it."""
+    if all("requested_size" in block for block in blocks):
+        return entries.integers(blocks, "requested_size", named, high=LARGEST_SIZE + 1)
+    result = sizes.copy()
+    for index, block in enumerate(blocks):
+        if "requested_size" in block:
+            what, _ = named(index)
+            result[index] = entries.integer(
+                block, "requested_size", what, low=0, high=LARGEST_SIZE + 1
+            )
+        elif "history" in block:  # of PyTorch 2.0
+            real = latest_use(block).get("real_size")
+            if type(real) is int and 0 < real < result[index]:
+                result[index] = real
+    return result
 
 
 # ---- the events
@@ -176,196 +255,151 @@ _NO_ROW: Final = 0  # no kind of event
 
 
 class _Events:
-    """The columns of the requests, and the allocation at each address, event by event.
+    """The events of a device as rows of a trace.
 
-    Allocations in the trace are numbered 0, 1, ... here, those live before it -1, -2, ...
+    requests: allocations are numbered 0, 1, ..., blocks from before the events -1, -2, ....
+    before: the latter, dtype START_BLOCK, in that order. named: the addresses of blocks that occur,
+    ascending.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, table: EventTable, pool_note: Entry | None) -> None:
+        """Read them. Raises TraceError."""
         self.pools = PoolNumbers()
-        self.requests: Records = np.zeros(0, _SIGNED_REQUEST)
-        self.rows: list[tuple[int, int, int, int, int, int, int]] = []
-        self.live: dict[int, int] = {}
-        self.freed_at: dict[int, int] = {}
-        self.before: list[StartBlock] = []
-        self.allocations = 0
-        self.has_mapped = False
-        self.named: Records = np.zeros(0, np.uint64)  # addresses, where no dict has them
-
-    def read_all(self, raw_events: Events, pool_note: Entry | None) -> None:
-        if not isinstance(raw_events, EventTable) or not self._read_table(raw_events):
-            for event, raw in enumerate(raw_events):
-                self._read(event, raw)
-            self.requests = np.array(self.rows, _SIGNED_REQUEST)
-        noted = self.pools.of_note(pool_note, len(raw_events))
-        if noted is not None:
-            self._take_noted(raw_events, noted)
-
-    def _take_noted(self, raw_events: Events, noted: Records) -> None:
-        """Set the pool of each row whose event does not name it."""
-        noted = noted[entries.are_rows(raw_events)]
-        unnamed = self.requests["pool"] == UNNAMED
-        self.requests["pool"][unnamed] = noted[unnamed]
-
-    def _read_table(self, table: EventTable) -> bool:
-        """Read all events by columns; does nothing and returns False if any is unusual."""
-        of_shared = _kinds_of(table)
-        if of_shared is None:
-            return False
+        self._table = table
+        of_shared = self._kinds()
         kind = of_shared[table.rows["id"]]
-        is_chosen = kind != _NO_ROW
-        requests = table.rows.copy() if is_chosen.all() else table.rows[is_chosen]
-        requests["kind"] = kind[is_chosen]
-        requests["id"] = requests["pool"] = 0
-        if not _has_usual_numbers(requests):
-            return False
+        self._events = np.flatnonzero(kind != _NO_ROW)  # the event of each row
+        is_all = len(self._events) == len(kind)
+        requests = table.rows.copy() if is_all else table.rows[self._events]
+        requests["kind"] = kind if is_all else kind[self._events]
+        self._set_numbers(requests)
         requests["time_ns"] *= np.uint64(1000)
-        requests = requests.view(_SIGNED_REQUEST)
-        try:
-            pools = self._pools_of_shared(table, of_shared)
-        except TraceError:
-            return False
-        of_pools = np.isin(requests["kind"], OF_POOLS)
-        requests["pool"][of_pools] = pools[table.rows["id"][is_chosen]][of_pools]
-        for row, number in zip(
-            np.flatnonzero(requests["kind"] == Kind.OOM).tolist(),
-            table.rows["id"][kind == Kind.OOM].tolist(),
-            strict=True,
-        ):
-            try:
-                requests[row] = self._refusal(row, table.shared[number])
-            except TraceError:
-                return False
-        found = _match_blocks(requests)
-        if found is None:
-            return False
-        before, self.named = found
-        for _, size, address, _, stream, _, _ in requests.view(REQUEST)[before].tolist():
-            self.before.append(StartBlock(address, size, stream, 0))
+        self._set_pools(requests, of_shared)
+        requests["id"] = 0
+        self.requests: Records = requests.view(_SIGNED_REQUEST)
+        for row in np.flatnonzero(requests["kind"] == Kind.OOM).tolist():
+            self.requests[row] = self._refusal(int(self._events[row]))
+        before, self.named = self._match()
+        self.before = np.zeros(len(before), START_BLOCK)
+        for name, column in (("address", "address"), ("requested_bytes", "size_bytes")):
+            self.before[name] = requests[column][before]
+        self.before["stream"] = requests["stream"][before]
         self.has_mapped = any(
-            entry["action"] in _MAPPED
+            kind != _NO_ROW and entry["action"] in _MAPPED
             for entry, kind in zip(table.shared, of_shared.tolist(), strict=True)
-            if kind != _NO_ROW
         )
-        self.requests = requests
-        return True
+        noted = self.pools.of_note(pool_note, len(table))
+        if noted is not None:  # the pool of each row whose event does not name it
+            unnamed = self.requests["pool"] == UNNAMED
+            self.requests["pool"][unnamed] = noted[self._events][unnamed]
 
-    def _pools_of_shared(self, table: EventTable, of_shared: Records) -> Records:
-        """Return for each shared entry the pool that its events name."""
-        pools = np.zeros(len(of_shared), np.uint32)
-        for number in np.flatnonzero(np.isin(of_shared, OF_POOLS)).tolist():
-            pools[number] = self.pools.of_event(table.shared[number], "the event")
-        return pools
+    def _kinds(self) -> Records:
+        """Return the kind of the rows for each shared entry."""
+        table, kinds = self._table, np.full(len(self._table.shared), _NO_ROW, np.uint32)
+        wrong = []
+        for number, entry in enumerate(table.shared):
+            action = entry.get("action") if type(entry) is dict else None
+            if type(action) is not str or (action not in _KINDS and action not in NOT_MEMORY):
+                wrong.append(number)
+            elif is_row(entry):
+                kinds[number] = _KINDS[action]
+        if wrong:
+            event = min(map(table.first_of, wrong))
+            action = entries.entry_of(table.event(event), "the event", event).get("action")
+            reason = f"the event has no 'action' that is a text but {entries.show(action)}"
+            if type(action) is str:
+                reason = f"the action {entries.show(action)} is not known"
+            raise TraceError(reason, event=event)
+        return kinds
 
-    def has_named(self, addresses: list[int]) -> list[bool]:
-        """Return which addresses occur in events of blocks."""
-        if not len(self.named):
-            return [address in self.live or address in self.freed_at for address in addresses]
-        wanted = np.array(addresses, np.uint64)
-        place = np.minimum(np.searchsorted(self.named, wanted), len(self.named) - 1)
-        named: list[bool] = (self.named[place] == wanted).tolist()
+    def _named(self, rows: Records) -> Named:
+        """Return what rows of the requests are, for errors."""
+
+        def named(index: int) -> tuple[str, int | None]:
+            event = int(self._events[rows[index]])
+            return self._table.event(event)["action"], event
+
         return named
 
-    def _read(self, event: int, raw: object) -> None:
-        entry = entries.entry_of(raw, "the event", event)
-        action = entry.get("action")
-        if type(action) is not str:
-            reason = f"the event has no 'action' that is a text but {entries.show(action)}"
-            raise TraceError(reason, event=event)
-        if not is_row(entry):
-            return
-        if action == "oom":
-            self.rows.append(self._refusal(event, entry))
-            return
-        stream = entries.stream(entry, action, event)
-        time = entries.time_ns(entry, action, event)
-        address, size = entries.extent(entry, ("addr", "size"), action, event)
-        if action in SEGMENT_KINDS:
-            self.has_mapped = self.has_mapped or action in _MAPPED
-            pool = self.pools.of_event(entry, action, event)
-            self.rows.append((0, size, address, time, stream, SEGMENT_KINDS[action], pool))
-            return
-        number, kind = self._match(event, action, address, size, stream)
-        pool = self.pools.of_event(entry, action, event) if kind == Kind.ALLOC else 0
-        self.rows.append((number, size, address, time, stream, kind, pool))
+    def _set_numbers(self, requests: Records) -> None:
+        """Set the four numbers of whole events, and check those of all but refusals."""
+        is_memory = requests["kind"] != Kind.OOM
+        rows = np.flatnonzero(is_memory & (requests["pool"] == 1))
+        whole = [self._table.shared[number] for number in requests["id"][rows].tolist()]
+        named = self._named(rows)
+        requests["stream"][rows] = entries.streams(whole, named)
+        requests["time_ns"][rows] = entries.times_us(whole, named)
+        begins, sizes = entries.extents(whole, ("addr", "size"), named)
+        requests["address"][rows], requests["size_bytes"][rows] = begins, sizes
+        sizes = requests["size_bytes"]
+        is_usual = (sizes <= LARGEST_SIZE) & (requests["time_ns"] < entries.TIME_LIMIT)
+        is_usual &= requests["address"] <= np.uint64(entries.ADDRESS_LIMIT - 1) - sizes
+        if not (is_usual | ~is_memory).all():
+            row = np.flatnonzero(~is_usual & is_memory)[:1]
+            one = [self._table.event(int(self._events[row[0]]))]
+            entries.times_us(one, self._named(row))
+            entries.extents(one, ("addr", "size"), self._named(row))
 
-    def _refusal(self, event: int, entry: Entry) -> tuple[int, int, int, int, int, int, int]:
-        stream = entries.stream(entry, "oom", event)
-        time = entries.time_ns(entry, "oom", event)
+    def _set_pools(self, requests: Records, of_shared: Records) -> None:
+        """Set the pools that the events name."""
+        pools = np.zeros(len(of_shared), np.uint32)
+        for number in np.flatnonzero(np.isin(of_shared, OF_POOLS)).tolist():
+            entry = self._table.shared[number]
+            if "pool_id" in entry:
+                event = self._table.first_of(number)
+                pools[number] = self.pools.of_event(entry, entry["action"], event)
+            else:
+                pools[number] = UNNAMED
+        of_pools = np.isin(requests["kind"], OF_POOLS)
+        requests["pool"] = 0
+        requests["pool"][of_pools] = pools[requests["id"][of_pools]]
+
+    def _refusal(self, event: int) -> tuple[int, int, int, int, int, int, int]:
+        entry = self._table.event(event)
+        one, named = [entry], lambda _: ("oom", event)
         # The request was not served, so any size is possible.
-        size = entries.address(entry, "size", "oom", event)
-        free = entries.integer(
-            entry, "device_free", "oom", low=0, high=1 << 64, event=event, default=0
+        size, free = (
+            entries.integers(one, key, named, high=entries.ADDRESS_LIMIT, default=default)
+            for key, default in (("size", None), ("device_free", 0))
         )
-        return 0, size, free, time, stream, Kind.OOM, self.pools.of_event(entry, "oom", event)
+        numbers = (size, free, 1000 * entries.times_us(one, named), entries.streams(one, named))
+        pool = self.pools.of_event(entry, "oom", event)
+        size, free, time, stream = (int(number[0]) for number in numbers)
+        return 0, size, free, time, stream, Kind.OOM, pool
 
-    def _match(
-        self, event: int, action: str, address: int, size: int, stream: int
-    ) -> tuple[int, Kind]:
-        """Return the allocation that the event is about, and its kind."""
-        if action == "alloc":
-            if address in self.live:
-                reason = f"allocates {address:#x}, which is live already"
-                raise TraceError(reason, event=event)
-            return self._born(address), Kind.ALLOC
-        if action == "free_completed":
-            number = self._owner(event, address, size, stream)
-            del self.live[address]
-            self.freed_at[address] = event
-            return number, Kind.FREE
-        if action == "free_requested":
-            return self._owner(event, address, size, stream), Kind.FREE_REQUESTED
-        reason = f"the action {entries.show(action)} is not known"
+    def _match(self) -> tuple[Records, Records]:
+        """Set the ids, see _match_blocks(). Raises TraceError where it contradicts itself."""
+        try:
+            return _match_blocks(self.requests)
+        except _ContradictionError as error:
+            row, former = error.args
+        event, address = int(self._events[row]), int(self.requests["address"].view(np.uint64)[row])
+        if self.requests["kind"][row] == Kind.ALLOC:
+            reason = f"allocates {address:#x}, which is live already"
+        else:
+            freed = int(self._events[former])
+            reason = f"frees {address:#x}, which event {freed} freed already"
         raise TraceError(reason, event=event)
 
-    def _born(self, address: int) -> int:
-        number = self.live[address] = self.allocations
-        self.allocations += 1
-        self.freed_at.pop(address, None)
-        return number
-
-    def _owner(self, event: int, address: int, size: int, stream: int) -> int:
-        if address not in self.live:
-            if address in self.freed_at:
-                reason = f"frees {address:#x}, which event {self.freed_at[address]} freed already"
-                raise TraceError(reason, event=event)
-            self.add_before(address, size, stream)
-        return self.live[address]
-
-    def add_before(self, address: int, size: int, stream: int, block_bytes: int = 0) -> None:
-        self.before.append(StartBlock(address, size, stream, block_bytes))
-        self.live[address] = -len(self.before)
+    def has_named(self, addresses: Records) -> NDArray[np.bool_]:
+        """Return which addresses occur in events of blocks."""
+        if not len(self.named):
+            return np.zeros(len(addresses), np.bool_)
+        place = np.minimum(np.searchsorted(self.named, addresses), len(self.named) - 1)
+        result: NDArray[np.bool_] = self.named[place] == addresses
+        return result
 
 
-def _kinds_of(table: EventTable) -> Records | None:
-    """Return the kind of the rows for each shared entry; None if that is unclear."""
-    kinds = np.full(len(table.shared), _NO_ROW, np.uint32)
-    for number, (entry, is_whole) in enumerate(
-        zip(table.shared, table.is_whole.tolist(), strict=True)
-    ):
-        if type(entry) is not dict or type(entry.get("action")) is not str:
-            return None
-        if is_row(entry):
-            action = entry["action"]
-            if is_whole != (action == "oom") or action not in _KINDS:
-                return None
-            kinds[number] = _KINDS[action]
-    return kinds
+class _ContradictionError(Exception):
+    """An event contradicts the one before it at its address: the rows of both."""
 
 
-def _has_usual_numbers(requests: Records) -> bool:
-    sizes = requests["size_bytes"]
-    highest = np.uint64(entries.ADDRESS_LIMIT - 1) - sizes
-    is_usual = (sizes <= LARGEST_SIZE) & (requests["address"] <= highest)
-    return bool((is_usual & (requests["time_ns"] < entries.TIME_LIMIT)).all())
-
-
-def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
+def _match_blocks(requests: Records) -> tuple[Records, Records]:
     """Find the allocation that each event of a block is about, by its address, and set its id.
 
     Allocations are numbered 0, 1, ..., blocks from before the events -1, -2, ..., in the order in
     which events name them. Return the rows that first name each of the latter, and all addresses,
-    sorted. None, with nothing set, if an event contradicts those before it.
+    sorted. Raises _ContradictionError for the first event that contradicts those before it.
     """
     kind = requests["kind"]
     is_alloc = kind == Kind.ALLOC
@@ -378,8 +412,11 @@ def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
     begins = is_alloc[rows]
     has_ended = np.ones(len(rows), np.bool_)
     has_ended[1:] = kind[rows[:-1]] == Kind.FREE
-    if not (is_first | (has_ended == begins)).all():
-        return None
+    is_wrong = ~is_first & (has_ended != begins)
+    if is_wrong.any():
+        wrong = np.flatnonzero(is_wrong)
+        place = int(wrong[np.argmin(rows[wrong])])
+        raise _ContradictionError(int(rows[place]), int(rows[place - 1]))
     before = np.sort(rows[is_first & ~begins])
     starts = begins | is_first
     of_starts = rows[starts]
@@ -395,20 +432,17 @@ def _match_blocks(requests: Records) -> tuple[Records, Records] | None:
 def _build(
     device: int, state: _State, settings: dict[str, Any], annotations: _Annotations
 ) -> Trace:
-    state.segments.sort()
-    state.blocks.sort()
-    events = _Events()
-    events.read_all(state.events, state.pool_note)
-    final_segments = np.array(state.segments, SEGMENT)
-    final_blocks = np.array(state.blocks, FINAL_BLOCK)
-    _add_survivors(events, state)
+    events = _Events(state.events, state.pool_note)
+    final_segments, final_blocks = state.segments, state.blocks
+    before = _with_survivors(events, state)
     requests = events.requests
     is_expandable = state.is_expandable or events.has_mapped
-    numbers = [events.pools.number(segment[3:5]) for segment in state.segments]
+    segments: list[Segment] = final_segments.tolist()
+    numbers = [events.pools.number(segment[3:5]) for segment in segments]
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
-    start_segments = undo(state.segments, requests, dict(enumerate(events.pools.pools, 1)))
+    start_segments = undo(segments, requests, dict(enumerate(events.pools.pools, 1)))
     name_pools(requests, final_segments, np.array(numbers, np.uint32), is_expandable=is_expandable)
-    order, start_blocks = _place_start_blocks(events.before, settings)
+    order, start_blocks = _place_start_blocks(before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
         requests=requests.view(REQUEST),
@@ -440,17 +474,20 @@ def _renumber(ids: Records, order: Records) -> Records:
     return result
 
 
-def _add_survivors(events: _Events, state: _State) -> None:
-    """Blocks that are live at the end and appear in no event were live before recording.
+def _with_survivors(events: _Events, state: _State) -> Records:
+    """Return the blocks from before the events, as they are named, then the others by address.
 
-    One whose address was freed in the trace was allocated again after recording stopped.
+    The others are live at the end, and in no event. One whose address was freed in the trace was
+    allocated again after recording stopped.
     """
-    starts = np.array([segment[0] for segment in state.segments], np.uint64)
-    has_named = events.has_named([block[0] for block in state.blocks])
-    for (address, size, requested, is_used), is_named in zip(state.blocks, has_named, strict=True):
-        if is_used and not is_named:
-            index = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
-            events.add_before(address, requested, state.segments[index][2], size)
+    blocks = state.blocks
+    alive = blocks[blocks["is_used"] & ~events.has_named(blocks["address"])]
+    others = np.zeros(len(alive), START_BLOCK)
+    for name in ("address", "block_bytes", "requested_bytes"):
+        others[name] = alive[name]
+    place = np.searchsorted(state.segments["address"], alive["address"], side="right") - 1
+    others["stream"] = state.segments["stream"][place]
+    return np.concatenate([events.before, others])
 
 
 # ---- segments before the events
@@ -512,36 +549,26 @@ _MIB = 1 << 20
 _LARGEST_INTERVAL = 15
 
 
-@dataclass(frozen=True)
-class StartBlock:
-    """A block as found; block_bytes is 0 if the file does not tell it."""
-
-    address: int
-    requested_bytes: int
-    stream: int
-    block_bytes: int
-
-
-def _place_start_blocks(
-    found: list[StartBlock], settings: dict[str, Any]
-) -> tuple[Records, Records]:
+def _place_start_blocks(found: Records, settings: dict[str, Any]) -> tuple[Records, Records]:
     """Return the rank of each block in address order, and the START_BLOCK table in that order.
 
-    The rank is the block's id. Raises TraceError if two blocks overlap.
+    The rank is the block's id. Of those whose block_bytes is 0, that is not known. Raises
+    TraceError if two blocks overlap.
     """
-    order = sorted(range(len(found)), key=lambda index: found[index].address)
+    order = np.argsort(found["address"], kind="stable")
     rank = np.zeros(len(found), np.int64)
     rank[order] = np.arange(len(found))
-    table = np.zeros(len(found), START_BLOCK)
-    end = 0
-    for number, index in enumerate(order):
-        block = found[index]
-        if block.address < end:
-            reason = f"two blocks that were live before recording overlap at {block.address:#x}"
-            raise TraceError(reason)
-        held = block.block_bytes or round_size(block.requested_bytes, settings)
-        end = block.address + block.requested_bytes
-        table[number] = (number, block.address, held, block.requested_bytes, block.stream)
+    table = found[order]
+    table["id"] = np.arange(len(found))
+    ends = table["address"] + table["requested_bytes"]
+    overlaps = table["address"][1:] < ends[:-1]
+    if overlaps.any():
+        address = int(table["address"][1:][np.argmax(overlaps)])
+        reason = f"two blocks that were live before recording overlap at {address:#x}"
+        raise TraceError(reason)
+    unknown = np.flatnonzero(table["block_bytes"] == 0)
+    sizes = table["requested_bytes"][unknown].tolist()
+    table["block_bytes"][unknown] = [round_size(size, settings) for size in sizes]
     return rank, table
 
 

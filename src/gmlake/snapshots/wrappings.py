@@ -12,6 +12,12 @@ from typing import Final
 from gmlake.errors import TraceError
 from gmlake.file_bytes import GZIP, UnreadableError, unpack_gzip
 
+RECORD: Final = (
+    "record with torch.cuda.memory._record_memory_history() and _dump_snapshot(), or with "
+    "`gmlake run --record FILE SCRIPT`"
+)
+"""What to do with a file that has no recording."""
+
 MOST_UNPACKED: Final = 1 << 32
 """Most bytes that gzip unpacks to, and no more than UNPACKED_BY_PACKED times the file."""
 
@@ -22,6 +28,7 @@ _ZIP = b"PK\3\4"
 _LEAST_UNPACKED = 1 << 20
 _PAGE_STARTS = (b"<!doctype html", b"<html")
 _FILES = b"local_files = "
+_PICTURE = b"data:image/png;base64,"
 
 
 def unwrapped(data: bytes) -> bytes:
@@ -63,7 +70,10 @@ def _in_page(data: bytes) -> bytes:
     """Return the recording in a page of torch.cuda._memory_viz (trace_plot, segment_plot)."""
     at = data.find(_FILES)
     if at < 0:
-        raise TraceError("an HTML page without a recording in it: pass the recording itself")
+        reason = "an HTML page without a recording in it: pass the recording itself"
+        if _PICTURE in data:
+            reason = f"a page with a picture, as of torch.profiler's memory timeline: {RECORD}"
+        raise TraceError(reason)
     line = data[at + len(_FILES) :].split(b"\n", 1)[0].strip().rstrip(b";")
     try:
         (file,) = json.loads(line)

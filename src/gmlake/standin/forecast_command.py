@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from gmlake.commands import common
-from gmlake.pictures.drawing import require_bokeh
 from gmlake.pictures.page import write_page
 from gmlake.printable import printable
 from gmlake.snapshots.whole import report_of
@@ -83,8 +82,6 @@ class ForecastCommand(common.Command):
     def run(self, args: argparse.Namespace) -> int:
         """Run, foresee, answer."""
         program = _program(args)
-        if args.page is not None:
-            require_bokeh()
         try:
             with _ending_with_the_script():
                 found = _forecast(program, args)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
 
 PROGRAM = ROOT / "tests" / "fuzz.py"
 

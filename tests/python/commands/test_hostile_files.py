@@ -23,7 +23,6 @@ from recording import BASE, MIB, alloc, block, event, free, segment, snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
 
 PATIENT_SECONDS = 15  # of the processor; each takes about 1
 MOST_PAGE_BYTES = 10_000_000

@@ -13,8 +13,6 @@ from recording import pairs
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest.importorskip("bokeh", reason="pip install 'gmlake[view]'")
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

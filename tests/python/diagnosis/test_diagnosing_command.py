@@ -86,7 +86,6 @@ def test_patterns_and_thresholds_are_options(file: str, capsys: pytest.CaptureFi
 def test_a_page_and_a_perfetto_trace_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("bokeh")
     path, page, slices = (tmp_path / name for name in ("x.gmobjects", "x.html", "x.json"))
     example().save(path)
     assert main(["diagnose", str(path), "-o", str(page), "--perfetto", str(slices)]) == 0

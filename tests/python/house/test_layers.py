@@ -294,7 +294,7 @@ def test_a_circle_is_found() -> None:
 
 PACKAGE = ROOT / "src/gmlake"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LATE = ("torch", "rich", "bokeh", "gmlake.pytorch")
+LATE = ("torch", "rich", "gmlake.pytorch")
 """What functions may import: what takes long, or need not be there. gmlake.pytorch loads torch."""
 
 ALSO_LATE = {
@@ -302,6 +302,11 @@ ALSO_LATE = {
     "lake.py": {"gmlake.snapshots.whole"},
     "trace/trace.py": {
         "gmlake.trace.binary",
+    },
+    # What only an option, or a file of another kind, needs.
+    "commands/view.py": {"gmlake.replaying"},
+    "planner/plan_view.py": {
+        *("gmlake.planner.api", "gmlake.planner.plan_files", "gmlake.planner.saved"),
     },
     # These import CuPy and Numba.
     "interop/__init__.py": {"gmlake.interop.on_cupy", "gmlake.interop.on_numba"},

@@ -1,4 +1,4 @@
-"""Pages without a browser: what is in them, what is not, and what happens without Bokeh."""
+"""Pages without a browser: what is in them, and what is not."""
 
 from __future__ import annotations
 

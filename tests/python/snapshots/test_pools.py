@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,10 +22,6 @@ from recording import BASE, FAR, MIB, alloc, block, event, figure, free, load, s
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-needs_bokeh = pytest.mark.skipif(
-    find_spec("bokeh") is None, reason="Bokeh is not installed: pip install 'gmlake[view]'"
-)
 
 GRAPH = (1, 0)
 MEM_POOL = (0, 7)
@@ -188,7 +183,6 @@ def test_the_map_and_the_table_name_the_pool_of_each_piece(tmp_path: Path) -> No
     assert rows == {(MIB, graph), (MIB, "")}  # of one place and size
 
 
-@needs_bokeh
 def test_free_memory_of_pools_has_a_key_of_its_own(tmp_path: Path) -> None:
     def labels(document: dict[str, Any]) -> list[str]:
         drawn = address_map.draw(figure(load(tmp_path, document).report(), AddressMap))

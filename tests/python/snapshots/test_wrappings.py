@@ -45,6 +45,41 @@ def page(data: bytes) -> bytes:
     ).encode()
 
 
+def memory(
+    time: float, size: int, address: int, *, total: int = 0, device: int = 0, kind: int = 1
+) -> dict[str, Any]:
+    """Return an event of torch.profiler with profile_memory=True."""
+    said = {"Bytes": size, "Addr": address, "Device Id": device, "Device Type": kind}
+    said |= {"Total Allocated": total, "Total Reserved": 4 * MIB, "Ev Idx": 3}
+    return {"ph": "i", "s": "t", "name": "[memory]", "ts": time, "args": said}
+
+
+def test_a_trace_of_the_profiler_is_read(tmp_path: Path) -> None:
+    step = {"ph": "X", "name": "ProfilerStep#4", "ts": 5.0, "dur": 5.5, "args": {}}
+    events = [
+        step,
+        memory(12.5, -MIB, BASE, total=9 * MIB - 512),  # of another thread, so not in order
+        memory(3.2, MIB, BASE, total=10 * MIB),
+        memory(4.7, -512, 1 << 20, total=10 * MIB - 512),
+        memory(20.5, 2 * MIB, BASE, total=11 * MIB - 512),
+        memory(21.5, 3 * MIB, BASE, total=12 * MIB - 512),  # its free was not seen
+        memory(22.5, -3 * MIB, BASE, total=9 * MIB - 512),
+        memory(23.5, -3 * MIB, BASE, total=9 * MIB - 512),  # and this allocation
+        memory(2.0, MIB, 4096, total=MIB, device=1),
+        {"name": "[memory]", "args": {"Bytes": "x"}},
+    ]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    first, second = gmlake.Snapshot.load(file)
+    assert first.lives.start_bytes == 9 * MIB  # most of it is in no event
+    in_order = sorted(events[1:8], key=lambda one: float(one["ts"]))
+    told = [one["args"]["Total Allocated"] for one in in_order]
+    live = first.lives.live_bytes[first.lives.change != 0].tolist()
+    assert live == [*told[:4], 9 * MIB - 512, *told[4:6]]
+    assert first.marks == ((10_000, "ProfilerStep#4"),)
+    assert (second.device, second.peak.live_bytes) == (1, MIB)
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "gzip, cut off": (gzip.compress(b"x" * 99)[:20], "the gzip file is cut off"),
     "gzip, damaged": (b"\x1f\x8b" + b"\7" * 40, "the gzip file is damaged"),
@@ -59,7 +94,16 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         b'<html>local_files = [{"base64": ""}, {"base64": ""}]\n',
         "whose recording cannot be read",
     ),
-    "profiler": (b'{"traceEvents": []}', "a profiler's trace"),
+    "profiler": (b'{"traceEvents": []}', r"a trace of torch.profiler without \[memory\] events"),
+    "profiler of the host": (
+        json.dumps({"traceEvents": [memory(1, 512, 64, device=-1, kind=0)]}).encode(),
+        "of the host only: record with",
+    ),
+    "timeline": (gzip.compress(b"[[-1, 1, 524288, 0]]"), "a memory timeline of torch.profiler"),
+    "timeline as a page": (
+        b"<html><body><img src='data:image/png;base64,AA'></body></html>",
+        "a page with a picture, as of torch.profiler's memory timeline: record with",
+    ),
     "ranks": (
         json.dumps({f"rank{i}": recording() for i in range(5)}).encode(),
         r"holds 5 recordings \(rank0, rank1, rank2, ...\)",

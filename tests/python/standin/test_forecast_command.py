@@ -186,7 +186,6 @@ def test_a_batch_may_begin_with_dashes(answered: dict[str, Any], tmp_path: Path)
 
 
 def test_the_page_and_the_recording_are_written(answered: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("bokeh")
     script, page, recording = tmp_path / "s.py", tmp_path / "page.html", tmp_path / "run.pickle"
     script.touch()
     words = ["--page", str(page), "--record", str(recording), str(script)]

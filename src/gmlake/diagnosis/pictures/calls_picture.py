@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gmlake.pictures import look
-from gmlake.pictures.drawing import (
-    Bokeh,
-    Drawing,
-    Key,
-    add_hover,
-    add_rectangles,
-    finite,
-    new_plot,
-    spread,
-)
+from gmlake.pictures.drawing import Drawing, Key, Plot, finite, spread
 from gmlake.pictures.figures import OwnFigure
 
 if TYPE_CHECKING:
@@ -62,71 +53,48 @@ def _draw(calls: Calls) -> Drawing:
     lanes = max(len(calls.lanes), 1)
     height = min(max(_LEAST_PIXELS, 70 + _LANE_PIXELS * lanes), _MOST_PIXELS)
     x_range = spread(begin.min(initial=0.0), end.max(initial=1.0))
-    plot = new_plot(x_range, (-0.5, lanes - 0.5 + _ROOM), height=height)
-    plot.xaxis.axis_label = "calls"
-    plot.yaxis.ticker = list(range(lanes))
-    plot.yaxis.major_label_overrides = dict(enumerate(calls.lanes))
-    plot.ygrid.grid_line_color = None
+    plot = Plot(x_range, (-0.5, lanes - 0.5 + _ROOM), height=height)
+    plot.x["label"] = "calls"
+    plot.name_rows(dict(enumerate(calls.lanes)))
     keys = _draw_kinds(plot, calls)
     keys += _draw_marks(plot, calls, lanes)
     return Drawing(plot, tuple(keys), _in_words(calls))
 
 
-def _draw_kinds(plot: Bokeh, calls: Calls) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
+def _draw_kinds(plot: Plot, calls: Calls) -> list[Key]:
     labels = np.array(calls.labels, dtype=object)
-    keys, renderers = [], []
+    keys = []
+    hover = [("what", "label", ""), ("from", "left", "count"), ("calls", "count", "count")]
     for number, (kind, colour) in enumerate(zip(CALL_KINDS, look.PALETTE, strict=False)):
         chosen = np.flatnonzero(calls.kind == number)
         if not len(chosen):
             continue
         lane = calls.lane[chosen].astype(np.float32)
-        source = ColumnDataSource(
-            {
-                "left": finite(calls.begin)[chosen].astype(np.float32),
-                "right": finite(calls.end)[chosen].astype(np.float32),
-                "bottom": lane - np.float32(_HALF),
-                "top": lane + np.float32(_HALF),
-                "count": calls.count[chosen].astype(np.float32),
-                "label": list(labels[chosen]),
-            }
-        )
-        renderers.append(
-            add_rectangles(
-                plot,
-                source,
-                fill_color=colour,
-                fill_alpha=0.8,
-                line_color=colour,
-                line_width=0.5,
-                hover_fill_alpha=1.0,
-                name=kind,
-            )
-        )
+        columns = {
+            "left": finite(calls.begin)[chosen].astype(np.float32),
+            "right": finite(calls.end)[chosen].astype(np.float32),
+            "bottom": lane - np.float32(_HALF),
+            "top": lane + np.float32(_HALF),
+            "count": calls.count[chosen].astype(np.float32),
+            "label": list(labels[chosen]),
+        }
+        style = {"colour": colour, "alpha": 0.8, "width": 0.5}
+        plot.add("rectangle", plot.source(columns), kind, hover=hover, **style)
         keys.append(Key(kind, colour, kind))
-    tooltips = [("what", "@label"), ("from", "@left{0,0}"), ("calls", "@count{0,0}")]
-    add_hover(plot, renderers, tooltips)
     return keys
 
 
-def _draw_marks(plot: Bokeh, calls: Calls, lanes: int) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
+def _draw_marks(plot: Plot, calls: Calls, lanes: int) -> list[Key]:
     if not calls.marks:
         return []
-    source = ColumnDataSource(
-        {
-            "x": [mark.at for mark in calls.marks],
-            "low": [-0.5] * len(calls.marks),
-            "top": [lanes - 0.5 + _ROOM] * len(calls.marks),
-            "label": [mark.label for mark in calls.marks],
-        }
-    )
-    lines = plot.segment(
-        "x", "low", "x", "top", source=source, line_color=look.RESERVED, line_width=2, name="peaks"
-    )
-    add_hover(plot, [lines], [("peak", "@label")])
+    columns = {
+        "x": [mark.at for mark in calls.marks],
+        "low": [-0.5] * len(calls.marks),
+        "top": [lanes - 0.5 + _ROOM] * len(calls.marks),
+        "label": [mark.label for mark in calls.marks],
+    }
+    style = {"colour": look.RESERVED, "width": 2}
+    plot.add("segment", plot.source(columns), "peaks", hover=[("peak", "label", "")], **style)
     return [Key("peaks", look.RESERVED, "peaks", "line")]
 
 

@@ -50,7 +50,6 @@ class Found(OwnFigure):
 
     rows: tuple[FoundRow, ...]
     colours: Mapping[str, str] = field(default_factory=dict)
-    is_picture: ClassVar[bool] = False
     frame_pixels: ClassVar[int] = 560
 
     def draw(self, number: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from gmlake.pictures import look
-from gmlake.pictures.drawing import Bokeh, Drawing, Key, add_hover, add_rectangles, new_plot, spread
+from gmlake.pictures.drawing import Drawing, Key, Plot, spread
 from gmlake.pictures.figures import OwnFigure
 from gmlake.units import format_size
 
@@ -62,14 +62,14 @@ def _draw(lifelines: Lifelines) -> Drawing:
     last = max((row.end for row in rows), default=1.0)
     first = min((row.begin for row in rows), default=0.0)
     height = max(_LEAST_PIXELS, 60 + _ROW_PIXELS * len(rows))
-    plot = new_plot(spread(first, last), (-0.6, max(len(rows), 1) - 0.4), height=height)
-    plot.xaxis.axis_label = "calls"
-    plot.yaxis.ticker = list(range(len(rows)))
-    plot.yaxis.major_label_overrides = {
-        _place(number, len(rows)): _tick(row.name, row.size_bytes)
-        for number, row in enumerate(rows)
-    }
-    plot.ygrid.grid_line_color = None
+    plot = Plot(spread(first, last), (-0.6, max(len(rows), 1) - 0.4), height=height)
+    plot.x["label"] = "calls"
+    plot.name_rows(
+        {
+            _place(number, len(rows)): _tick(row.name, row.size_bytes)
+            for number, row in enumerate(rows)
+        }
+    )
     keys = [*_draw_bars(plot, lifelines), *_draw_wasted(plot, lifelines)]
     keys += _draw_accesses(plot, lifelines)
     return Drawing(plot, tuple(keys), _in_words(lifelines))
@@ -85,92 +85,57 @@ def _tick(name: str, size_bytes: int) -> str:
     return f"{short}  {format_size(size_bytes)}"
 
 
-def _draw_bars(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
-    from bokeh.models import ColumnDataSource, TapTool
-
+def _draw_bars(plot: Plot, lifelines: Lifelines) -> list[Key]:
     rows = lifelines.rows
     places = np.array([_place(number, len(rows)) for number in range(len(rows))], np.float64)
-    source = ColumnDataSource(
-        {
-            "left": [row.begin for row in rows],
-            "right": [row.end for row in rows],
-            "bottom": places - _HALF,
-            "top": places + _HALF,
-            "name": [row.name for row in rows],
-            "label": [row.label for row in rows],
-            "size": [float(row.size_bytes) for row in rows],
-        }
-    )
-    bars = add_rectangles(
-        plot,
-        source,
-        fill_color=look.FREE,
-        fill_alpha=_PALE,
-        line_color=look.FREE,
-        nonselection_fill_alpha=_PALE / 2,
-        hover_line_color=look.RESERVED,
-        name="searches",
-    )
-    add_hover(
-        plot,
-        [bars],
-        [
-            ("object", "@name"),
-            ("size", f"@size{{{look.BYTES}}}"),
-            ("lives", "@left{0,0} to @right{0,0}"),
-            ("", "@label"),
-        ],
-    )
-    plot.add_tools(TapTool(renderers=[bars]))
+    columns = {
+        "left": [row.begin for row in rows],
+        "right": [row.end for row in rows],
+        "bottom": places - _HALF,
+        "top": places + _HALF,
+        "name": [row.name for row in rows],
+        "label": [row.label for row in rows],
+        "size": [float(row.size_bytes) for row in rows],
+        "lives": [f"{row.begin:,.0f} to {row.end:,.0f}" for row in rows],
+        "row": list(range(len(rows))),
+    }
+    hover = [("object", "name", ""), ("size", "size", "bytes"), ("lives", "lives", "")]
+    style = {"colour": look.FREE, "alpha": _PALE, "others": _PALE / 2, "tap": "row"}
+    hover.append(("", "label", ""))
+    plot.add("rectangle", plot.source(columns), "searches", hover=hover, **style)
     return [Key("alive", look.FREE, "", "hollow")]
 
 
-def _draw_wasted(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
+def _draw_wasted(plot: Plot, lifelines: Lifelines) -> list[Key]:
     by_pattern: dict[str, list[tuple[float, float, int]]] = {}
     for number, row in enumerate(lifelines.rows):
         for begin, end, pattern in row.wasted:
             place = _place(number, len(lifelines.rows))
             by_pattern.setdefault(pattern, []).append((begin, end, place))
-    keys, renderers = [], []
+    keys = []
     for pattern, stretches in sorted(by_pattern.items()):
         begins, ends, places = (
             np.array(column, np.float64) for column in zip(*stretches, strict=True)
         )
-        source = ColumnDataSource(
-            {
-                "left": begins,
-                "right": ends,
-                "bottom": places - _HALF,
-                "top": places + _HALF,
-                "pattern": [pattern] * len(stretches),
-            }
-        )
+        columns = {
+            "left": begins,
+            "right": ends,
+            "bottom": places - _HALF,
+            "top": places + _HALF,
+            "pattern": [pattern] * len(stretches),
+            "calls": [f"{begin:,.0f} to {end:,.0f}" for begin, end, _ in stretches],
+        }
         colour = lifelines.colours.get(pattern, look.FREE)
-        renderers.append(
-            add_rectangles(
-                plot,
-                source,
-                fill_color=colour,
-                fill_alpha=0.45,
-                line_color=None,
-                hatch_pattern="/",
-                hatch_color=colour,
-                hatch_alpha=0.8,
-                name=f"wasted {pattern}",
-            )
-        )
-        keys.append(Key(pattern, colour, f"wasted {pattern}"))
-    if renderers:
-        add_hover(plot, renderers, [("", "@pattern"), ("calls", "@left{0,0} to @right{0,0}")])
+        name = f"wasted {pattern}"
+        hover = [("", "pattern", ""), ("calls", "calls", "")]
+        style = {"colour": colour, "alpha": 0.45, "isHatched": True}
+        plot.add("rectangle", plot.source(columns), name, hover=hover, **style)
+        keys.append(Key(pattern, colour, name))
     return keys
 
 
-def _draw_accesses(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
-    keys, renderers = [], []
+def _draw_accesses(plot: Plot, lifelines: Lifelines) -> list[Key]:
+    keys = []
     for kind, (word, colour) in enumerate(zip(ACCESS_KINDS, _ACCESS_COLOURS, strict=True)):
         marks = [
             (time, _place(number, len(lifelines.rows)), label)
@@ -181,22 +146,16 @@ def _draw_accesses(plot: Bokeh, lifelines: Lifelines) -> list[Key]:
         if not marks:
             continue
         places = np.array([place for _, place, _ in marks], np.float64)
-        source = ColumnDataSource(
-            {
-                "x": [time + 0.5 for time, _, _ in marks],
-                "low": places - _HALF,
-                "top": places + _HALF,
-                "label": [label for _, _, label in marks],
-            }
-        )
-        renderers.append(
-            plot.segment(
-                "x", "low", "x", "top", source=source, line_color=colour, line_width=2, name=word
-            )
-        )
+        columns = {
+            "x": [time + 0.5 for time, _, _ in marks],
+            "low": places - _HALF,
+            "top": places + _HALF,
+            "label": [label for _, _, label in marks],
+            "call": [f"{time:,.0f}" for time, _, _ in marks],
+        }
+        hover = [("", "label", ""), ("call", "call", "")]
+        plot.add("segment", plot.source(columns), word, colour=colour, width=2, hover=hover)
         keys.append(Key(word, colour, word, "line"))
-    if renderers:
-        add_hover(plot, renderers, [("", "@label"), ("call", "@x{0,0}")])
     return keys
 
 

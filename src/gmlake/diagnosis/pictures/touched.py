@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from gmlake.pictures import look
-from gmlake.pictures.drawing import (
-    Bokeh,
-    Drawing,
-    Key,
-    add_hover,
-    add_rectangles,
-    finite,
-    new_plot,
-    spread,
-    use_bytes,
-)
+from gmlake.pictures.drawing import Drawing, Key, Plot, finite, spread
 from gmlake.pictures.figures import OwnFigure
 from gmlake.units import format_size
 
@@ -65,23 +54,25 @@ class Touched(OwnFigure):
 def _draw(touched: Touched) -> Drawing:
     rows = max(len(touched.rows), 1)
     height = min(max(_LEAST_PIXELS, 70 + _ROW_PIXELS * rows), _MOST_PIXELS)
-    plot = new_plot(spread(0, touched.size_bytes), (-0.6, rows - 0.4), height=height, axes="xy")
-    use_bytes(plot.xaxis)
-    plot.xaxis.axis_label = "offset in the object"
-    plot.yaxis.ticker = list(range(rows))
-    plot.yaxis.major_label_overrides = {
-        rows - 1 - number: name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
-        for number, name in enumerate(touched.rows)
-    }
-    plot.ygrid.grid_line_color = None
-    return Drawing(plot, tuple(_draw_steps(plot, touched, rows)), _in_words(touched), axes="xy")
+    plot = Plot(spread(0, touched.size_bytes), (-0.6, rows - 0.4), height=height, axes="xy")
+    plot.x |= {"kind": "bytes", "label": "offset in the object"}
+    names = (
+        name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
+        for name in touched.rows
+    )
+    plot.name_rows({rows - 1 - number: name for number, name in enumerate(names)})
+    return Drawing(plot, tuple(_draw_steps(plot, touched, rows)), _in_words(touched))
 
 
-def _draw_steps(plot: Bokeh, touched: Touched, rows: int) -> list[Key]:
-    from bokeh.models import ColumnDataSource
-
+def _draw_steps(plot: Plot, touched: Touched, rows: int) -> list[Key]:
     names = np.array(touched.rows, dtype=object)
-    keys, renderers = [], []
+    keys = []
+    hover = [
+        ("call", "label", ""),
+        ("from", "left", "bytes"),
+        ("size", "size", "bytes"),
+        ("times", "weight", "count"),
+    ]
     least = 1
     for most, words, colour in _STEPS:
         is_step = touched.weight >= least
@@ -93,38 +84,18 @@ def _draw_steps(plot: Bokeh, touched: Touched, rows: int) -> list[Key]:
             continue
         place = (rows - 1 - touched.row[chosen]).astype(np.float32)
         begin, end = finite(touched.begin)[chosen], finite(touched.end)[chosen]
-        source = ColumnDataSource(
-            {
-                "left": begin,
-                "right": end,
-                "bottom": place - np.float32(_HALF),
-                "top": place + np.float32(_HALF),
-                "size": end - begin,
-                "weight": touched.weight[chosen].astype(np.float64),
-                "label": list(names[touched.row[chosen]]),
-            }
-        )
-        renderers.append(
-            add_rectangles(
-                plot,
-                source,
-                fill_color=colour,
-                fill_alpha=0.85,
-                line_color=colour,
-                line_width=0.5,
-                hover_line_color=look.RESERVED,
-                name=words,
-            )
-        )
+        columns = {
+            "left": begin,
+            "right": end,
+            "bottom": place - np.float32(_HALF),
+            "top": place + np.float32(_HALF),
+            "size": end - begin,
+            "weight": touched.weight[chosen],
+            "label": list(names[touched.row[chosen]]),
+        }
+        style = {"colour": colour, "alpha": 0.85, "width": 0.5}
+        plot.add("rectangle", plot.source(columns), words, hover=hover, **style)
         keys.append(Key(words, colour, words))
-    tooltips = [
-        ("call", "@label"),
-        ("from", f"@left{{{look.BYTES}}}"),
-        ("size", f"@size{{{look.BYTES}}}"),
-        ("times", "@weight{0,0}"),
-    ]
-    if renderers:
-        add_hover(plot, renderers, tooltips)
     return keys
 
 
