@@ -78,8 +78,8 @@ def _with_answers(
         return report
     policies = [result.policy for result in report.results]
     asked_bytes = report.capacity_bytes if capacity else None
-    asked = [refusal.event for refusal in refusals]
-    owners = Owners(with_categories(seen, lines)[0], lines, asked)
+    found = refusals_of(seen, MOST_REFUSALS)
+    owners = Owners(with_categories(seen, lines)[0], lines, [one.event for one in found])
     pools = private_pools(seen, lines)
     named = ("", *(pool.name for pool in pools))
     live = seen.peak.ids
@@ -97,7 +97,7 @@ def _with_answers(
             pool=named[int(seen.events["pool"][one.event])],
             most_held=owners.held_in_words(seen.lives.live_behind(one.event), one.event),
         )
-        for one in refusals_of(seen, MOST_REFUSALS)
+        for one in found
     )
     return replace(
         report,

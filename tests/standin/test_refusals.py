@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.standin.running import run_program
 
-from gmlake import Snapshot, fit
+import gmlake
+from gmlake import fit
 from gmlake.commands import common, main
 from gmlake.pictures.figures import Moments
 from gmlake.refusals import refusals_of

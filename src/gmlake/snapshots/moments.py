@@ -324,8 +324,12 @@ class Playback:
         is_slack = (sizes <= SMALL_LIMIT) & (before >= 0) & ~is_small
         kept = np.flatnonzero((sizes > 0) & (~is_slack | self.merges))
         where = held[where[kept]]
-        columns = (column[kept] for column in (free_begin, free_end, before, behind))
-        return Free(*columns, self.held["stream"][where], is_small[kept], self.held_pools[where])
+        return Free(
+            *(column[kept] for column in (free_begin, free_end, before, behind)),
+            stream=self.held["stream"][where],
+            is_small=is_small[kept],
+            pool=self.held_pools[where],
+        )
 
     def state_at(self, moment: int, free: Free | None = None) -> State:
         """Return the figures of a moment. free: its free pieces, if the caller has them."""

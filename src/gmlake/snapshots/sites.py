@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
-
 @dataclass(frozen=True)
 class Site:
     """Where memory was requested.
@@ -87,7 +86,7 @@ class OwnLines:
         return self._owners.get(number) or self.line(number)
 
     def name(self, number: int) -> str:
-        """Return all that is known: the line, its callers, and what the program said of it; else "".
+        """Return the line, its callers, and what the program said of it; "" if nothing is known.
 
         Callers are named as far as they tell this path to the line from others in the recording.
         """

@@ -70,7 +70,7 @@ def test_a_trace_of_the_profiler_is_read(tmp_path: Path) -> None:
     ]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    first, second = gmlake.Snapshot.load(file)
+    first, second = gmlake.load(file)
     assert first.lives.start_bytes == 9 * MIB  # most of it is in no event
     in_order = sorted(events[1:8], key=lambda one: float(one["ts"]))
     told = [one["args"]["Total Allocated"] for one in in_order]
