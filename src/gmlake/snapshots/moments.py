@@ -298,8 +298,15 @@ class Playback:
         is_slack = (sizes <= SMALL_LIMIT) & (before >= 0) & ~is_small
         kept = np.flatnonzero((sizes > 0) & (~is_slack | self._merges))
         where = held[where[kept]]
-        columns = (column[kept] for column in (free_begin, free_end, before, behind))
-        return Free(*columns, self.held["stream"][where], is_small[kept], self.held_pools[where])
+        return Free(
+            begin=free_begin[kept],
+            end=free_end[kept],
+            before=before[kept],
+            behind=behind[kept],
+            stream=self.held["stream"][where],
+            is_small=is_small[kept],
+            pool=self.held_pools[where],
+        )
 
     def state_at(self, moment: int, free: Free | None = None) -> State:
         """Return the figures of a moment. free: its free pieces, if the caller has them."""
@@ -503,8 +510,11 @@ class Playback:
         count, sizes = len(self.owners.names), free.sizes
         left, right = (self._owner_of(side) for side in (free.before, free.behind))
         right[right == left] = 0
-        kept = sum(np.bincount(owner, sizes, minlength=count + 1)[1:] for owner in (left, right))
-        pieces = sum(np.bincount(owner, minlength=count + 1)[1:] for owner in (left, right))
+        kept, pieces = np.zeros((2, count + 1), np.int64)
+        for owner in (left, right):
+            kept += np.bincount(owner, sizes, minlength=count + 1).astype(np.int64)
+            pieces += np.bincount(owner, minlength=count + 1)
+        kept, pieces = kept[1:], pieces[1:]
         part = part[np.concatenate([[True], part[1:] != part[:-1]])]
         block = self.places.block[part]
         block = np.unique(block) if self._has_split else block
