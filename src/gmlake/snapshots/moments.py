@@ -508,7 +508,7 @@ class Playback:
         if not len(part):
             return ()
         count, sizes = len(self.owners.names), free.sizes
-        left, right = (self._owner_of(side) for side in (free.before, free.behind))
+        left, right = self._owners_of_parts[free.before], self._owners_of_parts[free.behind]
         right[right == left] = 0
         kept, pieces = np.zeros((2, count + 1), np.int64)
         for owner in (left, right):
@@ -535,10 +535,10 @@ class Playback:
             for one in order
         )
 
-    def _owner_of(self, parts: Integers) -> Integers:
-        """Return 1 + the owner of each row of Places, 0 for -1."""
-        result: Integers = np.where(parts < 0, 0, self.owners.of_id[self.places.block[parts]] + 1)
-        return result
+    @cached_property
+    def _owners_of_parts(self) -> Integers:
+        """1 + the owner of each row of Places, and 0 behind them, for -1."""
+        return np.append(self.owners.of_id[self.places.block] + 1, 0)
 
     @cached_property
     def _has_split(self) -> bool:
