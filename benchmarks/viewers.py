@@ -166,9 +166,8 @@ def of_gmlake(folder: Path, *, with_frames: bool) -> dict[str, Any]:
     try:
         browser.driver.get(page.as_uri())
         browser.wait(lambda: browser.run(_SEEN, "gmlake-all"))
-        drawn, everything = (
-            browser.run(_SEEN, f"gmlake-{what}") / 1000 for what in ("first", "all")
-        )
+        drawn = browser.run(_SEEN, "gmlake-first") / 1000
+        everything = browser.run(_SEEN, "gmlake-all") / 1000
         fps = frames_per_second(browser, "section.timeline .picture", _KEY) if with_frames else 0
     finally:
         browser.close()
@@ -180,12 +179,12 @@ def of_gmlake(folder: Path, *, with_frames: bool) -> dict[str, Any]:
     return {**found, "frames per second": fps} if with_frames else found
 
 
-def in_turn(rounds: int, *viewers: Callable[[bool], dict[str, Any]]) -> list[dict[str, Any]]:
+def in_turn(rounds: int, *viewers: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the medians of each viewer's seconds, and the rest of its last round."""
     all_of: list[list[dict[str, Any]]] = [[] for _ in viewers]
     for number in range(rounds):
         for viewer, found in zip(viewers, all_of, strict=True):
-            found.append(viewer(number == rounds - 1))
+            found.append(viewer(with_frames=number == rounds - 1))
     return [
         found[-1]
         | {
@@ -213,10 +212,8 @@ def main() -> None:
             write_as_pytorch(folder / "recording.pickle", events)
             ours, theirs = in_turn(
                 arguments.rounds,
-                lambda frames, folder=folder: of_gmlake(folder, with_frames=frames),
-                lambda frames, folder=folder: of_pytorch(
-                    folder, arguments.viewer, arguments.d3, with_frames=frames
-                ),
+                functools.partial(of_gmlake, folder),
+                functools.partial(of_pytorch, folder, arguments.viewer, arguments.d3),
             )
             row = {
                 "events": events,

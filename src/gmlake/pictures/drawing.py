@@ -112,7 +112,7 @@ class Plot:
 def _packed(column: Any) -> Any:  # noqa: ANN401 (what JSON takes)
     if not isinstance(column, np.ndarray):
         column = list(column)
-        each = dict.fromkeys(column) if all(type(one) is str for one in column) else column
+        each = dict.fromkeys(column) if {*map(type, column)} == {str} else column
         if len(each) > len(column) // 2:
             return column
         number = {text: place for place, text in enumerate(each)}

@@ -97,9 +97,8 @@ def integers(  # noqa: PLR0913 (a range has two ends)
     values = [entry.get(key) for entry in found]
     if default is not None:
         values = [default if value is None else value for value in values]
-    if {*map(type, values)} <= {int} and (
-        not values or (min(values) >= low and max(values) < high)
-    ):
+    is_whole = {*map(type, values)} <= {int}
+    if is_whole and (not values or (min(values) >= low and max(values) < high)):
         return np.array(values if low >= 0 else [one % ADDRESS_LIMIT for one in values], np.uint64)
     for index, entry in enumerate(found):
         what, event = named(index)
@@ -108,7 +107,7 @@ def integers(  # noqa: PLR0913 (a range has two ends)
 
 
 def extents(found: Sequence[Any], keys: tuple[str, str], named: Named) -> tuple[Records, Records]:
-    """Return address and size of ranges, as extent() does."""
+    """Return address and size of ranges, each of at most 2^48 bytes, that end below 2^64."""
     begins = integers(found, keys[0], named, high=ADDRESS_LIMIT)
     sizes = integers(found, keys[1], named, high=LARGEST_SIZE + 1)
     is_beyond = begins > np.uint64(ADDRESS_LIMIT - 1) - sizes
@@ -121,7 +120,7 @@ def extents(found: Sequence[Any], keys: tuple[str, str], named: Named) -> tuple[
 
 
 def streams(found: Sequence[Any], named: Named) -> Records:
-    """Return the stream of each, as stream() does."""
+    """Return the stream handle of each as unsigned 64 bits; 0, the default stream, if missing."""
     return integers(found, "stream", named, low=_STREAM_LOW, high=ADDRESS_LIMIT, default=0)
 
 
@@ -133,14 +132,6 @@ def times_us(found: Sequence[Any], named: Named) -> Records:
 def address(entry: Entry, key: str, what: str, event: int | None = None) -> int:
     """Return a device address: 0 to 2^64 - 1."""
     return integer(entry, key, what, low=0, high=ADDRESS_LIMIT, event=event)
-
-
-def stream(entry: Entry, what: str, event: int | None = None) -> int:
-    """Return a stream handle as unsigned 64 bits; 0, the default stream, if it is missing."""
-    value = integer(
-        entry, "stream", what, low=_STREAM_LOW, high=ADDRESS_LIMIT, event=event, default=0
-    )
-    return value % ADDRESS_LIMIT
 
 
 def time_ns(entry: Entry, what: str, event: int | None = None) -> int:

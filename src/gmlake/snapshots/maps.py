@@ -113,7 +113,11 @@ def _free(playback: Playback) -> NDArray[np.void]:
         return table
     table["kind"] = _FREE
     same = ("begin", "end", "before", "behind")
-    table = table[np.lexsort((table["first"], *(table[name] for name in same)))]
+    # Equal pieces side by side, in the order of their moments: by one number, made of all four.
+    key = np.zeros(len(table), np.uint64)
+    for name in same:
+        key = (key ^ table[name].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    table = table[np.argsort(key, kind="stable")]
     is_new = np.concatenate([[True], np.diff(table["first"]) != 1])
     for name in same:
         is_new[1:] |= table[name][1:] != table[name][:-1]
@@ -121,7 +125,7 @@ def _free(playback: Playback) -> NDArray[np.void]:
     lasts = np.append(firsts[1:], len(table)) - 1
     result = table[firsts]
     result["last"] = table["first"][lasts] + 1
-    return result
+    return result[np.lexsort((result["first"], *(result[name] for name in same)))]
 
 
 def _largest(table: NDArray[np.void], shown: int) -> tuple[NDArray[np.void], list[str]]:

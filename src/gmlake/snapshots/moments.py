@@ -325,7 +325,10 @@ class Playback:
         kept = np.flatnonzero((sizes > 0) & (~is_slack | self.merges))
         where = held[where[kept]]
         return Free(
-            *(column[kept] for column in (free_begin, free_end, before, behind)),
+            begin=free_begin[kept],
+            end=free_end[kept],
+            before=before[kept],
+            behind=behind[kept],
             stream=self.held["stream"][where],
             is_small=is_small[kept],
             pool=self.held_pools[where],
@@ -515,10 +518,13 @@ class Playback:
         if not len(part):
             return ()
         count, sizes = len(self.owners.names), free.sizes
-        left, right = (self._owner_of(side) for side in (free.before, free.behind))
+        left, right = self._owners_of_parts[free.before], self._owners_of_parts[free.behind]
         right[right == left] = 0
-        kept = sum(np.bincount(owner, sizes, minlength=count + 1)[1:] for owner in (left, right))
-        pieces = sum(np.bincount(owner, minlength=count + 1)[1:] for owner in (left, right))
+        kept, pieces = np.zeros((2, count + 1), np.int64)
+        for owner in (left, right):
+            kept += np.bincount(owner, sizes, minlength=count + 1).astype(np.int64)
+            pieces += np.bincount(owner, minlength=count + 1)
+        kept, pieces = kept[1:], pieces[1:]
         part = part[np.concatenate([[True], part[1:] != part[:-1]])]
         block = self.places.block[part]
         block = np.unique(block) if self._has_split else block
@@ -539,10 +545,10 @@ class Playback:
             for one in order
         )
 
-    def _owner_of(self, parts: Integers) -> Integers:
-        """Return 1 + the owner of each row of Places, 0 for -1."""
-        result: Integers = np.where(parts < 0, 0, self.owners.of_id[self.places.block[parts]] + 1)
-        return result
+    @cached_property
+    def _owners_of_parts(self) -> Integers:
+        """1 + the owner of each row of Places, and 0 behind them, for -1."""
+        return np.append(self.owners.of_id[self.places.block] + 1, 0)
 
     @cached_property
     def _has_split(self) -> bool:

@@ -227,7 +227,7 @@ def _requested(blocks: list[Entry], named: Named, sizes: Records) -> Records:
     """Return what was asked for; the size of a block that does not say it."""
     if all("requested_size" in block for block in blocks):
         return entries.integers(blocks, "requested_size", named, high=LARGEST_SIZE + 1)
-    result = sizes.copy()
+    result: Records = sizes.copy()
     for index, block in enumerate(blocks):
         if "requested_size" in block:
             what, _ = named(index)
@@ -356,16 +356,15 @@ class _Events:
 
     def _refusal(self, event: int) -> tuple[int, int, int, int, int, int, int]:
         entry = self._table.event(event)
-        one, named = [entry], lambda _: ("oom", event)
         # The request was not served, so any size is possible.
-        size, free = (
-            entries.integers(one, key, named, high=entries.ADDRESS_LIMIT, default=default)
-            for key, default in (("size", None), ("device_free", 0))
+        limit = entries.ADDRESS_LIMIT
+        size = entries.integer(entry, "size", "oom", low=0, high=limit, event=event)
+        free = entries.integer(
+            entry, "device_free", "oom", low=0, high=limit, event=event, default=0
         )
-        numbers = (size, free, 1000 * entries.times_us(one, named), entries.streams(one, named))
-        pool = self.pools.of_event(entry, "oom", event)
-        size, free, time, stream = (int(number[0]) for number in numbers)
-        return 0, size, free, time, stream, Kind.OOM, pool
+        time = entries.time_ns(entry, "oom", event)
+        stream = int(entries.streams([entry], lambda _: ("oom", event))[0])
+        return 0, size, free, time, stream, Kind.OOM, self.pools.of_event(entry, "oom", event)
 
     def _match(self) -> tuple[Records, Records]:
         """Set the ids, see _match_blocks(). Raises TraceError where it contradicts itself."""

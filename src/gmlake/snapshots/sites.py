@@ -315,6 +315,8 @@ class Places:
     def number_of(self, entry: dict[str, Any]) -> int:
         """Return the number of an event's or block's place."""
         raw, metadata = entry.get("frames"), entry.get("user_metadata")
+        if not raw and not metadata and "history" not in entry:
+            return 0
         if not raw and "history" in entry:
             raw = latest_use(entry).get("frames")
         scope = metadata[:_LONGEST] if type(metadata) is str else ""

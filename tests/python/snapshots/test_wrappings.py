@@ -45,12 +45,10 @@ def page(data: bytes) -> bytes:
     ).encode()
 
 
-def memory(
-    time: float, size: int, address: int, *, total: int = 0, device: int = 0, kind: int = 1
-) -> dict[str, Any]:
-    """Return an event of torch.profiler with profile_memory=True."""
-    said = {"Bytes": size, "Addr": address, "Device Id": device, "Device Type": kind}
-    said |= {"Total Allocated": total, "Total Reserved": 4 * MIB, "Ev Idx": 3}
+def memory(time: float, size: int, address: int, **more: int) -> dict[str, Any]:
+    """Return an event of torch.profiler with profile_memory=True. more: total, device, kind."""
+    said = {"Bytes": size, "Addr": address, "Device Id": more.get("device", 0)}
+    said |= {"Device Type": more.get("kind", 1), "Total Allocated": more.get("total", 0)}
     return {"ph": "i", "s": "t", "name": "[memory]", "ts": time, "args": said}
 
 
