@@ -198,6 +198,9 @@ def test_callers_beside_the_lines_are_named_relative_to_them() -> None:
         f"{place} in step()"
         for place in ("../bench/run.py:3", "/elsewhere/run.py:4", r"C:\bench\run.py:5")
     ]
+    deep = "softmax  /w/a/b/c/nn_utils.py:6"
+    far = OwnLines({n: Site(frames=(deep, call)) for n, call in enumerate(calls)})
+    assert far.name(0).endswith(" <- /w/bench/run.py:3 in step()")
 
 
 def test_callers_that_all_share_are_left_out_if_they_are_many() -> None:
