@@ -229,12 +229,9 @@ _PASSING: Final = re.compile(
     r"torch/(_dynamo|_inductor|_functorch|_ops|_compile|distributed/(run|launcher|elastic)"
     r"|multiprocessing/spawn|utils/(_contextlib|data/_utils))[/.]"
 )
-_PASSES_ON: Final = frozenset(
-    (
-        *("_call_impl", "_wrapped_call_impl", "wrapper", "wrapped", "inner", "_fn"),
-        *("decorate_context", "__torch_function__", "handle_torch_function"),
-        *("profile_hook_step", "__call__", "apply"),
-    )
+_PASSES_ON: Final = re.compile(
+    r"^(_call_impl|_wrapped_call_impl|wrapper|wrapped|inner|_fn|decorate_context|profile_hook_step"
+    r"|__torch_function__|handle_torch_function|__call__|apply)$"
 )
 _TELLING: Final = (
     re.compile(r"^torch::autograd::(?!Engine)\S*Backward\S*::apply\b"),
@@ -248,7 +245,7 @@ def torch_of(path: Sequence[Frame]) -> list[Frame]:
     """Return the function of PyTorch that was called first; else the operator, in C++."""
     outer = [frame for frame in reversed(path) if frame.origin is Origin.TORCH]
     for frame in outer:
-        if frame.function not in _PASSES_ON and not _PASSING.search(frame.file):
+        if not _PASSES_ON.search(frame.function) and not _PASSING.search(frame.file):
             return [frame]
     written = [frame for frame in path if frame.origin is Origin.COMPILED and "/" in frame.file]
     if written or outer:

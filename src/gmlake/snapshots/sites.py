@@ -47,15 +47,14 @@ class OwnLines:
         self._sites = sites
         self._ways: dict[tuple[str, ...], Way] = {}
         self._texts: dict[str, str] = {}
-        self._names: dict[int, str] = {}
+        self._paths: dict[int, str] = {}
         self._owners: dict[int, str] = {}
         self._tables: list[tuple[Mapping[int, int], int]] = []
-        ways = [self._way(site) for site in sites.values()]
-        self._root = _root_of(ways)
+        self._root = _root_of(self._way(site) for site in sites.values())
         self._alike: dict[str, list[int]] = {}
-        for number, way in zip(sites, ways, strict=True):
-            if way.named:
-                self._alike.setdefault(self._short(way.named[0]), []).append(number)
+        for number in sites:
+            if line := self.line(number):
+                self._alike.setdefault(line, []).append(number)
 
     def _way(self, site: Site) -> Way:
         found = self._ways.get(site.frames)
@@ -90,16 +89,15 @@ class OwnLines:
 
         Callers are named as far as they tell this path to the line from others in the recording.
         """
-        if number not in self._names and (site := self._sites.get(number)):
-            line = self.line(number)
-            alike = self._alike[line] if line else [number]
-            ways = {one: self._callers(one) for one in alike} if line else {number: ("",)}
+        site = self._sites.get(number)
+        if site is None:
+            return ""
+        if number not in self._paths and (line := self.line(number)):
+            ways = {one: self._callers(one) for one in self._alike[line]}
             for group, shown in _parted(ways, lambda ways: len(ways) == 1):
-                for one in group:
-                    site = self._sites[one]
-                    parts = ("".join(shown), self._compiled(site), site.scope)
-                    self._names[one] = " · ".join(filter(None, parts))
-        return self._names.get(number, "")
+                self._paths |= dict.fromkeys(group, "".join(shown))
+        parts = self._paths.get(number), self._compiled(site), site.scope
+        return " · ".join(filter(None, parts))
 
     def split(self, table: Mapping[int, int]) -> None:
         """Split the line that holds more than half of a table by its callers, from now on.
@@ -173,8 +171,8 @@ class OwnLines:
             short = place[frame.skipped :].replace("\\", "/")
         elif frame.file.startswith(self._root):
             short = place[len(self._root) :]
-        elif self._is_near(frame.file):
-            short = f"{posixpath.relpath(frame.file, self._root)}:{frame.line}"
+        elif near := self._near(frame.file):
+            short = f"{near}:{frame.line}"
         else:
             short = place
         function = frame.function
@@ -182,11 +180,13 @@ class OwnLines:
             return short.removesuffix(",")
         return f"{short} in {function}" if function.endswith(">") else f"{short} in {function}()"
 
-    def _is_near(self, file: str) -> bool:
-        """Whether a caller lies beside the folder that lines are relative to."""
-        if not self._root or not _is_absolute(file) or _drive(file) != _drive(self._root):
-            return False
-        return _is_deep(posixpath.commonpath([file, self._root]))
+    def _near(self, file: str) -> str:
+        """Return a caller's file relative to the lines' folder if it lies near that, else ""."""
+        if not (self._root and _is_absolute(file) and _drive(file) == _drive(self._root)):
+            return ""
+        near = posixpath.relpath(file, self._root)
+        is_near = _is_deep(posixpath.commonpath([file, self._root])) and not near.startswith(_FAR)
+        return near if is_near else ""
 
     def _compiled(self, site: Site) -> str:
         """Name the compiled code that made a request below the line; "" if none did."""
@@ -203,6 +203,7 @@ class Way(NamedTuple):
 
 
 _GAP: Final = " <- ..."
+_FAR: Final = "../../../"
 
 
 def _parted(

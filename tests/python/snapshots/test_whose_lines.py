@@ -14,7 +14,7 @@ from gmlake.snapshots import Site
 from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.frames import Origin, frame_of, named_frame, own_frame
 from gmlake.snapshots.queries import query
-from gmlake.snapshots.sites import OwnLines
+from gmlake.snapshots.sites import OwnLines, told_apart
 from layouts import Layouts
 from recording import BASE, MIB, alloc, block, event, figure, load, segment, snapshot
 
@@ -57,7 +57,8 @@ PATHS = {
     "/opt/venv/src/net/net/blocks.py": "/home/me/train.py",
     "/home/me/.cache/torch/hub/org_dino_main/dino/layers.py": "/home/me/train.py",
     "/data/hub/org_dino_main/dino/layers.py": "/home/me/train.py",
-    "/home/me/.cache/huggingface/modules/transformers_modules/o/m/modeling.py": "<stdin>",
+    "/data/hf/modules/transformers_modules/o/m/modeling.py": "<stdin>",
+    "/home/me/.cache/x/core.py": "/home/me/train.py",
     "/home/me/ft/unsloth_compiled_cache/GRPOTrainer.py": "/home/me/ft/grpo.py",
     "/tmp/tmpab12cd_9/kernel.py": "/tmp/ipykernel_3/44.py",  # noqa: S108
     "/tmp/torchinductor_me/ab/x.py": "/home/me/train.py",  # noqa: S108
@@ -73,7 +74,7 @@ PATHS = {
     "threading.py": r"D:\x\train.py",
     "/a/python311.zip/copy.py": "/home/me/train.py",
     "/q/pkg-1.egg/pkg/core.py": "/home/me/train.py",
-    "/q/.cache/uv/archive-v0/Xy/pkg/core.py": "/home/me/train.py",
+    "/q/uv/archive-v0/Xy/pkg/core.py": "/home/me/train.py",
 }
 MINE = (
     *("/home/me/transformers/src/transformers/modeling.py", "/home/me/a/torch/nets.py"),
@@ -106,6 +107,17 @@ def test_the_innermost_frame_that_is_not_installed_is_the_users(inner: str) -> N
 def test_a_project_in_a_folder_of_copies_is_the_users(folder: str) -> None:
     path = [f"forward  {folder}/net/model.py:5", f"<module>  {folder}/train.py:7"]
     assert own_frame(path) == path[0]
+
+
+@pytest.mark.parametrize(
+    ("packages", "model"),
+    [("/w/p/lib/python3.12/site-packages", "/w/p/src/net/model.py"), ("/w/p", "/w/p/net/model.py")],
+)
+def test_what_lies_where_the_script_does_is_the_users(packages: str, model: str) -> None:
+    torch = f"linear  {packages}/torch/nn/functional.py:3"
+    path = [torch, f"forward  {model}:5", torch, "<module>  /w/p/scripts/train.py:7"]
+    assert own_frame(path) == path[1]
+    assert own_frame([*path[:3], "<module>  /w/q/train.py:7"]) == "<module>  /w/q/train.py:7"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +188,19 @@ def test_a_helper_is_named_with_the_callers_that_tell() -> None:
         lines.name(0) == "nn_utils.py:6 in softmax() <- model.py:434 in attention() <- train.py:88"
     )
     assert OwnLines({1: Site(frames=ways[0])}).name(1) == "nn_utils.py:6 in softmax()"
+
+
+def test_callers_beside_the_lines_are_named_relative_to_them() -> None:
+    calls = ("step  /w/bench/run.py:3", "step  /elsewhere/run.py:4", r"step  C:\bench\run.py:5")
+    lines = OwnLines({n: Site(frames=(HELPER, call)) for n, call in enumerate(calls)})
+    said = [lines.name(n).removeprefix("nn_utils.py:6 in softmax() <- ") for n in range(3)]
+    assert said == [
+        f"{place} in step()"
+        for place in ("../bench/run.py:3", "/elsewhere/run.py:4", r"C:\bench\run.py:5")
+    ]
+    deep = "softmax  /w/a/b/c/nn_utils.py:6"
+    far = OwnLines({n: Site(frames=(deep, call)) for n, call in enumerate(calls)})
+    assert far.name(0).endswith(" <- /w/bench/run.py:3 in step()")
 
 
 def test_callers_that_all_share_are_left_out_if_they_are_many() -> None:
@@ -355,3 +380,19 @@ def test_rows_of_owners_are_told_apart_where_only_their_sizes_differ(tmp_path: P
         "data.py:3 in load() · 2.00 MiB each": "same",
         "data.py:3 in load() · 4.00 MiB each": "grew",
     }
+
+
+def test_rows_that_nothing_tells_apart_are_numbered() -> None:
+    assert told_apart(["a", "b", "a"], [1, 1, 1], lambda rows: [["x"] * len(rows)]) == [
+        "a (1)",
+        "b",
+        "a (2)",
+    ]
+    assert told_apart(["a", "a"], [1, 2], lambda _: []) == ["a", "a"]
+
+
+def test_blocks_of_a_size_are_one_row_however_much_of_it_was_asked_for(tmp_path: Path) -> None:
+    held = [block(BASE + n * MIB, MIB, MIB - 100 * n) for n in range(3)]
+    seen = load(tmp_path, snapshot([], [segment(BASE, 3 * MIB, held)]))
+    (row,) = query(seen, by="owner").answers[0].rows
+    assert (row.count, row.size_bytes) == (3, 3 * MIB)
