@@ -20,8 +20,8 @@ HOW = (
     'torch.cuda.memory._record_memory_history(context="all", stacks="python") before the model is '
     "built."
 )
-REGION = {"pool_id": (_OF_REGIONS, 130)}
-OUTSIDE = {"pool_id": (0, 0)}
+REGION: dict[str, Any] = {"pool_id": (_OF_REGIONS, 130)}
+OUTSIDE: dict[str, Any] = {"pool_id": (0, 0)}
 
 
 def says(folder: Path, document: Any, at: str = "") -> str:
