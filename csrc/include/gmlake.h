@@ -451,7 +451,7 @@ typedef struct gml_stats {
     uint64_t reserved_bytes, peak_reserved_bytes;        /* held from the driver */
     uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks since the lake was opened */
     uint64_t highest_shared_bytes; /* the most that all lakes of the device held at once, awake */
-    uint64_t allocations, frees;           /* calls that succeeded, size 0 not counted */
+    uint64_t allocations, frees;   /* calls that succeeded, size 0 not counted */
     uint64_t states[GML_STATE_COUNT];      /* by gml_state */
     uint64_t views, view_bytes;            /* stitched views mapped now */
     uint64_t largest_free_bytes;           /* largest request served without new memory */

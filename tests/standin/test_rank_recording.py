@@ -98,6 +98,20 @@ def test_the_rank_that_was_refused_is_named_with_its_line(policy: str, folder: P
 
 
 @pytest.mark.long
+def test_what_the_program_has_set_itself_is_recorded(folder: Path) -> None:
+    own = "gmlake.disable(); gmlake.enable('expandable', capacity='640MiB', share='device')"
+    code = TRAIN.replace("import torch\n", f"import gmlake, torch\n{own}\n", 1) + "step(100)\n"
+    folder.with_name("train.py").write_text(code)
+    train = str(folder.with_name("train.py"))
+    ended = run(*RUN, "--record", f"{folder}/", train, settings=TWO)
+    assert ended.code == 0, ended.errors
+    (rank,) = ranks_of(folder)
+    assert (rank.policy, rank.devices[0].limit_bytes) == ("gmlake (expandable)", 640 * MIB)
+    capacity = f"GMLAKE_CAPACITY={640 * MIB}"
+    assert rank.settings == f"{capacity} GMLAKE_SHARE=device,priority=0,weight=1"
+
+
+@pytest.mark.long
 def test_pytorchs_own_allocator_is_recorded_too(folder: Path) -> None:
     code = "import gmlake\ngmlake.disable()\nfor number in range(3):\n    step(100)\n"
     script = TRAIN.replace("import torch\n", "import torch\n" + code.partition("\nfor")[0] + "\n")

@@ -120,3 +120,30 @@ def test_a_program_without_cuda_and_a_child_by_fork_write_nothing(tmp_path: Path
     done = without_gpu("--record", file, "-c", f"{code}os.wait()")
     assert done.stderr.count("is recorded") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["memory.pickle"]
+
+
+@pytest.mark.long
+def test_regions_are_told_apart_by_name_and_what_slept_is_not_free(tmp_path: Path) -> None:
+    path, file = tmp_path / "engine.py", tmp_path / "engine.pickle"
+    path.write_text(f"""
+import gmlake, torch
+def take(mib): return torch.empty(mib * {MIB}, device="cuda", dtype=torch.uint8)
+outside = take(50)
+with gmlake.region("cache"):
+    cache = [take(100) for _ in range(2)]
+with gmlake.region("weights"):
+    weights = take(30)
+gmlake.sleep("cache")
+gmlake.wake("cache")
+last = take(50)
+""")
+    ended = run_on_standin(*RUN, "--record", str(file), str(path))
+    assert ended.code == 0, ended.errors
+    (held,) = gmlake.query(file, "end", "pool").answers
+    assert [(row.key, row.size_bytes) for row in held.rows] == [
+        ("region 'cache'", 200 * MIB),
+        ("outside of private pools", 100 * MIB),
+        ("region 'weights'", 30 * MIB),
+    ]
+    assert held.state.held_bytes == held.state.live_bytes + (held.state.free_bytes or 0)
+    assert (held.state.free_bytes or 0) <= 2 * MIB  # beside the random numbers

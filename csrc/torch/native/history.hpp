@@ -230,8 +230,8 @@ struct History {
         auto keep = [](void *to, const gml_block_info *block) {
             auto *pending = static_cast<Pending *>(to);
             pending->run([&] {
-                pending->found.push_back({pending->number, block->id,
-                                          place_of(pending->number, *block), nullptr, ""});
+                pending->found.push_back(
+                    {pending->number, block->id, place_of(pending->number, *block), nullptr, ""});
             });
         };
         core->pending(core->find(number), keep, &at);

@@ -50,7 +50,8 @@ cudaStream_t stream_of(gml_stream handle) {
     return static_cast<cudaStream_t>(pointer_to(handle));
 }
 
-/* The pool that memory of a lake is told to be in; id: of its private pool there, if it is in one. */
+/* The pool that memory of a lake is told to be in; id: of its private pool there, if it is in one.
+ */
 MempoolId_t told_pool(int number, MempoolId_t id) {
     bool is_plain = id == MempoolId_t{0, 0} && core->device_of(number) != number;
     return is_plain ? MempoolId_t{GML_NATIVE_REGION, static_cast<uint64_t>(number)} : id;

@@ -250,9 +250,8 @@ void tell_of(c10::DeviceIndex device, int number, MempoolId_t id, void *pointer,
     if (C10_UNLIKELY(history.is_wanted.load(std::memory_order_relaxed))) {
         Context context = history.gather(RecordContext::STATE);
         history.look(number, core->find(number), context);
-        history.allocated(
-            {device, address_of(pointer), size_bytes, stream, told_pool(number, id)},
-            std::move(context), user_metadata());
+        history.allocated({device, address_of(pointer), size_bytes, stream, told_pool(number, id)},
+                          std::move(context), user_metadata());
     }
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
         report(device, pointer, rounded(size_bytes));

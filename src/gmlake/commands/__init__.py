@@ -122,10 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except OSError as error:
-        return _stop_writing(error)
+        return _stop(error)
 
 
-def _stop_writing(error: OSError) -> int:
+def _stop(error: OSError) -> int:
+    if error.filename is not None:  # it is not the output
+        common.print_error(f"{error.filename}: {error.strerror}")
+        return common.BAD_INPUT
     common.silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0  # the reader of the pipe has seen enough, as `head` has

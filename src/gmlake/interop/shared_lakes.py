@@ -50,9 +50,7 @@ def known() -> list[tuple[int, Lake]]:
 
 def _configure() -> None:
     """Configure lakes from the environment, unless a session or an open lake already has."""
-    serving = session._process.serving  # noqa: SLF001
-    is_fixed = serving is not None and serving._fixed is not None  # noqa: SLF001
-    if not is_fixed and not _core.torch_devices():
+    if session.settings() is None and not _core.torch_devices():
         registry.configure(Settings.of())
 
 

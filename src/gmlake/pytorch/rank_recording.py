@@ -17,7 +17,7 @@ import sys
 import time
 import weakref
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -28,15 +28,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gmlake
 from gmlake import _core, owned
+from gmlake.allocator_conf import VARIABLES
 from gmlake.jobs import summary
 from gmlake.jobs.curves import Steps
 from gmlake.jobs.holders import holders_of
-from gmlake.pytorch import compat, device, notices
+from gmlake.pytorch import compat, device, notices, session
 from gmlake.pytorch.locking import process_lock
-from gmlake.pytorch.session_settings import CAPACITY, DEFAULT_POLICY, POLICY
+from gmlake.pytorch.session_settings import POLICY
 from gmlake.pytorch.step_peaks import StepPeaks
 from gmlake.snapshots.situations import verdict_of
-from gmlake.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,8 +258,8 @@ class _Recorder:
 def _limit_bytes(number: int, total_bytes: int) -> int:
     """Return the most that this process may hold of a device."""
     allowed = int(torch.cuda.get_per_process_memory_fraction(number) * total_bytes)
-    capacity = parse_size(os.environ.get(CAPACITY, "") or total_bytes)
-    return min(allowed, capacity) if gmlake.is_enabled() else allowed
+    settings = session.settings() if gmlake.is_enabled() else None
+    return min(allowed, settings.capacity_bytes or allowed) if settings else allowed
 
 
 def _job() -> str:
@@ -273,16 +273,18 @@ def _job() -> str:
 
 
 def _policy() -> str:
-    if gmlake.is_enabled():
-        return f"gmlake ({os.environ.get(POLICY, DEFAULT_POLICY)})"
-    return f"PyTorch ({device.backend()})"
+    settings = session.settings() if gmlake.is_enabled() else None
+    return f"gmlake ({settings.policy})" if settings else f"PyTorch ({device.backend()})"
 
 
 def _settings() -> str:
-    """Return the variables that set allocators, as they are written."""
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "GMLAKE_CAPACITY", "GMLAKE_SET")
-    found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
-    return " ".join(found)[: summary.MOST_TEXT]
+    """Return the variables that set allocators so, whoever set them."""
+    found = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
+    settings = session.settings() if gmlake.is_enabled() else None
+    if settings is not None:
+        told = replace(settings, on_oom="", on_oom_lines=False).to_environment()
+        found |= {name: value for name, value in told.items() if name != POLICY}
+    return " ".join(f"{name}={value}" for name, value in found.items())[: summary.MOST_TEXT]
 
 
 def record_into(folder: str) -> None:

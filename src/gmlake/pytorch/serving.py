@@ -48,10 +48,10 @@ def _off(why: str) -> str:
 
 
 class Serving:
-    """The settings, which are fixed from the first use of a device until the process ends."""
+    """The settings, `fixed` from the first use of a device until the process ends."""
 
     def __init__(self) -> None:
-        self._fixed: Settings | None = None
+        self.fixed: Settings | None = None
 
     def resolve(self, given: Given, settings: Settings, *, is_alone: bool) -> tuple[str, str]:
         """Apply a session's settings; return its policy and server: "policy" or "caching".
@@ -59,13 +59,13 @@ class Serving:
         settings: those of the session, including `given`, those from its arguments. is_alone: no
         other session is open. Raises ValueError if other settings are fixed already.
         """
-        if self._fixed is None or (is_alone and not lakes.everywhere()):
+        if self.fixed is None or (is_alone and not lakes.everywhere()):
             registry.configure(replace(settings, knobs={**_of_ranks(), **settings.knobs}))
-            self._fixed = settings
+            self.fixed = settings
             return settings.policy, "policy"
-        is_caching = given.policy == _CACHING != self._fixed.policy
-        wanted = with_changes(self._fixed, replace(given, policy=None) if is_caching else given)
-        if difference := self._fixed.difference(wanted):
+        is_caching = given.policy == _CACHING != self.fixed.policy
+        wanted = with_changes(self.fixed, replace(given, policy=None) if is_caching else given)
+        if difference := self.fixed.difference(wanted):
             raise ValueError(
                 f"gmlake serves this process with other settings already, which hold until it "
                 f"ends: {difference}"

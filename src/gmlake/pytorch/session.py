@@ -366,6 +366,11 @@ def is_passed_by() -> bool:
     return now is not None and (now.mode, now.server) == _PASSED_BY
 
 
+def settings() -> Settings | None:
+    """Return the settings of this process; None before its first session that serves."""
+    return None if _process.serving is None else _process.serving.fixed
+
+
 def why_off() -> str:
     """Return why gmlake does not serve in an open session; "" if it does, or none is open."""
     with lock:

@@ -129,7 +129,8 @@ class CompareReport(Printed):
                 for name, held in sides
             )
             yield Text(printable(said), "bold")
-            yield self._table(one)
+            if one.changes:
+                yield self._table(one)
             for note in dict.fromkeys(filter(None, (one.before.note, one.after.note))):
                 yield Text(note, "dim")
 

@@ -158,7 +158,8 @@ class QueryReport(Printed):
         for held in self.answers:
             yield Text(printable(f"{self.name}, {held.when()}"), "bold")
             yield from (Text(printable(said)) for said in _headline(held))
-            yield self._table(held)
+            if held.rows:
+                yield self._table(held)
             if held.note:
                 yield Text(held.note, "dim")
 

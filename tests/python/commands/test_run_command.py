@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gmlake
+from gmlake.commands import main
 
 STARTUP = str(Path(gmlake.__file__).parent / "pytorch" / "startup")
 RUN = (sys.executable, "-m", "gmlake", "run")
@@ -89,3 +90,13 @@ def startup(folder: Path, code: str, **variables: str) -> subprocess.CompletedPr
     """Run code in a Python that finds our sitecustomize first, then those of a folder."""
     variables["PYTHONPATH"] = paths(STARTUP, folder)
     return run(sys.executable, "-c", code, env=os.environ | variables)
+
+
+def test_a_file_that_cannot_be_read_is_not_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command of that name is found, whose file is gone before it is looked into."""
+    path = str(tmp_path / "gone")
+    monkeypatch.setattr("shutil.which", lambda _name: path)
+    assert main(["run", "gone"]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"{path}: No such file or directory")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gmlake.pictures.figures import Moments
+from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.pool_names import _OF_REGIONS
 from gmlake.snapshots.queries import query
 from recording import BASE, MIB, block, figure, load, segment
@@ -204,3 +205,13 @@ def test_a_page_has_the_same_sentences(tmp_path: Path) -> None:
     seen = load(tmp_path, slept())
     moments = figure(seen.report(), Moments)
     assert moments.moments[-1].says == query(seen, "end").answers[0].moment.says
+
+
+def test_nothing_live_is_no_table(tmp_path: Path) -> None:
+    scenario = Scenario()
+    scenario.add("segment_alloc", 20 * MIB, BASE)
+    seen = load(tmp_path, scenario.snapshot([segment(BASE, 20 * MIB, [block(BASE, 20 * MIB)])]))
+    for said in (str(query(seen)), str(compare(seen, seen))):
+        assert "blocks" not in said
+        assert "device 0" in said
+    assert "blocks" in str(query(load(tmp_path, slept())))
