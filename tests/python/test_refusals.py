@@ -135,7 +135,7 @@ def test_the_command_answers_what_was_refused(
     served = (
         "would have been served in the same 900 MiB by: stitch (100 MiB to spare); refused by: "
     )
-    assert f"{served}caching oom.pickle: " in said
+    assert f"been served. {served}caching GPU 0 has 300 MiB free." in said
     assert "fits into" not in said
 
 
