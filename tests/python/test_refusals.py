@@ -75,6 +75,12 @@ def test_each_policy_is_asked_on_a_device_of_that_size() -> None:
     assert said.endswith("stitch (100 MiB to spare); refused by: caching")
 
 
+def test_what_was_refused_before_is_not_asked_again() -> None:
+    trace = read([*halves(), oom(5000 * MIB, 300 * MIB), oom(500 * MIB, 300 * MIB)])
+    answers = ask_again(trace, refusals_of(trace)[1], ("stitch",)).answers
+    assert [answer.is_served for answer in answers] == [True]
+
+
 def figures_of(refusal: Refusal, *names: str) -> list[int]:
     assert refusal.situation is not None
     return [refusal.situation[f"{name}_bytes"] for name in names]

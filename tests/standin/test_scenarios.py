@@ -53,7 +53,7 @@ ANSWERS = {
     ),
     "of_another_stream": (
         "882 MiB are free of other streams, where they cannot serve it now.",
-        "882 MiB free of other streams, and nothing else free.",
+        "882 MiB free of other streams",
         "expandable (184 MiB to spare), stitch (192 MiB to spare)",
     ),
     "by_optimizer_state": (

@@ -372,6 +372,40 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures) {
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 0);
 }
 
+TEST(idle_memory_of_a_pool_serves_nothing_else) {
+    configure_host();
+    const gml_pool_id id = {0, 7};
+    gml_address idle, live;
+    gml_lake *lake = opened();
+    CHECK_OK(gml_lake_hold_pool(lake, id));
+    CHECK_OK(gml_lake_allocate_in(lake, id, 20 * MIB, 0, &idle));
+    CHECK_OK(gml_lake_allocate_in(lake, id, 4 * MIB, 0, &live));
+    CHECK_OK(gml_lake_free(lake, idle));
+    check_says(refusal(50 * MIB, GML_OUT_OF_MEMORY, 0),
+               "20.0 MiB are free in MemPool (0, 7), which serve nothing else. 10.0 MiB less would "
+               "have been served.");
+    gml_refusal_look(lake, &id, 70 * MIB, 0, 0);
+    CHECK_EQ(gml_last_refusal()->idle_bytes, 20 * MIB);
+    CHECK_EQ(gml_last_refusal()->pools_bytes, 0);
+    CHECK_EQ(gml_last_refusal()->serves_bytes, 60 * MIB);
+    gml_refusal_end();
+    CHECK_OK(gml_lake_free(lake, live));
+    CHECK_OK(gml_lake_release_pool(lake, id));
+}
+
+TEST(a_limit_is_named_and_what_ran_was_tried) {
+    configure_host();
+    void *kept = allocate(20 * MIB, 0);
+    gml_registry_limit(0, 0.5);
+    CHECK(torch_allocate(20 * MIB, 0, NULL) == NULL);
+    CHECK_EQ(gml_last_refusal()->room_bytes, 12 * MIB);
+    CHECK_EQ(gml_last_refusal()->tried, 1u << GML_TRIED_IDLE | 1u << GML_TRIED_DRIVER);
+    check_says(refusal(20 * MIB, GML_OUT_OF_MEMORY, 0),
+               "32.0 MiB is all that may be held, by a capacity or the memory fraction, while the "
+               "device has 44.0 MiB free. 8.00 MiB less would have been served.");
+    release(kept);
+}
+
 TEST(a_refusal_during_a_capture_says_so) {
     configure_host();
     CHECK_OK(gml_lake_begin_pool(opened(), (gml_pool_id){1, 0}));

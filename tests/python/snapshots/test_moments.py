@@ -18,7 +18,7 @@ from gmlake.pictures.figures import (
     Report,
     Timeline,
 )
-from recording import BASE, MIB, figure, load
+from recording import BASE, MIB, alloc, event, figure, load, snapshot
 from snapshot_programs import busy_lake
 
 if TYPE_CHECKING:
@@ -94,26 +94,47 @@ def _refused(size: int, left: int, stream: int = 0) -> str:
 @pytest.mark.parametrize(
     ("size", "left", "stream", "said"),
     [
-        (
-            70,
-            10,
-            0,
-            "80.0 MiB are free, in 2 pieces that serve at most 60.0 MiB, and 10.0 MiB more",
-        ),
+        (70, 10, 0, "80.0 MiB are free, in 2 pieces that serve at most 60.0 MiB, and 10.0 MiB"),
         (95, 10, 0, "20.0 MiB of 110 MiB are live: what is free adds up to 90.0 MiB, 5.00 MiB too"),
         (40, 50, 0, "50.0 MiB are free on the device, so a limit of the program's refused it."),
         (
-            50,
-            10,
+            70,
+            75,
             0,
-            "60.0 MiB are free, and would have served it: why they did not is not recorded",
+            "75.0 MiB are free on the device, so a limit of the program's refused it. 10.0",
         ),
+        (50, 10, 0, "60.0 MiB are free, and would have served it: why they did not is not "),
         (50, 10, 7, "80.0 MiB are free of other streams, where they cannot serve it now. 40.0 MiB"),
         (95, 10, 7, "20.0 MiB of 110 MiB are live: what is free adds up to 10.0 MiB, 85.0 MiB too"),
     ],
 )
 def test_why_it_did_not_fit(size: int, left: int, stream: int, said: str) -> None:
     assert _refused(size * MIB, left * MIB, stream).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("pool", "stranded", "said"),
+    [
+        ((0, 0), 80, "100 MiB are free in graph pool (4, 0), which serve nothing else. 90.0 MiB "),
+        ((4, 0), 100, "80.0 MiB are free outside of the private pool that must serve it, where "),
+    ],
+)
+def test_what_cannot_serve_is_named_and_strands_nothing(
+    pool: tuple[int, int], stranded: int, said: str
+) -> None:
+    inside = BASE + 512 * MIB
+    refused = {"action": "oom", "size": 170 * MIB, "device_free": 60 * MIB, "stream": 0}
+    events = [
+        event("segment_alloc", BASE, 100 * MIB),
+        event("segment_alloc", inside, 120 * MIB, pool_id=(4, 0)),
+        alloc(BASE + 80 * MIB, 20 * MIB),
+        alloc(inside, 20 * MIB, pool_id=(4, 0)),
+        {**refused, "pool_id": pool},
+    ]
+    moment = _shown(gmlake.report_of(gmlake.Trace.from_snapshot(snapshot(events))))
+    assert said in moment.says[0]
+    (only,) = moment.stranded
+    assert only.kept_bytes == stranded * MIB
 
 
 # ---- a peak without a refusal
