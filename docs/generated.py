@@ -38,8 +38,8 @@ PYTHON: Final = {
     "Growing and shrinking": "elastic Elastic ElasticMemory",
     "For transports": "exportable is_exportable",
     "Seeing memory": (
-        "record Recording snapshot memory_summary Snapshot load report_of query QueryReport compare "
-        "CompareReport publish"
+        "record Recording snapshot memory_summary Snapshot load report_of query QueryReport "
+        "compare CompareReport publish"
     ),
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
     "Without a GPU": "forecast Forecast PolicyNeed",

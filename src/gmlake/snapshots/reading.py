@@ -29,15 +29,16 @@ from gmlake.snapshots.sites import latest_use
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
     ALIGNMENT,
-    FINAL_BLOCK,
     LARGEST_SIZE,
+    RANGE,
     REQUEST,
-    SEGMENT,
     SMALL_LIMIT,
     SMALL_SEGMENT,
+    SPAN,
     START_BLOCK,
     Kind,
     Records,
+    SpanKind,
 )
 from gmlake.trace.trace import Trace
 
@@ -90,7 +91,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
         for device in sorted(states)
     ]
     # Taking a snapshot leaves an event on every device, used or not.
-    used = [trace for trace in traces if len(trace.requests) or len(trace.final_segments)]
+    used = [trace for trace in traces if len(trace.requests) or len(trace.spans)]
     return used or [Trace(np.zeros(0, REQUEST), settings=settings)]
 
 
@@ -397,23 +398,23 @@ def _build(
     state.blocks.sort()
     events = _Events()
     events.read_all(state.events, state.pool_note)
-    final_segments = np.array(state.segments, SEGMENT)
-    final_blocks = np.array(state.blocks, FINAL_BLOCK)
+    spans = _spans(state.segments)
+    ranges = np.array([(*each[:3], 0, 0, 0, each[3]) for each in state.blocks], RANGE)
     _add_survivors(events, state)
     requests = events.requests
     is_expandable = state.is_expandable or events.has_mapped
     numbers = [events.pools.number(segment[3:5]) for segment in state.segments]
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
     start_segments = undo(state.segments, requests, dict(enumerate(events.pools.pools, 1)))
-    name_pools(requests, final_segments, np.array(numbers, np.uint32), is_expandable=is_expandable)
+    name_pools(requests, spans, np.array(numbers, np.uint32), is_expandable=is_expandable)
     order, start_blocks = _place_start_blocks(events.before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
         requests=requests.view(REQUEST),
         start_segments=start_segments,
         start_blocks=start_blocks,
-        final_segments=final_segments,
-        final_blocks=final_blocks,
+        spans=spans,
+        ranges=ranges,
         device=device,
         settings=settings,
         pools=events.pools.pools,
@@ -453,6 +454,10 @@ def _add_survivors(events: _Events, state: _State) -> None:
 # ---- segments before the events
 
 
+def _spans(segments: list[Segment]) -> Records:
+    return np.array([(*each[:5], SpanKind.SEGMENT, each[5]) for each in segments], SPAN)
+
+
 Pools = dict[int, tuple[int, int]]
 """The ids of pools by their numbers."""
 
@@ -475,7 +480,7 @@ def _undo_segment_events(final: list[Segment], requests: Records, pools: Pools) 
         else:
             owner = pools.get(pool, NO_POOL)
             held[address] = (address, size, stream, *owner, size == SMALL_SEGMENT)
-    return np.array(sorted(held.values()), SEGMENT)
+    return _spans(sorted(held.values()))
 
 
 def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Records:
@@ -485,7 +490,7 @@ def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Reco
     them together are what was reserved nevertheless, which tells that none was at the start.
     """
     if sum(size for _, size, *_ in final) == int(_mapped_bytes(requests).sum()):
-        return np.zeros(0, SEGMENT)
+        return np.zeros(0, SPAN)
     held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
@@ -495,7 +500,7 @@ def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Reco
             held.put((address, address + size, stream, *owner, size == SMALL_SEGMENT))
         else:
             held.take(address, address + size)
-    return np.array([(begin, end - begin, *what) for begin, end, *what in held], SEGMENT)
+    return _spans([(begin, end - begin, *what) for begin, end, *what in held])
 
 
 # ---- blocks before the events
