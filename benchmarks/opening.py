@@ -39,7 +39,7 @@ from gmlake.snapshots import Site, Snapshot
 from gmlake.snapshots.traces import of_trace
 from gmlake.snapshots.writing import Frames, segments_of
 from gmlake.trace import REQUEST, Kind, Trace
-from gmlake.trace.layout import FINAL_BLOCK, SEGMENT, START_BLOCK
+from gmlake.trace.layout import RANGE, SPAN, START_BLOCK
 
 sys.path.insert(0, str(machine.ROOT / "tests" / "browser"))
 from browsing import Browser
@@ -84,17 +84,18 @@ def recording(events: int) -> Snapshot:
 
 def parameters(random: np.random.Generator) -> tuple[Any, Any, Any]:
     """Return start blocks that live to the end, the segment around them, and its blocks."""
-    blocks = np.zeros(2 * PARAMETERS, FINAL_BLOCK)
-    blocks["block_bytes"] = random.integers(1, 4096, len(blocks)) << 9
-    ends = np.cumsum(blocks["block_bytes"])
-    blocks["address"] = (1 << 41) + ends - blocks["block_bytes"]
+    blocks = np.zeros(2 * PARAMETERS, RANGE)
+    blocks["size_bytes"] = random.integers(1, 4096, len(blocks)) << 9
+    ends = np.cumsum(blocks["size_bytes"])
+    blocks["address"] = (1 << 41) + ends - blocks["size_bytes"]
     blocks["is_used"][::2] = True
-    blocks["requested_bytes"][::2] = blocks["block_bytes"][::2]
+    blocks["requested_bytes"][::2] = blocks["size_bytes"][::2]
     start = np.zeros(PARAMETERS, START_BLOCK)
     start["id"] = np.arange(PARAMETERS)
-    for name in ("address", "block_bytes", "requested_bytes"):
+    for name in ("address", "requested_bytes"):
         start[name] = blocks[name][::2]
-    segments = np.zeros(1, SEGMENT)
+    start["block_bytes"] = blocks["size_bytes"][::2]
+    segments = np.zeros(1, SPAN)
     segments["address"], segments["size_bytes"] = 1 << 41, ends[-1]
     return start, segments, blocks
 

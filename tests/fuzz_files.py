@@ -24,7 +24,6 @@ from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
 from gmlake.trace import Trace, binary
-from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK
 from plans import training
 from recording import (
     BASE,
@@ -480,13 +479,7 @@ def instructions(rng: random.Random) -> Case:
 
 # ---- gmlake's own traces
 
-_TABLES = (
-    (b"REQ", "requests", REQUEST),
-    (b"SSG", "start_segments", SEGMENT),
-    (b"SBL", "start_blocks", START_BLOCK),
-    (b"FSG", "final_segments", SEGMENT),
-    (b"FBL", "final_blocks", FINAL_BLOCK),
-)
+_TABLES = binary._TABLES  # noqa: SLF001 (no other way to write it)
 
 
 @cache
@@ -538,7 +531,7 @@ def cell(rng: random.Random, dtype: Any, old: int | None = None) -> Any:
 def own_trace(rng: random.Random) -> Case:
     """Make a trace in gmlake's own format, with checksums that are right."""
     trace = rng.choice(known_traces()[:5] if rng.random() < 0.8 else known_traces())
-    tables = {name: getattr(trace, name).copy() for _, name, _ in _TABLES}
+    tables = {key: getattr(trace, name).copy() for _, key, name, _, _ in _TABLES}
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         name = rng.choice(("requests", *tables))
         tables[name] = change_table(rng, tables[name])
@@ -553,8 +546,8 @@ def own_trace(rng: random.Random) -> Case:
         meta = change_tree(rng, meta)
     said = as_json(rng, meta)
     sections = [[b"META", said, len(said)]]
-    for tag, name, dtype in _TABLES:
-        for column, key in enumerate(dtype.names or ()):
+    for tag, name, _, _, columns in _TABLES:
+        for column, key in enumerate(columns):
             if len(tables[name]):
                 raw = binary._shuffle(tables[name][key])  # noqa: SLF001 (no other way to write it)
                 sections.append([tag + bytes([column]), raw, len(tables[name])])

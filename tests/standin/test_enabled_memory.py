@@ -54,7 +54,7 @@ def test_a_snapshot_adds_up_to_the_statistics(snapshots: dict[str, Any]) -> None
 def test_a_snapshot_is_replayed(snapshots: dict[str, Any], dump: Path) -> None:
     trace = gmlake.load(dump).devices[0].trace
     live = snapshots["sums"]["allocated_bytes"][1]
-    assert int(trace.final_blocks["block_bytes"][trace.final_blocks["is_used"]].sum()) == live
+    assert int(trace.ranges["size_bytes"][trace.ranges["is_used"]].sum()) == live
     report = gmlake.replay(of_one_trace(trace), policies="all")
     assert {result.policy for result in report.results} == set(gmlake.policies())
     assert all(result.peak_live_bytes >= live for result in report.results)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.model import PIECE, RANGE, SPAN, DeviceSnapshot, SpanKind
+    from gmlake.snapshots.model import PIECE, DeviceSnapshot
     from gmlake.snapshots.peaks import Lives, Peak
     from gmlake.snapshots.sites import Site
     from gmlake.snapshots.whole import (
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         snapshot,
         snapshot_lake,
     )
+    from gmlake.trace.layout import RANGE, SPAN, SpanKind
 
 __all__ = [
     "PIECE",
@@ -39,7 +40,8 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "gmlake.snapshots.model": "PIECE RANGE SPAN DeviceSnapshot SpanKind",
+        "gmlake.snapshots.model": "PIECE DeviceSnapshot",
+        "gmlake.trace.layout": "RANGE SPAN SpanKind",
         "gmlake.snapshots.peaks": "Lives Peak",
         "gmlake.snapshots.sites": "Site",
         "gmlake.snapshots.whole": "MemorySummary Snapshot memory_summary report_of snapshot "

@@ -14,8 +14,8 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
-from gmlake.snapshots.model import PIECE, RANGE, SPAN, UNKNOWN, DeviceSnapshot, SpanKind
-from gmlake.trace.layout import LARGEST_SIZE
+from gmlake.snapshots.model import PIECE, UNKNOWN, DeviceSnapshot
+from gmlake.trace.layout import LARGEST_SIZE, RANGE, SPAN, SpanKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,9 +98,10 @@ def _place_views(seen: DeviceSnapshot, views: Records, pieces: Records) -> None:
     order = np.argsort(every["address"], kind="stable")
     rank = np.empty(len(order), np.uint32)
     rank[order] = np.arange(len(order))
-    seen.spans, seen.ranges = every[order], np.concatenate([seen.ranges, ranges])
-    seen.ranges["span"], placed["span"] = rank[seen.ranges["span"]], rank[placed["span"]]
-    seen.ranges = seen.ranges[np.argsort(seen.ranges["address"], kind="stable")]
+    parts = np.concatenate([seen.ranges, ranges])
+    parts["span"], placed["span"] = rank[parts["span"]], rank[placed["span"]]
+    seen.trace.spans = every[order]
+    seen.trace.ranges = parts[np.argsort(parts["address"], kind="stable")]
     seen.pieces = placed[np.argsort(placed["address"], kind="stable")]
     begins, ends = seen.spans["address"], seen.spans["address"] + seen.spans["size_bytes"]
     if (begins[1:] < ends[:-1]).any():

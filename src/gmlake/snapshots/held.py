@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.snapshots.model import SpanKind
 from gmlake.snapshots.spans import Spans
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import Kind, SpanKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import AddressMap, Piece, View
-from gmlake.snapshots.model import DeviceSnapshot, SpanKind
+from gmlake.trace.layout import SpanKind
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.snapshots.classes import Classes
+    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.moments import Playback
 
     Integers = NDArray[np.int64]

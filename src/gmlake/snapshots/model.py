@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.peaks import Lives, Peak, lives_of, peak_of
-from gmlake.trace.layout import Kind, Records
+from gmlake.trace.layout import Kind, Records, SpanKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,43 +21,6 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = CATEGORIES.index("unknown")
 
-
-class SpanKind(IntEnum):
-    """The kind of a contiguous range of addresses."""
-
-    BASE = 0
-    """Physical memory at its base address."""
-    VIEW = 1
-    """Stitched: its bytes also have a base address."""
-    SEGMENT = 3
-    """Taken from the driver in one piece."""
-
-
-SPAN: Final = np.dtype(
-    [
-        ("address", "<u8"),
-        ("size_bytes", "<u8"),
-        ("stream", "<u8"),
-        ("pool_owner", "<u8"),
-        ("pool_number", "<u8"),
-        ("kind", "<u4"),
-        ("is_small", "?"),
-    ]
-)
-"""One span; `kind` is a SpanKind, the pool PyTorch's segment_pool_id."""
-
-RANGE: Final = np.dtype(
-    [
-        ("address", "<u8"),
-        ("size_bytes", "<u8"),
-        ("requested_bytes", "<u8"),
-        ("site", "<u8"),
-        ("span", "<u4"),
-        ("category", "i1"),
-        ("is_used", "?"),
-    ]
-)
-"""A part of a span, in address order. Used with nothing requested: lent to a view."""
 
 PIECE: Final = np.dtype(
     [
@@ -79,7 +41,7 @@ class DeviceSnapshot:
     event_sites: the site of each event. start_sites: of each of trace.start_blocks.
     categories: an index into CATEGORIES for each id of the trace. is_sure: which of them are
     sure if they were inferred; None if they were recorded.
-    spans, ranges, pieces: the memory held at the end, dtypes SPAN, RANGE and PIECE.
+    pieces: where the bytes of views lie at the end, dtype PIECE.
     counters: as Lake.stats() returns them; empty if the file has none.
     stream_pairs: as Lake.stream_pairs() returns them.
     has_reserved_events: the trace has the memory taken from and returned to the driver.
@@ -91,9 +53,7 @@ class DeviceSnapshot:
     event_sites: NDArray[np.uint64]
     start_sites: NDArray[np.uint64]
     categories: NDArray[np.int8]
-    spans: Records
-    ranges: Records
-    pieces: Records
+    pieces: Records = field(default_factory=lambda: np.zeros(0, PIECE))
     counters: dict[str, Any] = field(default_factory=dict)
     stream_pairs: list[dict[str, int]] = field(default_factory=list)
     has_reserved_events: bool = False
@@ -105,6 +65,16 @@ class DeviceSnapshot:
             f"<gmlake.DeviceSnapshot {self.device}: {len(self.blocks)} blocks, "
             f"{self.live_bytes} of {self.reserved_bytes} bytes live, {len(self.events)} events>"
         )
+
+    @property
+    def spans(self) -> Records:
+        """The memory held at the end, dtype SPAN, by address."""
+        return self.trace.spans
+
+    @property
+    def ranges(self) -> Records:
+        """The parts of `spans`, dtype RANGE, by address."""
+        return self.trace.ranges
 
     @property
     def events(self) -> Records:

@@ -11,11 +11,11 @@ import numpy as np
 from gmlake.pictures.figures import Moment, Moments, Stranded
 from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
 from gmlake.snapshots.held import held_over, places_of
-from gmlake.snapshots.model import SpanKind, fragmentation_of
+from gmlake.snapshots.model import fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import in_pools, private_pools
 from gmlake.snapshots.situations import computed, told
-from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
+from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind, SpanKind
 from gmlake.trace.trace import STEP_ENDS
 from gmlake.units import format_size, format_time
 

@@ -30,15 +30,16 @@ from gmlake.snapshots.sites import latest_use
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
     ALIGNMENT,
-    FINAL_BLOCK,
     LARGEST_SIZE,
+    RANGE,
     REQUEST,
-    SEGMENT,
     SMALL_LIMIT,
     SMALL_SEGMENT,
+    SPAN,
     START_BLOCK,
     Kind,
     Records,
+    SpanKind,
 )
 from gmlake.trace.trace import STEP_ENDS, Trace
 
@@ -63,8 +64,8 @@ Segment = tuple[int, int, int, int, int, bool]
 class _State:
     """The file's data about one device, before events and final state are combined."""
 
-    segments: Records = field(default_factory=lambda: np.zeros(0, SEGMENT))
-    blocks: Records = field(default_factory=lambda: np.zeros(0, FINAL_BLOCK))
+    spans: Records = field(default_factory=lambda: np.zeros(0, SPAN))
+    ranges: Records = field(default_factory=lambda: np.zeros(0, RANGE))
     events: EventTable = field(default_factory=lambda: EventTable.of(()))
     pool_note: Entry | None = None
     is_expandable: bool = False
@@ -94,7 +95,7 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
         for device in sorted(states)
     ]
     # Taking a snapshot leaves an event on every device, used or not.
-    used = [trace for trace in traces if len(trace.requests) or len(trace.final_segments)]
+    used = [trace for trace in traces if len(trace.requests) or len(trace.spans)]
     return used or [Trace(np.zeros(0, REQUEST), settings=settings)]
 
 
@@ -127,7 +128,8 @@ def _read_segments(top: Entry, budget: Visits) -> dict[int, _State]:
         return f"segment {index}", None
 
     devices = entries.integers(segments, "device", named, high=_MAX_DEVICES, default=0)
-    table = np.zeros(len(segments), SEGMENT)
+    table = np.zeros(len(segments), SPAN)
+    table["kind"] = SpanKind.SEGMENT
     table["address"], table["size_bytes"] = entries.extents(
         segments, ("address", "total_size"), named
     )
@@ -142,8 +144,8 @@ def _read_segments(top: Entry, budget: Visits) -> dict[int, _State]:
         is_its = devices == device
         mine, its_blocks = table[is_its], blocks[is_its[owners]]
         states[device] = _State(
-            mine[np.lexsort([mine[name] for name in reversed(SEGMENT.names or ())])],
-            its_blocks[np.lexsort((its_blocks["block_bytes"], its_blocks["address"]))],
+            mine[np.lexsort([mine[name] for name in reversed(SPAN.names or ())])],
+            its_blocks[np.lexsort((its_blocks["size_bytes"], its_blocks["address"]))],
             is_expandable=bool(is_expandable[is_its].any()),
         )
     return states
@@ -169,9 +171,9 @@ def _read_blocks(
     raw = [block for one in lists for block in one]
     blocks = [one if type(one) is dict else entries.entry_of(one, named(n)[0])
               for n, one in enumerate(raw)]  # fmt: skip
-    result = np.zeros(len(blocks), FINAL_BLOCK)
+    result = np.zeros(len(blocks), RANGE)
     result["is_used"] = _are_used(blocks, named)
-    sizes = result["block_bytes"] = entries.integers(blocks, "size", named, high=LARGEST_SIZE + 1)
+    sizes = result["size_bytes"] = entries.integers(blocks, "size", named, high=LARGEST_SIZE + 1)
     result["address"] = _addresses(blocks, named, sizes, table["address"][owners], firsts)
     ends = result["address"] + sizes
     least = table["address"][owners]
@@ -432,23 +434,22 @@ def _build(
     device: int, state: _State, settings: dict[str, Any], annotations: _Annotations
 ) -> Trace:
     events = _Events(state.events, state.pool_note)
-    final_segments, final_blocks = state.segments, state.blocks
     before = _with_survivors(events, state)
     requests = events.requests
     is_expandable = state.is_expandable or events.has_mapped
-    segments: list[Segment] = final_segments.tolist()
+    segments: list[Segment] = [(*one[:5], one[6]) for one in state.spans.tolist()]
     numbers = [events.pools.number(segment[3:5]) for segment in segments]
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
     start_segments = undo(segments, requests, dict(enumerate(events.pools.pools, 1)))
-    name_pools(requests, final_segments, np.array(numbers, np.uint32), is_expandable=is_expandable)
+    name_pools(requests, state.spans, np.array(numbers, np.uint32), is_expandable=is_expandable)
     order, start_blocks = _place_start_blocks(before, settings)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
         requests=requests.view(REQUEST),
         start_segments=start_segments,
         start_blocks=start_blocks,
-        final_segments=final_segments,
-        final_blocks=final_blocks,
+        spans=state.spans,
+        ranges=state.ranges,
         device=device,
         settings=settings,
         pools=events.pools.pools,
@@ -479,17 +480,21 @@ def _with_survivors(events: _Events, state: _State) -> Records:
     The others are live at the end, and in no event. One whose address was freed in the trace was
     allocated again after recording stopped.
     """
-    blocks = state.blocks
+    blocks = state.ranges
     alive = blocks[blocks["is_used"] & ~events.has_named(blocks["address"])]
     others = np.zeros(len(alive), START_BLOCK)
     for name in ("address", "block_bytes", "requested_bytes"):
         others[name] = alive[name]
-    place = np.searchsorted(state.segments["address"], alive["address"], side="right") - 1
-    others["stream"] = state.segments["stream"][place]
+    place = np.searchsorted(state.spans["address"], alive["address"], side="right") - 1
+    others["stream"] = state.spans["stream"][place]
     return np.concatenate([events.before, others])
 
 
 # ---- segments before the events
+
+
+def _spans(segments: list[Segment]) -> Records:
+    return np.array([(*each[:5], SpanKind.SEGMENT, each[5]) for each in segments], SPAN)
 
 
 Pools = dict[int, tuple[int, int]]
@@ -514,7 +519,7 @@ def _undo_segment_events(final: list[Segment], requests: Records, pools: Pools) 
         else:
             owner = pools.get(pool, NO_POOL)
             held[address] = (address, size, stream, *owner, size == SMALL_SEGMENT)
-    return np.array(sorted(held.values()), SEGMENT)
+    return _spans(sorted(held.values()))
 
 
 def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Records:
@@ -524,7 +529,7 @@ def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Reco
     them together are what was reserved nevertheless, which tells that none was at the start.
     """
     if sum(size for _, size, *_ in final) == int(_mapped_bytes(requests).sum()):
-        return np.zeros(0, SEGMENT)
+        return np.zeros(0, SPAN)
     held = Spans([(begin, begin + size, *what) for begin, size, *what in sorted(final)])
     is_segment = (requests["kind"] == Kind.SEGMENT_ALLOC) | (requests["kind"] == Kind.SEGMENT_FREE)
     for row in requests[is_segment][::-1].tolist():
@@ -534,7 +539,7 @@ def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Reco
             held.put((address, address + size, stream, *owner, size == SMALL_SEGMENT))
         else:
             held.take(address, address + size)
-    return np.array([(begin, end - begin, *what) for begin, end, *what in held], SEGMENT)
+    return _spans([(begin, end - begin, *what) for begin, end, *what in held])
 
 
 # ---- blocks before the events

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.snapshots.model import PIECE, RANGE, SPAN, UNKNOWN, DeviceSnapshot, SpanKind
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot
 from gmlake.snapshots.pools import NO_POOL
 from gmlake.trace.layout import (
     ALIGNMENT,
-    FINAL_BLOCK,
     LARGEST_SIZE,
-    SEGMENT,
+    RANGE,
     SMALL_LIMIT,
+    SPAN,
     Kind,
+    SpanKind,
 )
 
 if TYPE_CHECKING:
@@ -58,22 +59,15 @@ def _check_ranges(spans: Records, ranges: Records) -> None:
 def of_trace(trace: Trace) -> DeviceSnapshot:
     """Return a trace as a snapshot of its device. Raises TraceError if it contradicts itself."""
     check(trace)
-    segments = trace.final_segments
-    spans = np.zeros(len(segments), SPAN)
-    for name in SEGMENT.names or ():
-        spans[name] = segments[name]
+    spans, ranges = trace.spans, trace.ranges
     spans["kind"] = SpanKind.SEGMENT
-    blocks = trace.final_blocks
-    ranges = np.zeros(len(blocks), RANGE)
-    ranges["address"], ranges["size_bytes"] = blocks["address"], blocks["block_bytes"]
-    ranges["requested_bytes"], ranges["is_used"] = blocks["requested_bytes"], blocks["is_used"]
     # A block of 0 bytes would be read as lent to a view.
-    is_empty = blocks["is_used"] & (blocks["requested_bytes"] == 0)
-    ranges["requested_bytes"][is_empty] = blocks["block_bytes"][is_empty]
+    is_empty = ranges["is_used"] & (ranges["requested_bytes"] == 0)
+    ranges["requested_bytes"][is_empty] = ranges["size_bytes"][is_empty]
     ranges["category"] = UNKNOWN
-    place = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
+    place = np.searchsorted(spans["address"], ranges["address"], side="right").astype(int) - 1
     ranges["span"] = np.maximum(place, 0)
-    ranges = ranges[place >= 0]
+    trace.ranges = ranges = ranges[place >= 0]
     _check_ranges(spans, ranges)
     kind = trace.requests["kind"]
     return DeviceSnapshot(
@@ -82,11 +76,8 @@ def of_trace(trace: Trace) -> DeviceSnapshot:
         event_sites=np.zeros(len(trace.requests), np.uint64),
         start_sites=np.zeros(len(trace.start_blocks), np.uint64),
         categories=np.full(trace.id_count, UNKNOWN, np.int8),
-        spans=spans,
-        ranges=ranges,
-        pieces=np.zeros(0, PIECE),
         has_reserved_events=bool(
-            np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)).any() or len(segments)
+            np.isin(kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)).any() or len(spans)
         ),
     )
 
@@ -115,32 +106,32 @@ def with_addresses(trace: Trace) -> Trace:
         requests["address"][has_id] = addresses[ids[has_id]]
         start["address"] = addresses[start["id"]]
         start = start[np.argsort(start["address"], kind="stable")]
-    segments, blocks = trace.final_segments, trace.final_blocks
-    if not is_recorded or not len(segments):
+    spans, ranges = trace.spans, trace.ranges
+    if not is_recorded or not len(spans):
         is_live = sizes > 0
         is_live[ids[kind == Kind.FREE]] = False
         live = np.flatnonzero(is_live)
         live = live[np.argsort(addresses[live], kind="stable")]
-        segments, blocks = _segment_each(addresses[live], sizes[live], streams[live])
+        spans, ranges = _span_each(addresses[live], sizes[live], streams[live])
         owners = np.array([NO_POOL, *trace.pools], np.uint64)[trace.block_pools[live]]
-        segments["pool_owner"], segments["pool_number"] = owners[:, 0], owners[:, 1]
+        spans["pool_owner"], spans["pool_number"] = owners[:, 0], owners[:, 1]
     return replace(
         trace,
         requests=requests,
         start_blocks=start,
-        final_segments=segments,
-        final_blocks=blocks,
+        spans=spans,
+        ranges=ranges,
     )
 
 
-def _segment_each(addresses: Records, sizes: Records, streams: Records) -> tuple[Records, Records]:
-    """Return a segment around each block, and the blocks."""
-    segments, blocks = np.zeros(len(sizes), SEGMENT), np.zeros(len(sizes), FINAL_BLOCK)
-    segments["address"] = blocks["address"] = addresses
+def _span_each(addresses: Records, sizes: Records, streams: Records) -> tuple[Records, Records]:
+    """Return a span around each block, and the blocks."""
+    spans, ranges = np.zeros(len(sizes), SPAN), np.zeros(len(sizes), RANGE)
+    spans["address"] = ranges["address"] = addresses
     held = (sizes + np.uint64(ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-    segments["size_bytes"] = blocks["block_bytes"] = held
-    segments["stream"] = streams
-    segments["is_small"] = sizes <= SMALL_LIMIT
-    blocks["requested_bytes"] = sizes
-    blocks["is_used"] = True
-    return segments, blocks
+    spans["size_bytes"] = ranges["size_bytes"] = held
+    spans["stream"] = streams
+    spans["is_small"] = sizes <= SMALL_LIMIT
+    ranges["requested_bytes"] = sizes
+    ranges["is_used"] = True
+    return spans, ranges

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, SpanKind
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot
 from gmlake.snapshots.pools import NO_POOL
 from gmlake.snapshots.sites import Site
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import Kind, SpanKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,13 +1,14 @@
 """Recorded memory traces, and gmlake's own format for them."""
 
-from gmlake.trace.layout import FINAL_BLOCK, REQUEST, SEGMENT, START_BLOCK, Kind
+from gmlake.trace.layout import RANGE, REQUEST, SPAN, START_BLOCK, Kind, SpanKind
 from gmlake.trace.trace import Trace
 
 __all__ = [
-    "FINAL_BLOCK",
+    "RANGE",
     "REQUEST",
-    "SEGMENT",
+    "SPAN",
     "START_BLOCK",
     "Kind",
+    "SpanKind",
     "Trace",
 ]

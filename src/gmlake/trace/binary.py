@@ -32,10 +32,10 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.trace.layout import (
-    FINAL_BLOCK,
     MAX_POOLS,
+    RANGE,
     REQUEST,
-    SEGMENT,
+    SPAN,
     START_BLOCK,
     Records,
 )
@@ -62,18 +62,21 @@ _TAIL_MAGIC = b"GEND"
 _LEVEL = 6  # the highest, 9, takes 25 times as long on random numbers, and saves 3 %
 _BEST_RATIO = 1100  # zlib reaches 1032 to 1 at most
 
+_OF_SPANS: Final = ("address", "size_bytes", "stream", "pool_owner", "pool_number", "is_small")
+_OF_RANGES: Final = ("address", "size_bytes", "requested_bytes", "is_used")
 _TABLES: Final = (
-    (b"REQ", "requests", REQUEST),
-    (b"SSG", "start_segments", SEGMENT),
-    (b"SBL", "start_blocks", START_BLOCK),
-    (b"FSG", "final_segments", SEGMENT),
-    (b"FBL", "final_blocks", FINAL_BLOCK),
+    (b"REQ", "requests", "requests", REQUEST, REQUEST.names or ()),
+    (b"SSG", "start_segments", "start_segments", SPAN, _OF_SPANS),
+    (b"SBL", "start_blocks", "start_blocks", START_BLOCK, START_BLOCK.names or ()),
+    (b"FSG", "final_segments", "spans", SPAN, _OF_SPANS),
+    (b"FBL", "final_blocks", "ranges", RANGE, _OF_RANGES),
 )
+"""Tag, key of the number of rows, attribute, type and stored columns of each table."""
 
 
 def encode(trace: Trace) -> bytes:
     """Return the file's bytes. Raises TraceError for more than MAX_ROWS rows or MAX_META_BYTES."""
-    rows = {attribute: len(getattr(trace, attribute)) for _, attribute, _ in _TABLES}
+    rows = {key: len(getattr(trace, attribute)) for _, key, attribute, _, _ in _TABLES}
     if sum(rows.values()) > MAX_ROWS:
         reason = f"more than {MAX_ROWS} events, segments and blocks; split the trace"
         raise TraceError(reason)
@@ -91,9 +94,9 @@ def encode(trace: Trace) -> bytes:
         reason = f"labels and settings of more than {MAX_META_BYTES} bytes; split the trace"
         raise TraceError(reason)
     sections = [_section(b"META", text, len(text))]
-    for tag, attribute, dtype in _TABLES:
+    for tag, _, attribute, _, columns in _TABLES:
         table: Records = getattr(trace, attribute)
-        for number, column in enumerate(dtype.names or ()):
+        for number, column in enumerate(columns):
             if len(table):
                 name = tag + bytes([number])
                 sections.append(_section(name, _shuffle(table[column]), len(table)))
@@ -135,10 +138,10 @@ def decode(data: bytes, name: str = "") -> Trace:
     meta = _read_meta(sections)
     tables: dict[str, Any] = {}
     left = MAX_ROWS
-    for tag, attribute, dtype in _TABLES:
-        rows = _count(meta["rows"], attribute, left)
+    for tag, key, attribute, dtype, columns in _TABLES:
+        rows = _count(meta["rows"], key, left)
         left -= rows
-        tables[attribute] = _table(sections, tag, rows, dtype)
+        tables[attribute] = _table(sections, tag, rows, dtype, columns)
     trace = Trace(
         **tables,
         device=_count(meta, "device", 1 << 16),
@@ -200,11 +203,15 @@ def _check_can_hold(stored: bytes, expected_bytes: int) -> None:
 
 
 def _table(
-    sections: dict[bytes, tuple[int, bytes]], tag: bytes, rows: int, dtype: np.dtype[Any]
+    sections: dict[bytes, tuple[int, bytes]],
+    tag: bytes,
+    rows: int,
+    dtype: np.dtype[Any],
+    names: tuple[str, ...],
 ) -> Records:
-    """Read a table, having checked that every column can be as long as is claimed."""
+    """Read columns of a table, having checked that each can be as long as is claimed."""
     columns = {}
-    for number, column in enumerate(dtype.names or ()):
+    for number, column in enumerate(names):
         name = tag + bytes([number])
         items, stored = sections.get(name, (0, b""))
         if items != rows:

@@ -47,17 +47,43 @@ REQUEST: Final = np.dtype(
 `pool`, of ALLOC, OOM, SEGMENT_* and TRIM: the number of the private pool, counted from 1, in the
 trace's `pools`; 0: none."""
 
-SEGMENT: Final = np.dtype(
+
+class SpanKind(IntEnum):
+    """The kind of a contiguous range of addresses."""
+
+    BASE = 0
+    """Physical memory at its base address."""
+    VIEW = 1
+    """Stitched: its bytes also have a base address."""
+    SEGMENT = 3
+    """Taken from the driver in one piece."""
+
+
+SPAN: Final = np.dtype(
     [
         ("address", "<u8"),
         ("size_bytes", "<u8"),
         ("stream", "<u8"),
         ("pool_owner", "<u8"),
         ("pool_number", "<u8"),
+        ("kind", "<u4"),
         ("is_small", "?"),
     ]
 )
-"""One segment. (pool_owner, pool_number) is PyTorch's segment_pool_id, (0, 0) the default."""
+"""One span; `kind` is a SpanKind, the pool PyTorch's segment_pool_id."""
+
+RANGE: Final = np.dtype(
+    [
+        ("address", "<u8"),
+        ("size_bytes", "<u8"),
+        ("requested_bytes", "<u8"),
+        ("site", "<u8"),
+        ("span", "<u4"),
+        ("category", "i1"),
+        ("is_used", "?"),
+    ]
+)
+"""A part of a span, in address order. Used with nothing requested: lent to a view."""
 
 START_BLOCK: Final = np.dtype(
     [
@@ -69,16 +95,6 @@ START_BLOCK: Final = np.dtype(
     ]
 )
 """A block that was live before the first event. `block_bytes` is as held for it."""
-
-FINAL_BLOCK: Final = np.dtype(
-    [
-        ("address", "<u8"),
-        ("block_bytes", "<u8"),
-        ("requested_bytes", "<u8"),
-        ("is_used", "?"),
-    ]
-)
-"""A block at the end of the recording; those of one segment tile it."""
 
 ALIGNMENT: Final = 512
 """Every live block counts with its requested size rounded up to this many bytes."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.trace.layout import (
-    FINAL_BLOCK,
     LARGEST_SIZE,
+    RANGE,
     REQUEST,
-    SEGMENT,
+    SPAN,
     START_BLOCK,
     Kind,
     Records,
@@ -72,7 +72,7 @@ class Trace:
     requests: the events, dtype `REQUEST`, shape (events,). Ids are dense: those of the start
         blocks and of the ALLOC events together are 0, 1, ... in any order, each used once.
     start_segments, start_blocks: memory of PyTorch before the first event, in address order.
-    final_segments, final_blocks: its memory after the last event, in address order.
+    spans, ranges: its memory after the last event, in address order.
     device: ordinal of the device.
     settings: the allocator's settings as recorded, by PyTorch's names.
     labels: names of the marks.
@@ -83,10 +83,10 @@ class Trace:
     """
 
     requests: Records
-    start_segments: Records = field(default_factory=lambda: _empty(SEGMENT))
+    start_segments: Records = field(default_factory=lambda: _empty(SPAN))
     start_blocks: Records = field(default_factory=lambda: _empty(START_BLOCK))
-    final_segments: Records = field(default_factory=lambda: _empty(SEGMENT))
-    final_blocks: Records = field(default_factory=lambda: _empty(FINAL_BLOCK))
+    spans: Records = field(default_factory=lambda: _empty(SPAN))
+    ranges: Records = field(default_factory=lambda: _empty(RANGE))
     device: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
@@ -98,10 +98,10 @@ class Trace:
     def __post_init__(self) -> None:
         """Convert every array to its exact type; ValueError if that is impossible."""
         self.requests = _records(self.requests, REQUEST, "requests")
-        self.start_segments = _records(self.start_segments, SEGMENT, "start_segments")
+        self.start_segments = _records(self.start_segments, SPAN, "start_segments")
         self.start_blocks = _records(self.start_blocks, START_BLOCK, "start_blocks")
-        self.final_segments = _records(self.final_segments, SEGMENT, "final_segments")
-        self.final_blocks = _records(self.final_blocks, FINAL_BLOCK, "final_blocks")
+        self.spans = _records(self.spans, SPAN, "spans")
+        self.ranges = _records(self.ranges, RANGE, "ranges")
         self.labels = tuple(self.labels)
         self.pools = tuple(self.pools)
 
@@ -115,7 +115,7 @@ class Trace:
         if not isinstance(other, Trace):
             return NotImplemented
         plain = ("device", "settings", "labels", "pools", "is_expandable")
-        tables = ("requests", "start_segments", "start_blocks", "final_segments", "final_blocks")
+        tables = ("requests", "start_segments", "start_blocks", "spans", "ranges")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in tables
         )
@@ -152,7 +152,7 @@ class Trace:
 
         By the segments; recordings of gmlake have only those at the end.
         """
-        segments = self.start_segments if len(self.start_segments) else self.final_segments
+        segments = self.start_segments if len(self.start_segments) else self.spans
         numbers = np.append(self.numbers_of(segments), np.uint32(0))
         place = np.searchsorted(segments["address"], addresses, side="right") - 1
         ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))

@@ -227,9 +227,9 @@ class _Run:
             policy=policy,
             allocations=allocations,
             addresses_matched=addresses,
-            segments=len(self.trace.final_segments) if is_caching else 0,
+            segments=len(self.trace.spans) if is_caching else 0,
             segments_matched=segments,
-            final_blocks=len(self.trace.final_blocks) if is_caching else 0,
+            final_blocks=len(self.trace.ranges) if is_caching else 0,
             final_blocks_matched=blocks,
             statistics=self.statistics,
             statistics_matched=self.statistics_matched,
@@ -310,9 +310,9 @@ class _Run:
             for span in spans
             for address, size, _, is_used in span["ranges"]
         }
-        segments = _rows(trace.final_segments, "address", "size_bytes", "stream", "is_small")
-        pools = trace.numbers_of(trace.final_segments).tolist()
-        blocks = _rows(trace.final_blocks, "address", "block_bytes", "is_used")
+        segments = _rows(trace.spans, "address", "size_bytes", "stream", "is_small")
+        pools = trace.numbers_of(trace.spans).tolist()
+        blocks = _rows(trace.ranges, "address", "size_bytes", "is_used")
         return (
             sum((*row, pool) in held_segments for row, pool in zip(segments, pools, strict=True)),
             sum(block in held_blocks for block in blocks),

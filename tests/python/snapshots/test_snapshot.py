@@ -58,7 +58,7 @@ def test_no_slack_is_assumed_in_the_small_pool() -> None:
 def test_pools_streams_and_negative_handles_are_kept() -> None:
     one = segment(BASE, 2 * MIB, [block(BASE, 2 * MIB)], segment_pool_id=(0, 3), stream=-2)
     trace = gmlake.load(snapshot([alloc(BASE, 1, stream=-2)], [one])).devices[0].trace
-    assert trace.final_segments[["pool_owner", "pool_number"]].tolist() == [(0, 3)]
+    assert trace.spans[["pool_owner", "pool_number"]].tolist() == [(0, 3)]
     assert trace.requests["stream"].tolist() == [2**64 - 2]
     written = to_plain(of_one_trace(trace))
     assert written["segments"][0]["segment_pool_id"] == (0, 3)
