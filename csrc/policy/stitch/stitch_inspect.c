@@ -21,14 +21,15 @@ static uint64_t stitched_of(const gml_stitch *stitch, const gml_stream_cache *ca
                      gml_tree_largest(&cache->set.tails) + cached_bytes(cache);
 }
 
-/* About the largest request that it can serve. */
+/* About the largest request that it can serve: a small one from a slab, another one from extents. */
 static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     gml_freeset_index(&cache->set);
     uint64_t fitting = gml_tree_largest(&cache->set.fit) +
                        (gml_stitch_has_views(stitch) ? cached_bytes(cache) : 0);
     uint64_t in_slabs = gml_tree_largest(&cache->small_free);
     in_slabs = in_slabs < GML_SMALL_LIMIT ? in_slabs : (uint64_t)GML_SMALL_LIMIT;
-    return larger(larger(fitting, in_slabs), stitched_of(stitch, cache));
+    uint64_t in_extents = larger(fitting, stitched_of(stitch, cache));
+    return in_extents > GML_SMALL_LIMIT ? in_extents : in_slabs;
 }
 
 /* Adds what concerns requests of out->stream. whole_bytes: of all streams. */

@@ -483,7 +483,8 @@ def _with_survivors(events: _Events, state: _State) -> Records:
     blocks = state.ranges
     alive = blocks[blocks["is_used"] & ~events.has_named(blocks["address"])]
     others = np.zeros(len(alive), START_BLOCK)
-    for name in ("address", "block_bytes", "requested_bytes"):
+    others["block_bytes"] = alive["size_bytes"]
+    for name in ("address", "requested_bytes"):
         others[name] = alive[name]
     place = np.searchsorted(state.spans["address"], alive["address"], side="right") - 1
     others["stream"] = state.spans["stream"][place]

@@ -10,6 +10,7 @@ import pytest
 
 import gmlake
 from gmlake.errors import TraceError
+from gmlake.pictures.figures import Moments
 from recording import BASE, MIB, alloc, block, event, free, load, segment, snapshot
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_the_first_wrong_entry_is_named(tmp_path: Path, name: str, form: str) ->
     data = pickle.dumps(document, 4) if form == "pickle" else json.dumps(document).encode()
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(TraceError, match=reason):
-        gmlake.Snapshot.load(tmp_path / "file")
+        gmlake.load(tmp_path / "file")
 
 
 def test_a_block_of_pytorch_2_0_has_the_size_that_its_history_tells(tmp_path: Path) -> None:
@@ -79,6 +80,6 @@ def test_a_piece_between_two_blocks_of_one_line_counts_once_for_it(tmp_path: Pat
     for one in parts:
         one["frames"] = frames
     made = load(tmp_path, snapshot([], [segment(BASE, 6 * MIB, parts)])).report()
-    (told,) = [one for one in made.figures if type(one).__name__ == "Moments"]
-    (one,) = told.moments[told.shown].stranded
-    assert (one.kept_bytes, one.pieces, one.blocks, one.held_bytes) == (4 * MIB, 1, 2, 2 * MIB)
+    (told,) = [one for one in made.figures if isinstance(one, Moments)]
+    (kept,) = told.moments[told.shown].stranded
+    assert (kept.kept_bytes, kept.pieces, kept.blocks, kept.held_bytes) == (4 * MIB, 1, 2, 2 * MIB)

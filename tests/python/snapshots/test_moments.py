@@ -131,7 +131,7 @@ def test_what_cannot_serve_is_named_and_strands_nothing(
         alloc(inside, 20 * MIB, pool_id=(4, 0)),
         {**refused, "pool_id": pool},
     ]
-    moment = _shown(gmlake.report_of(gmlake.Trace.from_snapshot(snapshot(events))))
+    moment = _shown(gmlake.report_of(gmlake.load(snapshot(events))))
     assert said in moment.says[0]
     (only,) = moment.stranded
     assert only.kept_bytes == stranded * MIB
