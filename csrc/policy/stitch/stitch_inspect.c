@@ -21,7 +21,8 @@ static uint64_t stitched_of(const gml_stitch *stitch, const gml_stream_cache *ca
                      gml_tree_largest(&cache->set.tails) + cached_bytes(cache);
 }
 
-/* About the largest request that it can serve: a small one from a slab, another one from extents. */
+/* About the largest request that it can serve: a small one from a slab, another one from extents.
+ */
 static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     gml_freeset_index(&cache->set);
     uint64_t fitting = gml_tree_largest(&cache->set.fit) +
