@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +19,8 @@ from gmlake.refusals import refusals_of
 
 if TYPE_CHECKING:
     from gmlake.refusals import Refusal
+
+RunOut = Callable[[int], tuple[Path, dict[str, Any]]]
 
 REASONS = (
     *("growing", "graph_pool", "mempool", "streams", "limit"),
@@ -48,14 +50,18 @@ ROWS = [
 ]
 
 
-@cache
-def run_out(place: int) -> tuple[Path, dict[str, Any]]:
-    """Return a folder of files, and what the program printed."""
-    folder = Path(mkdtemp(prefix="refusals-"))
-    settings = ("--devices", "1", "--capacity", CAPACITIES[place])
-    outcome = run_program("refusals", str(folder), *reasons_at(place), settings=settings)
-    assert outcome.code == 0, outcome.errors
-    return folder, outcome.results
+@pytest.fixture(scope="module")
+def run_out(tmp_path_factory: pytest.TempPathFactory) -> RunOut:
+    @cache
+    def run(place: int) -> tuple[Path, dict[str, Any]]:
+        """Return a folder of files, and what the program printed."""
+        folder = tmp_path_factory.mktemp("refusals")
+        settings = ("--devices", "1", "--capacity", CAPACITIES[place])
+        outcome = run_program("refusals", str(folder), *reasons_at(place), settings=settings)
+        assert outcome.code == 0, outcome.errors
+        return folder, outcome.results
+
+    return run
 
 
 def refusal_in(path: Path) -> Refusal:
@@ -69,7 +75,9 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 
 
 @pytest.mark.parametrize(("place", "reason"), ROWS)
-def test_all_tell_the_same(place: int, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tell_the_same(
+    run_out: RunOut, place: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, results = run_out(place)
     path, result = folder / f"{reason}.pickle", results[reason]
     account, said = result["account"], result["said"]
@@ -98,7 +106,7 @@ def test_all_tell_the_same(place: int, reason: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(("place", "reason"), ROWS)
 def test_the_same_policy_refuses_it_again(
-    place: int, reason: str, capsys: pytest.CaptureFixture[str]
+    run_out: RunOut, place: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _ = run_out(place)
     path = folder / f"{reason}.pickle"
@@ -113,6 +121,6 @@ def test_the_same_policy_refuses_it_again(
 
 
 @pytest.mark.parametrize(("place", "reason"), ROWS)
-def test_what_is_said_to_be_served_is(place: int, reason: str) -> None:
+def test_what_is_said_to_be_served_is(run_out: RunOut, place: int, reason: str) -> None:
     result = run_out(place)[1][reason]
     assert (result["less"], result["more"]) == (True, False)
