@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gmlake import _core
-from gmlake.pytorch import compat, documents, notices
+from gmlake.pytorch import compat, notices
 from gmlake.trace.trace import DEVICE_BYTES, REFUSAL, REFUSED_BY
 from gmlake.units import format_size
 
@@ -71,6 +71,8 @@ def _refused(device: int, size_bytes: int, _limit_bytes: int, free_bytes: int) -
         return
     _process.written[wanted] = f"{wanted} could not be written"
     try:
+        from gmlake.pytorch import documents  # which enabling gmlake does without
+
         document = compat.memory_snapshot()
         documents.add_part(document)
         document = _with_refusal(document, device, size_bytes, free_bytes)

@@ -138,13 +138,13 @@ def load(source: Source) -> Snapshot:
     if isinstance(held, Snapshot):
         return held
     if isinstance(source, (dict, list)):
-        return Snapshot(*understand(source))
-    if not isinstance(source, (str, os.PathLike)):
+        found = Snapshot(*understand(source), name="recording")
+    elif isinstance(source, (str, os.PathLike)):
+        found = Snapshot(*read_file(Path(source)))
+        found.name = os.fsencode(Path(source).name).decode("utf-8", "backslashreplace")
+    else:
         msg = f"expected a recording or the path of one, not a {type(source).__name__}"
         raise TypeError(msg)
-    path = Path(source)
-    found = Snapshot(*read_file(path))
-    found.name = os.fsencode(path.name).decode("utf-8", "backslashreplace")
     for one in found.devices:
         is_one = len(found.devices) == 1
         one.trace.name = found.name if is_one else f"{found.name}:{one.device}"
