@@ -44,9 +44,6 @@ PYTHON: Final = {
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
     "Without a GPU": "forecast Forecast PolicyNeed",
     "Replaying what was recorded": ("replay ReplayReport ReplayResult fit FitReport"),
-    "Does the model match PyTorch": (
-        "validate ValidationReport ValidationResult load_notes Notes Reading"
-    ),
     "Placing lifetimes": (
         "plan PlanReport PlanResult StepResult Instance load_instance Plan Profile"
     ),

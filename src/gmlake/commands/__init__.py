@@ -25,7 +25,6 @@ COMMANDS: Final = {
     "replay": "Replay traces under several policies and compare how much each would have reserved.",
     "fit": "Find the smallest device for recordings, or the largest batch that fits into one.",
     **{name: command.purpose for name, command in _ANNEXED.items()},
-    "validate": "Check the policies `caching` and `expandable` against PyTorch's own recordings.",
     "view": "Draw a snapshot or trace as one HTML page for any browser.",
     "query": "Ask a recording what is live at one moment, by line, category, stream or pool.",
     "compare": "Compare two recordings, or two moments of one: what grew, shrank, came and went.",
@@ -100,9 +99,8 @@ def _chosen(words: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: `validate` found a difference, `replay --capacity` or `fit --memory` a trace that
-    fits under none of the policies, `plan --capacity` one that does not fit, or the output could
-    not be written.
+    0: done. 1: `replay --capacity` or `fit --memory` found a trace that fits under none of the
+    policies, `plan --capacity` one that does not fit, or the output could not be written.
     2: a wrong argument, or input that could not be read; one line on stderr says what, where and
     what to do. 130: interrupted. `run` becomes another program, and its exit code is that
     program's.

@@ -21,7 +21,7 @@ class Kind(IntEnum):
     FREE_REQUESTED = 3
     """The program freed it; work on other streams may still run (no effect on a policy)."""
     SEGMENT_ALLOC = 4
-    """PyTorch took memory from the driver; kept for validation, not replayed."""
+    """PyTorch took memory from the driver; not replayed."""
     SEGMENT_FREE = 5
     TRIM = 6
     """The program called torch.cuda.empty_cache(); with a pool: its last use has ended."""

@@ -10,7 +10,7 @@ from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
-    from gmlake.validating.validation_report import Notes
+    from validating.report import Notes
 
 _MIB: Final = 1 << 20
 _LARGE_SEGMENT: Final = 20 * _MIB

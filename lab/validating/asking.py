@@ -24,8 +24,8 @@ from gmlake.trace.trace import trims_of
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
-    from gmlake.validating.configuration import Configuration
-    from gmlake.validating.validation_report import Notes
+    from validating.configuration import Configuration
+    from validating.report import Notes
 
 LATE: Final = 1
 """GML_REQUEST_LATE of gmlake.h: this free waits until the next allocation runs out of memory."""
