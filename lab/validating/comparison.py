@@ -88,7 +88,7 @@ def _capacity_of(trace: Trace, configuration: Configuration) -> int:
     Each stream and pool of expandable segments reserves 1 1/8 of it as address space, of which the
     simulated device has less than 2^52 bytes.
     """
-    peak_bytes = int(recorded_bytes(trace, trace.requests).max())
+    peak_bytes = int(recorded_bytes(trace.requests).max())
     if not trace.is_expandable:
         return peak_bytes if oversize_runs(trace, configuration) else _ROOMY
     allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
@@ -211,7 +211,7 @@ class _Run:
             reserved_events=events,
             reserved_matched=matched,
             peak_reserved_bytes=self.lake.stats()["peak_reserved_bytes"],
-            recorded_peak_bytes=int(recorded_bytes(self.trace, self.requests).max()),
+            recorded_peak_bytes=int(recorded_bytes(self.requests).max()),
             pooled_allocations=int(
                 np.count_nonzero(
                     (self.trace.requests["kind"] == Kind.ALLOC) & (self.trace.requests["pool"] > 0)
@@ -264,7 +264,7 @@ class _Run:
         """Compare after each event of the program, which may be several of the device."""
         is_whole = np.isin(self.requests["kind"], (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
         compared = np.flatnonzero(is_whole & (self.requests["pool"] != LATE))
-        theirs = recorded_bytes(self.trace, self.requests)[1:][compared]
+        theirs = recorded_bytes(self.requests)[1:][compared]
         ours = self.reserved[compared]
         differs = np.abs(theirs - ours) >= self.configuration.large_granule_bytes
         for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():

@@ -94,7 +94,7 @@ START_BLOCK: Final = np.dtype(
         ("stream", "<u8"),
     ]
 )
-"""A block that was live before the first event. `block_bytes` is as held for it."""
+"""A block that was live before the first event. `block_bytes`: of one that stays live, as held."""
 
 ALIGNMENT: Final = 512
 """Every live block counts with its requested size rounded up to this many bytes."""
