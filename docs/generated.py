@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 
 import gmlake
 from gmlake import annexes
-from gmlake.commands import COMMANDS, make_parser
+from gmlake.commands import COMMANDS, make_parser, subparsers
 from gmlake.settings import policy_help
 
 if TYPE_CHECKING:
@@ -218,19 +218,13 @@ def settings() -> str:
 
 def commands() -> str:
     """Return what each command says of itself."""
-    lines = ["# Command line", "", "`gmlake completion bash` (zsh, fish) lets a shell complete it."]
+    lines = [
+        "# Command line",
+        "",
+        "`gmlake completion bash` (zsh, fish, tcsh) lets a shell complete it;",
+    ]
+    lines += ["it needs `pip install gmlake[completion]`."]
     for name in COMMANDS:
-        (choices,) = (
-            action.choices
-            for action in make_parser(name)._actions  # noqa: SLF001 (argparse has no public list)
-            if isinstance(action.choices, dict)
-        )
-        lines += [
-            "",
-            f"## gmlake {name}",
-            "",
-            "```text",
-            choices[name].format_help().rstrip(),
-            "```",
-        ]
+        text = subparsers(make_parser(name))[name].format_help().rstrip()
+        lines += ["", f"## gmlake {name}", "", "```text", text, "```"]
     return "\n".join(lines) + "\n"

@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "report": "Compare the ranks of a job that `gmlake run --record FOLDER/` recorded.",
     "top": "Follow running processes: how much they hold, and how requests are served.",
     "info": "Show how gmlake would serve PyTorch here, the devices found, and the policies.",
-    "completion": "Print a completion script for bash, zsh or fish.",
+    "completion": "Print a completion script for bash, zsh, fish or tcsh.",
 }
 """The purpose of each. A command's module is imported on demand, which may take a second."""
 
@@ -65,8 +65,8 @@ class _VersionAction(argparse.Action):
         parser.exit()
 
 
-def make_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, with the options of the chosen command."""
+def make_parser(*chosen: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, with the options of the chosen commands."""
     parser = _Parser(
         prog="gmlake",
         description="A GPU memory allocator for PyTorch that defragments by remapping.",
@@ -76,12 +76,19 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
         sub = choices.add_parser(name, help=purpose, allow_abbrev=False)
-        if name == chosen:
+        if name in chosen:
             command = load(name)
             sub.description = type(command).__doc__
             command.prepare_parser(sub)
             sub.set_defaults(command=command)
     return parser
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands, by name."""
+    actions = parser._actions  # noqa: SLF001 (argparse has no public list)
+    (found,) = (action.choices for action in actions if isinstance(action.choices, dict))
+    return found
 
 
 def load(name: str) -> common.Command:
