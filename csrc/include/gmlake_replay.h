@@ -37,9 +37,6 @@ GML_API gml_status gml_replay_run(gml_replay *replay, const gml_request *request
  * will lie, so that addresses can be compared with the recorded ones. GML_UNSUPPORTED elsewhere. */
 GML_API gml_status gml_replay_follow_segments(gml_replay *replay);
 
-/* Frees all live blocks, in ascending order of id. */
-GML_API gml_status gml_replay_free_all(gml_replay *replay);
-
 /* Ends the replay; the lake and its live blocks remain. NULL is allowed. */
 GML_API void gml_replay_close(gml_replay *replay);
 

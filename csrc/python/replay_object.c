@@ -195,10 +195,6 @@ static PyObject *replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(un
     return run_plain(as_replay(object), gml_replay_follow_segments);
 }
 
-static PyObject *replay_free_all(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return run_plain(as_replay(object), gml_replay_free_all);
-}
-
 /* ---- the type -------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(
@@ -211,12 +207,9 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(follow_segments_doc,
              "follow_segments($self, /)\n--\n\n"
              "Let each SEGMENT_ALLOC from now on choose where sim's next malloc lies.");
-PyDoc_STRVAR(free_all_doc, "free_all($self, /)\n--\n\nFree what is still live, by id.");
-
 static PyMethodDef replay_methods[] = {
     {"run", (PyCFunction)(void (*)(void))replay_run, METH_VARARGS | METH_KEYWORDS, run_doc},
     {"follow_segments", replay_follow_segments, METH_NOARGS, follow_segments_doc},
-    {"free_all", replay_free_all, METH_NOARGS, free_all_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -279,15 +279,3 @@ gml_status gml_replay_follow_segments(gml_replay *replay) {
     replay->follows_segments = status == GML_OK;
     return status;
 }
-
-gml_status gml_replay_free_all(gml_replay *replay) {
-    gml_status status = GML_OK;
-    for (uint64_t id = 0; id < replay->id_count && status == GML_OK; id++) {
-        gml_address address = replay->addresses[id];
-        replay->addresses[id] = ADDRESS_NONE;
-        if (address > ADDRESS_EMPTY) {
-            status = gml_lake_free(replay->lake, address);
-        }
-    }
-    return status;
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gmlake.allocator_conf import VARIABLES, read_sizes
+from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.trace.layout import ALIGNMENT, SMALL_LIMIT, SMALL_SEGMENT, Kind
 
 if TYPE_CHECKING:
@@ -139,6 +139,6 @@ def _from_variables(settings: dict[str, Any]) -> dict[str, int]:
     """Read the settings that PyTorch records only as text of its environment variable."""
     knobs: dict[str, int] = {}
     for variable in VARIABLES:
-        sizes = read_sizes(str(settings.get(variable, "")))
+        sizes = read_allocator_conf({variable: str(settings.get(variable, ""))})
         knobs |= {knob: sizes[knob] for knob in _ONLY_IN_VARIABLES if knob in sizes}
     return knobs
