@@ -45,7 +45,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all checks test-newer test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench figures results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench validate figures results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -183,6 +183,10 @@ differential: ## Random programs under PyTorch's allocator and under gmlake, aft
 bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the shipped traces
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
+
+FILES ?= benchmarks/recordings/h200/*/*.gmtrace
+validate: $(VENV)/.package ## Whether our models of PyTorch's allocators agree with recordings: FILES='...'
+	@$(BIN)/python benchmarks/validation.py $(FILES)
 
 figures: $(VENV)/.created ## The tables of documents that come from results, written again
 	@$(BIN)/python benchmarks/tables.py --write

@@ -1,21 +1,36 @@
 """How far `caching` and `expandable` agree with PyTorch on recordings of its own allocators.
 
+make validate FILES='recordings/*/*.pickle'
 python benchmarks/validation.py recordings/*/*.pickle [--write NAME]
 
-Beside each recording lies the .json that benchmarks/workloads/record.py wrote.
+Statistics and refusals are compared where a recording has notes beside it: the .json that
+benchmarks/workloads/record.py writes. Exit code 1: something differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 import gmlake
 import machine
-from gmlake.snapshots.whole import of_one_trace
+
+sys.path.append(str(machine.ROOT / "lab"))
+
+from validating import ValidationResult, load_notes, validate
+from validating.tables import validation_tables
+
+
+def results_of(path: Path) -> list[ValidationResult]:
+    """Return what each device of a recording comes to."""
+    beside = path.with_suffix(".json")
+    notes = load_notes(beside) if beside.exists() and beside != path else None
+    return [validate(seen.trace, notes) for seen in gmlake.load(path)]
 
 
 def device_of(path: Path) -> str:
@@ -26,18 +41,17 @@ def device_of(path: Path) -> str:
 def main() -> None:
     """Validate every file, print the tables, keep the figures with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("recordings", nargs="+", type=Path, help="what record.py wrote")
+    parser.add_argument("recordings", nargs="+", type=Path, help="snapshots or .gmtrace files")
     parser.add_argument("--write", metavar="NAME", help="keep it as results/NAME.json")
     arguments = parser.parse_args()
-    results = []
-    for path in arguments.recordings:
-        notes = gmlake.load_notes(path.with_suffix(".json"))
-        report = gmlake.validate(of_one_trace(gmlake.load(path).devices[0].trace), notes)
-        results += report.to_dict()["results"]
-        Console().print(report)
+    results = [result for path in arguments.recordings for result in results_of(path)]
+    for table in validation_tables(results):
+        Console().print(table)
     if arguments.write:
         devices = sorted({device_of(path) for path in arguments.recordings})
-        print(machine.write(arguments.write, {"results": results}, gpu=", ".join(devices)))
+        told = {"results": [asdict(result) for result in results]}
+        print(machine.write(arguments.write, told, gpu=", ".join(devices)))
+    sys.exit(not all(result.is_complete for result in results))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 
 import gmlake
 from gmlake import annexes
-from gmlake.commands import COMMANDS, make_parser
+from gmlake.commands import COMMANDS, make_parser, subparsers
 from gmlake.settings import policy_help
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ PYTHON: Final = {
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
     "Without a GPU": "forecast Forecast PolicyNeed",
     "Replaying what was recorded": ("replay ReplayReport ReplayResult fit FitReport"),
-    "Does the model match PyTorch": (
-        "validate ValidationReport ValidationResult load_notes Notes Reading"
-    ),
     "Placing lifetimes": (
         "plan PlanReport PlanResult StepResult Instance load_instance Plan Profile"
     ),
@@ -221,19 +218,13 @@ def settings() -> str:
 
 def commands() -> str:
     """Return what each command says of itself."""
-    lines = ["# Command line", "", "`gmlake completion bash` (zsh, fish) lets a shell complete it."]
+    lines = [
+        "# Command line",
+        "",
+        "`gmlake completion bash` (zsh, fish, tcsh) lets a shell complete it;",
+    ]
+    lines += ["it needs `pip install gmlake[completion]`."]
     for name in COMMANDS:
-        (choices,) = (
-            action.choices
-            for action in make_parser(name)._actions  # noqa: SLF001 (argparse has no public list)
-            if isinstance(action.choices, dict)
-        )
-        lines += [
-            "",
-            f"## gmlake {name}",
-            "",
-            "```text",
-            choices[name].format_help().rstrip(),
-            "```",
-        ]
+        text = subparsers(make_parser(name))[name].format_help().rstrip()
+        lines += ["", f"## gmlake {name}", "", "```text", text, "```"]
     return "\n".join(lines) + "\n"

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("", "python/support", "python/commands")]
+sys.path.append(str(ROOT / "lab"))
 
 import fuzz_files  # noqa: E402 (it is found there)
 
@@ -56,12 +57,12 @@ EXCEPTION = re.compile(r"Traceback|\b[A-Z][a-zA-Z]+(Error|Exception|Warning)\b")
 RUNS = ("<img src=x", "<script>attacked", "<svg onload")
 MARK = "case.json"
 READERS = {
-    "snapshot": ("view", "view", "replay", "validate", "validate"),
-    "own snapshot": ("view", "view", "view", "replay", "validate"),
-    "instructions": ("view", "replay", "validate"),
-    "own trace": ("view", "replay", "replay", "validate"),
+    "snapshot": ("view", "view", "replay", "replay"),
+    "own snapshot": ("view", "view", "view", "replay"),
+    "instructions": ("view", "replay"),
+    "own trace": ("view", "replay", "replay"),
 }
-COMMANDS = ["view", "replay", "validate"]
+COMMANDS = ["view", "replay"]
 
 
 @dataclass
@@ -84,7 +85,7 @@ def words_for(rng: random.Random, case: fuzz_files.Case) -> list[str]:
     name = next(iter(case.data))
     words = [command, *_OPTIONS[command](rng)]
     names = [name] if command == "view" or rng.random() < 0.9 else [name, *case.data]
-    if command in ("view", "replay", "plan", "validate") and rng.random() < 0.15:
+    if command in ("view", "replay", "plan") and rng.random() < 0.15:
         words += ["--device", rng.choice(("0", "0", "1", "-1", "65535", "9" * 30))]
     return [*words, *names]
 
@@ -109,10 +110,6 @@ def _replay(rng: random.Random) -> list[str]:
     return words + _json(rng)
 
 
-def _validate(rng: random.Random) -> list[str]:
-    return (["--statistics"] if rng.random() < 0.4 else []) + _json(rng)
-
-
 def _json(rng: random.Random) -> list[str]:
     return ["--json"] if rng.random() < 0.4 else []
 
@@ -120,7 +117,6 @@ def _json(rng: random.Random) -> list[str]:
 _OPTIONS = {
     "view": _view,
     "replay": _replay,
-    "validate": _validate,
 }
 
 
@@ -152,11 +148,11 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         trace = str(fuzz_files.TRACES[0])
-        document, _ = fuzz_files.program(random.Random(1), "caching")
+        document = fuzz_files.program(random.Random(1), "caching")
         (folder / "x.pickle").write_bytes(pickle.dumps(document, 4))
         for words in (
             ["view", trace, "-o", str(folder / "page.html"), "--replay", "caching"],
-            ["validate", str(folder / "x.pickle")],
+            ["replay", str(folder / "x.pickle")],
             *(words for annex in ANNEXES for words in annex.warm_up(folder)),
         ):
             run_command(words)

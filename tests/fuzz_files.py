@@ -30,7 +30,6 @@ from recording import (
     MIB,
     ExpandableNoter,
     Noter,
-    Recorder,
     alloc,
     block,
     event,
@@ -225,43 +224,22 @@ def change_tree(rng: random.Random, root: Any) -> Any:
 
 
 def program(rng: random.Random, policy: str) -> Any:
-    """Return what a random program leaves, as PyTorch records it, and the notes about it."""
+    """Return what a random program leaves, as PyTorch records it."""
     capacity = 160 * MIB
     with gmlake.Lake("sim", policy, capacity) as lake:
         noter = (Noter if policy == "caching" else ExpandableNoter)(lake, capacity)
         live: list[gmlake.Block] = []
-        noter.read()
         for _ in range(rng.choice((3, 20, 60))):
             choice = rng.randrange(12)
-            if choice == 0:
+            if choice < 3:
                 noter.trim()
-            elif choice == 1:
-                noter.read()
-            elif choice == 2:
-                Recorder.trim(noter)
             elif live and choice < 7:
                 noter.free(live.pop(rng.randrange(len(live))))
             else:
                 size = rng.choice((1, 700, MIB, 3 * MIB, 11 * MIB, rng.randrange(1, 40 * MIB)))
                 served = noter.try_to_allocate(size, rng.randrange(3))
                 live += [served] if served else []
-        notes = noter.notes()
-        return noter.snapshot(), notes_of(notes)
-
-
-def notes_of(notes: gmlake.Notes) -> Any:
-    """Return notes as their file has them."""
-    marks = [
-        {
-            "label": reading.label,
-            "events": reading.events,
-            "stats": dict(reading.stats),
-            "is_trim": reading.is_trim,
-            "free_bytes": notes.capacity_bytes,
-        }
-        for reading in notes.readings
-    ]
-    return {"limit_bytes": notes.limit_bytes, "marks": marks}
+        return noter.snapshot()
 
 
 @cache
@@ -347,13 +325,12 @@ def rearranged(rng: random.Random, document: Any) -> None:
 
 
 def torch_snapshot(rng: random.Random) -> Case:
-    """Make a snapshot of PyTorch, with notes beside it."""
+    """Make a snapshot of PyTorch."""
     chosen = rng.random()
-    notes: Any = {"limit_bytes": None, "marks": []}
     if chosen < 0.4:
         document: Any = usual()
     elif chosen < 0.97:
-        document, notes = program(rng, rng.choice(("caching", "caching", "expandable")))
+        document = program(rng, rng.choice(("caching", "caching", "expandable")))
     else:
         document = large(rng)
     document = copy.deepcopy(document)
@@ -361,12 +338,9 @@ def torch_snapshot(rng: random.Random) -> Case:
         rearranged(rng, document)
     if rng.random() < 0.9:
         document = change_tree(rng, document)
-    if rng.random() < 0.3:
-        notes = change_tree(rng, notes)
     data = packed(rng, document)
     name = "x.json" if data[:1] in (b"{", b"[") and rng.random() < 0.8 else "x.pickle"
-    beside = {} if name == "x.json" else {"x.json": as_json(rng, notes)}
-    return Case("snapshot", {name: data, **beside})
+    return Case("snapshot", {name: data})
 
 
 def lake_snapshot(rng: random.Random) -> Case:
@@ -486,7 +460,7 @@ _TABLES = binary._TABLES  # noqa: SLF001 (no other way to write it)
 def known_traces() -> list[Trace]:
     """Return the traces to begin with."""
     chance = random.Random(1)
-    recorded = [program(chance, policy)[0] for policy in ("caching", "caching", "expandable")]
+    recorded = [program(chance, policy) for policy in ("caching", "caching", "expandable")]
     sources = (usual(), *recorded, *TRACES)
     found = [gmlake.load(one).devices[0].trace for one in sources]
     return [*found, training(3).trace(), training(300).trace()]

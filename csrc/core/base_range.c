@@ -445,7 +445,7 @@ static gml_status grow_run(gml_base_range *range, gml_extent *extent, unsigned m
     if (status == GML_OK) {
         range->stuck_offset = extent->offset;
         status = gml_mapping_add(range->driver, range->base + extent->offset, range->collected,
-                                 range->collected_count, GML_ACCESS_RANGE, &range->stuck_bytes);
+                                 range->collected_count, &range->stuck_bytes);
     }
     if (status != GML_OK) {
         return status;

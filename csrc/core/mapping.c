@@ -3,19 +3,6 @@
 
 #include "base/status.h"
 
-gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count,
-                             gml_handle *handles, size_t *created) {
-    *created = 0;
-    for (size_t i = 0; i < count; i++) {
-        gml_status status = gml_driver_create(driver, chunk_bytes, &handles[i]);
-        if (status != GML_OK) {
-            return status;
-        }
-        *created = i + 1;
-    }
-    return GML_OK;
-}
-
 gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count) {
     gml_status first = GML_OK;
     for (size_t i = 0; i < count; i++) {
@@ -73,22 +60,8 @@ static uint64_t sum_bytes(const gml_driver *driver, const gml_handle *handles, s
     return bytes;
 }
 
-static gml_status open_access(gml_driver *driver, gml_address address, const gml_handle *handles,
-                              size_t count, gml_access_unit access) {
-    if (access == GML_ACCESS_RANGE) {
-        return gml_driver_set_access(driver, address, sum_bytes(driver, handles, count));
-    }
-    gml_status status = GML_OK;
-    for (size_t i = 0; i < count && status == GML_OK; i++) {
-        uint64_t chunk_bytes = gml_driver_size(driver, handles[i]);
-        status = gml_driver_set_access(driver, address, chunk_bytes);
-        address += chunk_bytes;
-    }
-    return status;
-}
-
 gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles,
-                           size_t count, gml_access_unit access, uint64_t *stuck_bytes) {
+                           size_t count, uint64_t *stuck_bytes) {
     gml_status status = GML_OK;
     uint64_t mapped_bytes = 0;
     for (size_t i = 0; i < count && status == GML_OK; i++) {
@@ -97,7 +70,7 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_ha
         mapped_bytes += status == GML_OK ? chunk_bytes : 0;
     }
     if (status == GML_OK) {
-        status = open_access(driver, address, handles, count, access);
+        status = gml_driver_set_access(driver, address, mapped_bytes);
     }
     uint64_t stuck = 0;
     gml_driver_begin_undo(driver);
@@ -113,7 +86,7 @@ gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_ha
 }
 
 gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
-                              gml_access_unit access, gml_address *out, uint64_t *mapped_bytes) {
+                              gml_address *out, uint64_t *mapped_bytes) {
     *out = 0;
     *mapped_bytes = 0;
     gml_address address;
@@ -122,7 +95,7 @@ gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, siz
     if (status != GML_OK) {
         return status;
     }
-    status = gml_mapping_add(driver, address, handles, count, access, mapped_bytes);
+    status = gml_mapping_add(driver, address, handles, count, mapped_bytes);
     if (status == GML_OK) {
         *mapped_bytes = size_bytes;
     }

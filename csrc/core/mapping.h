@@ -5,11 +5,6 @@
 
 #include "driver/driver.h"
 
-/* Creates up to `count` chunks of `chunk_bytes` into handles[0..]. *created (never NULL) counts
- * those that exist afterwards, also on failure: the caller keeps or releases them. */
-gml_status gml_chunks_create(gml_driver *driver, uint64_t chunk_bytes, size_t count,
-                             gml_handle *handles, size_t *created);
-
 /* Releases every handle that is not 0 and sets it to 0; continues after a failure, where the handle
  * stays, and returns the first. */
 gml_status gml_chunks_release(gml_driver *driver, gml_handle *handles, size_t count);
@@ -20,22 +15,18 @@ gml_status gml_unmap_finally(gml_driver *driver, gml_address address, uint64_t s
 gml_status gml_unreserve_finally(gml_driver *driver, gml_address address, uint64_t size_bytes);
 gml_status gml_chunks_release_finally(gml_driver *driver, gml_handle *handles, size_t count);
 
-/* How access is opened: once for the whole range, or once per chunk as GMLake's published code
- * does. */
-typedef enum gml_access_unit { GML_ACCESS_RANGE, GML_ACCESS_EACH_CHUNK } gml_access_unit;
-
 /* Maps `count` chunks, which may differ in size, side by side at `address`, inside a reservation,
  * and opens access. On failure nothing is mapped there, unless the driver refused to unmap as well;
  * *stuck_bytes (may be NULL) then tells how many bytes from `address` on are still mapped. */
 gml_status gml_mapping_add(gml_driver *driver, gml_address address, const gml_handle *handles,
-                           size_t count, gml_access_unit access, uint64_t *stuck_bytes);
+                           size_t count, uint64_t *stuck_bytes);
 
-/* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, set_access by `access`.
+/* Reserves a range and maps the chunks into it: 1 reserve, `count` maps, 1 set_access.
  * After a failure *out is 0 if everything was undone; else it is the range that the driver refused
  * to unmap or free, for gml_mapping_destroy later. *mapped_bytes: how much of it is mapped, from
  * its beginning on. */
 gml_status gml_mapping_create(gml_driver *driver, const gml_handle *handles, size_t count,
-                              gml_access_unit access, gml_address *out, uint64_t *mapped_bytes);
+                              gml_address *out, uint64_t *mapped_bytes);
 
 /* Undoes gml_mapping_create, with *mapped_bytes as that function left it: 1 unmap, 1 unreserve.
  * After a failure a later call resumes where this one stopped. */

@@ -33,36 +33,9 @@ GML_API gml_status gml_replay_open(gml_lake *lake, uint64_t id_count, gml_replay
 GML_API gml_status gml_replay_run(gml_replay *replay, const gml_request *requests, size_t count,
                                   gml_address *addresses, gml_replay_result *result);
 
-/* A segment and a live block of a recorded starting state. */
-typedef struct gml_recorded_segment {
-    gml_address address;
-    uint64_t size_bytes;
-    gml_stream stream;
-    bool is_small;
-} gml_recorded_segment;
-
-typedef struct gml_recorded_block {
-    uint64_t id; /* as in the requests that follow */
-    gml_address address;
-    uint64_t block_bytes;
-    uint64_t requested_bytes;
-} gml_recorded_block;
-
-/* Puts what nothing touched, a lake or a private pool in it (by number; 0: the lake apart from its
- * pools), into a recorded state: segments and blocks in ascending address order, every block inside
- * one segment. A gap of at most 1 MiB behind a block of a large segment is that
- * block's slack, since PyTorch never leaves one free. GML_UNSUPPORTED unless the policy is
- * `caching` and the driver `sim`; GML_CORRUPT if blocks overlap or lie outside. */
-GML_API gml_status gml_replay_restore(gml_replay *replay, uint32_t pool,
-                                      const gml_recorded_segment *segments, size_t segment_count,
-                                      const gml_recorded_block *blocks, size_t block_count);
-
 /* From now on each SEGMENT_ALLOC request tells the `sim` driver where the next malloc of that size
  * will lie, so that addresses can be compared with the recorded ones. GML_UNSUPPORTED elsewhere. */
 GML_API gml_status gml_replay_follow_segments(gml_replay *replay);
-
-/* Frees all live blocks, in ascending order of id. */
-GML_API gml_status gml_replay_free_all(gml_replay *replay);
 
 /* Ends the replay; the lake and its live blocks remain. NULL is allowed. */
 GML_API void gml_replay_close(gml_replay *replay);

@@ -2,7 +2,6 @@
 #include "lake/lake.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
@@ -57,70 +56,6 @@ gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap) {
         lake->policy = policy;
     }
     pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
-/* ---- a recorded state ------------------------------------------------------------------------ */
-
-/* Puts the restored blocks into the lake's books, and their addresses into addresses[], by the
- * number that the record gave each. pre: room for them in the table. */
-static void adopt(gml_lake *lake, gml_policy *owner, gml_block *const *blocks, size_t count,
-                  const gml_recorded_block *recorded, gml_address *addresses) {
-    for (size_t i = 0; i < count; i++) {
-        blocks[i]->owner = owner;
-        blocks[i]->uses = NULL;
-        blocks[i]->id = lake->next_id++;
-        (void)gml_map_insert(&lake->blocks, blocks[i]->address, blocks[i]);
-        /* A use that could not be noted is not checked: a restored lake is a model, of the past. */
-        (void)gml_lake_begin_use(lake, blocks[i]);
-        gml_lake_count_begin(lake, blocks[i]);
-        addresses[recorded[i].id] = blocks[i]->address;
-    }
-    gml_lake_note_reserved(lake);
-}
-
-static gml_status restore_locked(gml_lake *lake, const gml_pool_id *pool,
-                                 const gml_recorded_segment *segments, size_t segment_count,
-                                 const gml_recorded_block *blocks, size_t block_count,
-                                 gml_block **restored, gml_address *addresses) {
-    gml_heap *heap = NULL;
-    gml_status status = pool ? gml_pools_find(&lake->pools, *pool, 0, &heap) : GML_OK;
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_policy *policy = heap ? heap->policy : lake->policy;
-    if (!policy->ops->restore) {
-        return gml_driver_fail(lake->driver, GML_UNSUPPORTED,
-                               "the policy %s cannot be put into a recorded state",
-                               policy->ops->name);
-    }
-    status = gml_map_reserve(&lake->blocks, block_count);
-    if (status == GML_OK) {
-        status =
-            policy->ops->restore(policy, segments, segment_count, blocks, block_count, restored);
-    }
-    if (heap) {
-        gml_pools_count(&lake->pools, heap);
-    }
-    if (status == GML_OK) {
-        adopt(lake, policy, restored, block_count, blocks, addresses);
-    }
-    return status;
-}
-
-gml_status gml_lake_restore(gml_lake *lake, const gml_pool_id *pool,
-                            const gml_recorded_segment *segments, size_t segment_count,
-                            const gml_recorded_block *blocks, size_t block_count,
-                            gml_address *addresses) {
-    gml_block **restored = calloc(block_count ? block_count : 1, sizeof(gml_block *));
-    if (!restored) {
-        return GML_NO_HOST_MEMORY;
-    }
-    pthread_mutex_lock(&lake->lock);
-    gml_status status = restore_locked(lake, pool, segments, segment_count, blocks, block_count,
-                                       restored, addresses);
-    pthread_mutex_unlock(&lake->lock);
-    free(restored);
     return status;
 }
 

@@ -46,12 +46,6 @@ static int pool_of(const gml_block *block) {
     return block->is_small ? GML_POOL_SMALL : GML_POOL_LARGE;
 }
 
-void gml_lake_count_allocation(gml_lake *lake, gml_block *block) {
-    lake->stats.allocations++;
-    lake->stats.states[block->state]++;
-    gml_lake_count_begin(lake, block);
-}
-
 static void raise_active_peaks(gml_lake *lake) {
     for (int pool = 0; pool < GML_POOL_COUNT; pool++) {
         raise_peak(&lake->lingering.peak_active[pool], gml_lake_active_blocks(lake, pool));
@@ -59,9 +53,11 @@ static void raise_active_peaks(gml_lake *lake) {
     }
 }
 
-void gml_lake_count_begin(gml_lake *lake, gml_block *block) {
+void gml_lake_count_allocation(gml_lake *lake, gml_block *block) {
     block->is_let_go = block->is_exported = block->is_elastic = false;
     gml_stats *stats = &lake->stats;
+    stats->allocations++;
+    stats->states[block->state]++;
     stats->live_blocks++;
     stats->requested_bytes += block->requested_bytes;
     stats->live_bytes += gml_round_up(block->requested_bytes, GML_ALIGNMENT);

@@ -124,7 +124,7 @@ static gml_status map_run(gml_lake *lake, gml_elastic *of, size_t first, size_t 
     uint64_t stuck_bytes = 0;
     if (status == GML_OK) {
         status = gml_mapping_add(lake->driver, of->address + first * of->chunk_bytes,
-                                 &of->handles[first], end - first, GML_ACCESS_RANGE, &stuck_bytes);
+                                 &of->handles[first], end - first, &stuck_bytes);
     }
     size_t mapped = status == GML_OK ? end : first + (size_t)(stuck_bytes / of->chunk_bytes);
     for (size_t i = first; i < mapped; i++) {

@@ -110,13 +110,6 @@ typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *kno
                                          gml_policy **policy);
 GML_SEAM gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
 
-/* See gml_replay_restore(). The pool is one in use; NULL: none. `addresses` receives the address of
- * each block, by its id. */
-gml_status gml_lake_restore(gml_lake *lake, const gml_pool_id *pool,
-                            const gml_recorded_segment *segments, size_t segment_count,
-                            const gml_recorded_block *blocks, size_t block_count,
-                            gml_address *addresses);
-
 /* Keeps a printf-style reason for gml_lake_reason() and returns `status`. */
 gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -308,10 +301,8 @@ void gml_lake_finish_pending(void *context);
 
 /* ---- counters.c ------------------------------------------------------------------------------ */
 
-/* Counts a block that was served, a block restored without a request, and a block that ends. pre:
- * the lock is held, or the lake is not yet visible to other threads. */
+/* Counts a block that was served, and one that ends. pre: the lock is held. */
 void gml_lake_count_allocation(gml_lake *lake, gml_block *block);
-void gml_lake_count_begin(gml_lake *lake, gml_block *block);
 void gml_lake_count_free(gml_lake *lake, gml_block *block);
 
 /* Counts a live block as active only, no longer as allocated; a second call has no effect. */

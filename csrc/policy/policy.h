@@ -143,10 +143,6 @@ typedef struct gml_policy_ops {
     void (*stream_pairs)(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
                          void *context);
     gml_status (*mark)(gml_policy *self); /* see gml_lake_mark() */
-    /* See gml_replay_restore; blocks_out receives one block per entry of `blocks`. */
-    gml_status (*restore)(gml_policy *self, const gml_recorded_segment *segments,
-                          size_t segment_count, const gml_recorded_block *blocks,
-                          size_t block_count, gml_block **blocks_out);
 
     /* Private pools: all three, or none. save() takes what restore_to() goes back to, as long as
      * the policy is_kept without a break from then on. *out is freed with free(). */

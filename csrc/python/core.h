@@ -129,7 +129,6 @@ PyObject *lake_stream_pairs(PyObject *object, PyObject *unused);
 
 /* Methods of Lake that lake_serving.c has. */
 PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords);
-PyObject *lake_set_limit(PyObject *object, PyObject *limit);
 PyObject *lake_begin_pool(PyObject *object, PyObject *args);
 PyObject *lake_end_pool(PyObject *object, PyObject *args);
 PyObject *lake_release_pool(PyObject *object, PyObject *args);

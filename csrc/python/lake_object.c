@@ -337,9 +337,6 @@ PyDoc_STRVAR(stream_pairs_doc,
              "stream_pairs($self, /)\n--\n\n"
              "Return what each pair of streams lent each other, as an unordered list of dicts;\n"
              "sizes in bytes.");
-PyDoc_STRVAR(set_limit_doc,
-             "set_limit($self, size, /)\n--\n\n"
-             "Hold at most `size` bytes from now on; 0: the capacity it was opened with.");
 PyDoc_STRVAR(begin_pool_doc,
              "begin_pool($self, first, second, /)\n--\n\n"
              "Serve capturing streams from a private pool from now on, created if necessary; one\n"
@@ -384,7 +381,6 @@ static PyMethodDef lake_methods[] = {
     {"stream_pairs", lake_stream_pairs, METH_NOARGS, stream_pairs_doc},
     {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
      record_stream_doc},
-    {"set_limit", lake_set_limit, METH_O, set_limit_doc},
     {"begin_pool", lake_begin_pool, METH_VARARGS, begin_pool_doc},
     {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},
     {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},

@@ -1,4 +1,4 @@
-/* The methods of Lake that say how it serves: other streams, graph pools, limits. */
+/* The methods of Lake that say how it serves: other streams, graph pools. */
 #include "core.h"
 #include "gmlake_share.h"
 
@@ -16,10 +16,6 @@ PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keyword
     }
     LAKE_CALL(self, gml_lake_record_stream(lake, address, stream.value));
     return lake_end(self, lake, status);
-}
-
-PyObject *lake_set_limit(PyObject *object, PyObject *limit) {
-    return lake_call_number(object, limit, "size", gml_lake_set_limit);
 }
 
 /* ---- graph pools ----------------------------------------------------------------------------- */

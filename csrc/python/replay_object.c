@@ -93,34 +93,6 @@ static void end(replay_object *self) {
     lake_leave(self->owner);
 }
 
-/* ---- records --------------------------------------------------------------------------------- */
-
-/* A segment as it arrives: the flag is a number, since any byte may come. */
-typedef struct segment_record {
-    uint64_t address, size_bytes, stream, is_small;
-} segment_record;
-
-static gml_recorded_segment *copy_segments(PyObject *object, size_t *count) {
-    segment_record *records = copy_records(object, sizeof *records, count, "segments");
-    if (!records) {
-        return NULL;
-    }
-    gml_recorded_segment *segments = calloc(*count ? *count : 1, sizeof *segments);
-    for (size_t i = 0; segments && i < *count; i++) {
-        segments[i] = (gml_recorded_segment){
-            .address = records[i].address,
-            .size_bytes = records[i].size_bytes,
-            .stream = records[i].stream,
-            .is_small = records[i].is_small != 0,
-        };
-    }
-    if (!segments) {
-        PyErr_NoMemory();
-    }
-    free(records);
-    return segments;
-}
-
 /* ---- running --------------------------------------------------------------------------------- */
 
 static PyObject *totals_dict(const gml_replay_result *totals) {
@@ -203,42 +175,6 @@ static PyObject *replay_run(PyObject *object, PyObject *args, PyObject *keywords
     return result;
 }
 
-static PyObject *replay_restore(PyObject *object, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"segments", "blocks", "pool", NULL};
-    replay_object *self = as_replay(object);
-    PyObject *segment_records = NULL;
-    PyObject *block_records = NULL;
-    number_argument pool = {"pool", 0};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O&:restore", names, &segment_records,
-                                     &block_records, convert_number, &pool)) {
-        return NULL;
-    }
-    if (pool.value > UINT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "pool is the number of a pool, below 2^32");
-        return NULL;
-    }
-    size_t segment_count = 0;
-    size_t block_count = 0;
-    gml_recorded_segment *segments = copy_segments(segment_records, &segment_count);
-    gml_recorded_block *blocks =
-        segments ? copy_records(block_records, sizeof *blocks, &block_count, "blocks") : NULL;
-    gml_lake *lake = blocks ? begin(self) : NULL;
-    PyObject *result = NULL;
-    if (lake) {
-        gml_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = gml_replay_restore(self->replay, (uint32_t)pool.value, segments, segment_count,
-                                    blocks, block_count);
-        Py_END_ALLOW_THREADS
-        result = status == GML_OK ? Py_NewRef(Py_None)
-                                  : raise_from_lake(self->owner->state, status, lake);
-        end(self);
-    }
-    free(blocks);
-    free(segments);
-    return result;
-}
-
 /* Runs a call that has no result, without the GIL. */
 static PyObject *run_plain(replay_object *self, gml_status (*call)(gml_replay *)) {
     gml_lake *lake = begin(self);
@@ -259,10 +195,6 @@ static PyObject *replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(un
     return run_plain(as_replay(object), gml_replay_follow_segments);
 }
 
-static PyObject *replay_free_all(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return run_plain(as_replay(object), gml_replay_free_all);
-}
-
 /* ---- the type -------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(
@@ -272,22 +204,12 @@ PyDoc_STRVAR(
     "`addresses`, a writable buffer of one uint64 per request, receives the addresses.\n"
     "The dict has events, allocations, refused, peak_live_bytes, peak_reserved_bytes and\n"
     "seconds_ns (inside the loop). Raises Error for a request that makes no sense.");
-PyDoc_STRVAR(restore_doc,
-             "restore($self, /, segments, blocks, pool=0)\n--\n\n"
-             "Put an untouched lake (sim, caching), or a pool in it, into a recorded state.\n\n"
-             "segments: records of four uint64: address, size, stream, is_small.\n"
-             "blocks: records of four uint64: id, address, size as held, size as requested.");
 PyDoc_STRVAR(follow_segments_doc,
              "follow_segments($self, /)\n--\n\n"
              "Let each SEGMENT_ALLOC from now on choose where sim's next malloc lies.");
-PyDoc_STRVAR(free_all_doc, "free_all($self, /)\n--\n\nFree what is still live, by id.");
-
 static PyMethodDef replay_methods[] = {
     {"run", (PyCFunction)(void (*)(void))replay_run, METH_VARARGS | METH_KEYWORDS, run_doc},
-    {"restore", (PyCFunction)(void (*)(void))replay_restore, METH_VARARGS | METH_KEYWORDS,
-     restore_doc},
     {"follow_segments", replay_follow_segments, METH_NOARGS, follow_segments_doc},
-    {"free_all", replay_free_all, METH_NOARGS, free_all_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -265,42 +265,6 @@ gml_status gml_replay_run(gml_replay *replay, const gml_request *requests, size_
     return status;
 }
 
-/* Ids in range and each used once. */
-static gml_status check_ids(gml_replay *replay, const gml_recorded_block *blocks, size_t count) {
-    size_t i = 0;
-    for (; i < count; i++) {
-        uint64_t id = blocks[i].id;
-        if (id >= replay->id_count || replay->addresses[id] != ADDRESS_NONE) {
-            break;
-        }
-        replay->addresses[id] = ADDRESS_REFUSED; /* marks it as seen */
-    }
-    for (size_t seen = 0; seen < i; seen++) {
-        replay->addresses[blocks[seen].id] = ADDRESS_NONE;
-    }
-    if (i == count) {
-        return GML_OK;
-    }
-    return gml_lake_fail(replay->lake, GML_CORRUPT,
-                         "starting block %zu has the id %" PRIu64
-                         ", which is out of range or taken",
-                         i, blocks[i].id);
-}
-
-gml_status gml_replay_restore(gml_replay *replay, uint32_t pool,
-                              const gml_recorded_segment *segments, size_t segment_count,
-                              const gml_recorded_block *blocks, size_t block_count) {
-    gml_pool_id id = pool_of(pool);
-    gml_status status = check_ids(replay, blocks, block_count);
-    if (status == GML_OK && pool) {
-        status = use_pool(replay, pool);
-    }
-    return status == GML_OK
-               ? gml_lake_restore(replay->lake, pool ? &id : NULL, segments, segment_count, blocks,
-                                  block_count, replay->addresses)
-               : status;
-}
-
 static gml_status check_addresses(gml_policy *policy, void *context) {
     (void)context;
     gml_driver *driver = policy->driver;
@@ -313,17 +277,5 @@ static gml_status check_addresses(gml_policy *policy, void *context) {
 gml_status gml_replay_follow_segments(gml_replay *replay) {
     gml_status status = gml_lake_with_policy(replay->lake, check_addresses, NULL);
     replay->follows_segments = status == GML_OK;
-    return status;
-}
-
-gml_status gml_replay_free_all(gml_replay *replay) {
-    gml_status status = GML_OK;
-    for (uint64_t id = 0; id < replay->id_count && status == GML_OK; id++) {
-        gml_address address = replay->addresses[id];
-        replay->addresses[id] = ADDRESS_NONE;
-        if (address > ADDRESS_EMPTY) {
-            status = gml_lake_free(replay->lake, address);
-        }
-    }
     return status;
 }

@@ -6,6 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* *created counts the chunks that exist afterwards, also on failure: the caller keeps or releases
+ * them. */
+static gml_status create_chunks(gml_driver *driver, uint64_t chunk_bytes, size_t count,
+                                gml_handle *handles, size_t *created) {
+    *created = 0;
+    for (size_t i = 0; i < count; i++) {
+        gml_status status = gml_driver_create(driver, chunk_bytes, &handles[i]);
+        if (status != GML_OK) {
+            return status;
+        }
+        *created = i + 1;
+    }
+    return GML_OK;
+}
+
 /* An idle primitive enters or leaves the free list of its lane. */
 static void list_idle(gml_paper *self, gml_paper_range *primitive) {
     gml_tree_insert(&primitive->lane->idle_primitives, &primitive->node);
@@ -51,8 +66,8 @@ gml_status gml_paper_grow(gml_paper *self, gml_paper_lane *lane, uint64_t size_b
     if (!primitive) {
         return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "no host memory for a new pBlock");
     }
-    gml_status status = gml_chunks_create(driver, self->chunk_bytes, count, primitive->handles,
-                                          &primitive->handle_count);
+    gml_status status = create_chunks(driver, self->chunk_bytes, count, primitive->handles,
+                                      &primitive->handle_count);
     self->base.reserved_bytes += primitive->handle_count * self->chunk_bytes;
     if (status == GML_OK) {
         status = gml_paper_range_map(self, primitive, primitive->handles);

@@ -36,11 +36,15 @@ gml_status gml_paper_range_map(gml_paper *self, gml_paper_range *range, const gm
         return status;
     }
     range->is_reserved = true;
-    status = gml_mapping_add(driver, range->node.address, handles,
-                             (size_t)(size_bytes / self->chunk_bytes), GML_ACCESS_EACH_CHUNK,
-                             &range->mapped_bytes);
-    if (status == GML_OK) {
-        range->mapped_bytes = size_bytes;
+    gml_address end = range->node.address + size_bytes;
+    for (gml_address at = range->node.address; at < end && status == GML_OK;
+         at += self->chunk_bytes) {
+        status = gml_driver_map(driver, at, self->chunk_bytes, *handles++);
+        range->mapped_bytes += status == GML_OK ? self->chunk_bytes : 0;
+    }
+    for (gml_address at = range->node.address; at < end && status == GML_OK;
+         at += self->chunk_bytes) { /* GMLake's published code opens access chunk by chunk */
+        status = gml_driver_set_access(driver, at, self->chunk_bytes);
     }
     return status;
 }

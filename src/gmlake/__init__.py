@@ -61,14 +61,6 @@ if TYPE_CHECKING:
     from gmlake.snapshots.comparing import CompareReport, compare
     from gmlake.snapshots.queries import QueryReport, query
     from gmlake.snapshots.whole import Snapshot, load, memory_summary, report_of, snapshot
-    from gmlake.validating import (
-        Notes,
-        Reading,
-        ValidationReport,
-        ValidationResult,
-        load_notes,
-        validate,
-    )
     from gmlake.watching import publish
 
 __all__ = [
@@ -83,10 +75,8 @@ __all__ = [
     "GmlakeWarning",
     "Lake",
     "MemoryRegion",
-    "Notes",
     "OutOfMemoryError",
     "QueryReport",
-    "Reading",
     "Recording",
     "ReplayReport",
     "ReplayResult",
@@ -96,8 +86,6 @@ __all__ = [
     "Snapshot",
     "TraceError",
     "UnsupportedError",
-    "ValidationReport",
-    "ValidationResult",
     "__version__",
     "compare",
     "device_describe",
@@ -113,7 +101,6 @@ __all__ = [
     "is_exportable",
     "knobs",
     "load",
-    "load_notes",
     "memory_summary",
     "on_sleep",
     "parse_size",
@@ -129,7 +116,6 @@ __all__ = [
     "sleep",
     "snapshot",
     "stream_pairs",
-    "validate",
     "wake",
 ]
 
@@ -153,7 +139,6 @@ _NAMES = {
     "gmlake.snapshots.comparing": "CompareReport compare",
     "gmlake.snapshots.queries": "QueryReport query",
     "gmlake.snapshots.whole": "Snapshot load memory_summary report_of snapshot",
-    "gmlake.validating": "Notes Reading ValidationReport ValidationResult load_notes validate",
     "gmlake.watching": "publish",
 }
 """The public names of each module."""

@@ -39,11 +39,6 @@ def read_allocator_conf(environment: Mapping[str, str]) -> dict[str, int]:
     return kept
 
 
-def read_sizes(text: str) -> dict[str, int]:
-    """Return the sizes in the text of such a variable, in bytes, by the names of gmlake.knobs()."""
-    return _sizes(_entries(text))
-
-
 def _entries(text: str) -> dict[str, str]:
     return {match[1]: match[2].strip() for match in _ENTRY.finditer(text)}
 

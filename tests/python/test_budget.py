@@ -97,7 +97,6 @@ COMMANDS = {
     "view run.gmtrace -o page.html": "gmlake.snapshots.files.load_document",
     "view run.gmtrace -o page.html --replay all": "gmlake.pictures.page._section",
     "replay run.gmtrace": "gmlake.snapshots.opening.decode",
-    "validate run.gmtrace": "gmlake.snapshots.opening.decode",
 }
 
 

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.snapshots.whole import of_one_trace
 from gmlake.trace import Kind, Trace
-from gmlake.validating.asking import LATE, requests_of
-from gmlake.validating.configuration import configuration_of
+from validating import Notes, ValidationResult, load_notes, validate
+from validating.asking import LATE, requests_of
+from validating.configuration import configuration_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Recording:
     """One workload under one allocator."""
 
     trace: Trace
-    notes: gmlake.Notes
+    notes: Notes
     told: dict[str, Any]
 
     @property
@@ -66,8 +66,8 @@ class Recording:
         stats: dict[str, int] = self.told["marks"][-1]["stats"]
         return stats
 
-    def validate(self) -> gmlake.ValidationResult:
-        (result,) = gmlake.validate(of_one_trace(self.trace), self.notes).results
+    def validate(self) -> ValidationResult:
+        result = validate(self.trace, self.notes)
         assert result.is_complete, "\n".join(result.differences)
         return result
 
@@ -98,7 +98,7 @@ def read(folder: Path, name: str, allocator: str) -> Recording:
     path = folder / allocator / f"{name}.pickle"
     beside = path.with_suffix(".json")
     told = json.loads(beside.read_text())
-    return Recording(gmlake.load(path).devices[0].trace, gmlake.load_notes(beside), told)
+    return Recording(gmlake.load(path).devices[0].trace, load_notes(beside), told)
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_planted_difference_is_found(recording: Callable[[str, str], Recording
     recorded = recording("varying", "default")
     allocs = np.flatnonzero(recorded.trace.requests["kind"] == Kind.ALLOC)
     recorded.trace.requests["size_bytes"][allocs[len(allocs) // 2]] += 40 << 20
-    (result,) = gmlake.validate(of_one_trace(recorded.trace), recorded.notes).results
+    result = validate(recorded.trace, recorded.notes)
     assert result.addresses_matched < result.allocations
     assert result.statistics_matched < result.statistics
 

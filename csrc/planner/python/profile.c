@@ -99,17 +99,8 @@ static PyObject *profile_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
     return as_bytes(step->requests, step->request_count, sizeof *step->requests);
 }
 
-static PyObject *profile_previous_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
-    const gml_step *step = &held(self)->previous;
-    return as_bytes(step->requests, step->request_count, sizeof *step->requests);
-}
-
 static PyObject *get_event_count(PyObject *self, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(held(self)->last.event_count);
-}
-
-static PyObject *get_request_count(PyObject *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromSize_t(held(self)->last.request_count);
 }
 
 static PyObject *get_serial(PyObject *self, void *Py_UNUSED(closure)) {
@@ -125,17 +116,13 @@ static PyObject *get_previous_event_count(PyObject *self, void *Py_UNUSED(closur
 PyDoc_STRVAR(requests_doc,
              "requests($self, /)\n--\n\n"
              "Return the step's requests as bytes, see gmlake.planner.plan_layout.STEP_REQUEST.");
-PyDoc_STRVAR(previous_doc, "previous_requests($self, /)\n--\n\n"
-                           "Return the requests of the step before; b\"\" where there is none.");
 static PyMethodDef profile_methods[] = {
     {"requests", profile_requests, METH_NOARGS, requests_doc},
-    {"previous_requests", profile_previous_requests, METH_NOARGS, previous_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef profile_getset[] = {
     {"event_count", get_event_count, NULL, "How many requests and frees the step has.", NULL},
-    {"request_count", get_request_count, NULL, "How many requests the step has.", NULL},
     {"serial", get_serial, NULL, "The number of the step among those of its kind.", NULL},
     {"previous_event_count", get_previous_event_count, NULL,
      "The same of the step before; 0 where there is none.", NULL},

@@ -110,7 +110,7 @@ static gml_status map(gml_stitch *stitch, gml_placement *placement) {
     }
     if (status == GML_OK) {
         status = gml_mapping_create(stitch->policy.driver, range->collected, range->collected_count,
-                                    GML_ACCESS_RANGE, &placement->view, &placement->mapped_bytes);
+                                    &placement->view, &placement->mapped_bytes);
     }
     if (placement->view) {
         placement->view_bytes = view_bytes;

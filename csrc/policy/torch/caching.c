@@ -1,7 +1,6 @@
 /* The policy `caching`: PyTorch's CUDACachingAllocator as it stands in 2.6 to 2.13, without
  * expandable segments, so that its placements and statistics can be compared with recorded ones. */
 #include "base/rounding.h"
-#include "policy/torch/caching_restore.h"
 #include "policy/torch/caching_segment.h"
 #include "policy/torch/heap.h"
 #include "policy/torch/heap_check.h"
@@ -158,5 +157,4 @@ const gml_policy_ops gml_caching_policy = {
     .chunk = caching_chunk,
     .torch_stats = gml_torch_stats_fill,
     .reset_peaks = gml_torch_reset_peaks,
-    .restore = gml_caching_restore,
 };

@@ -150,9 +150,8 @@ static void drop_loose(gml_torch_heap *heap, gml_expandable_segment *segment, si
 static gml_status map_loose(gml_torch_heap *heap, gml_expandable_segment *segment, size_t first,
                             size_t count) {
     uint64_t stuck_bytes = 0;
-    gml_status status =
-        gml_mapping_add(heap->base.driver, address_of(segment, first), segment->handles + first,
-                        count, GML_ACCESS_RANGE, &stuck_bytes);
+    gml_status status = gml_mapping_add(heap->base.driver, address_of(segment, first),
+                                        segment->handles + first, count, &stuck_bytes);
     size_t mapped = status == GML_OK ? count : (size_t)(stuck_bytes / segment->granule_bytes);
     for (size_t place = first; place < first + mapped; place++) {
         segment->granules[place] = status == GML_OK ? GML_GRANULE_BACKED : GML_GRANULE_STUCK;

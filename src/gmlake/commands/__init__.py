@@ -25,14 +25,13 @@ COMMANDS: Final = {
     "replay": "Replay traces under several policies and compare how much each would have reserved.",
     "fit": "Find the smallest device for recordings, or the largest batch that fits into one.",
     **{name: command.purpose for name, command in _ANNEXED.items()},
-    "validate": "Check the policies `caching` and `expandable` against PyTorch's own recordings.",
     "view": "Draw a snapshot or trace as one HTML page for any browser.",
     "query": "Ask a recording what is live at one moment, by line, category, stream or pool.",
     "compare": "Compare two recordings, or two moments of one: what grew, shrank, came and went.",
     "report": "Compare the ranks of a job that `gmlake run --record FOLDER/` recorded.",
     "top": "Follow running processes: how much they hold, and how requests are served.",
     "info": "Show how gmlake would serve PyTorch here, the devices found, and the policies.",
-    "completion": "Print a completion script for bash, zsh or fish.",
+    "completion": "Print a completion script for bash, zsh, fish or tcsh.",
 }
 """The purpose of each. A command's module is imported on demand, which may take a second."""
 
@@ -66,8 +65,8 @@ class _VersionAction(argparse.Action):
         parser.exit()
 
 
-def make_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, with the options of the chosen command."""
+def make_parser(*chosen: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, with the options of the chosen commands."""
     parser = _Parser(
         prog="gmlake",
         description="A GPU memory allocator for PyTorch that defragments by remapping.",
@@ -77,12 +76,19 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
         sub = choices.add_parser(name, help=purpose, allow_abbrev=False)
-        if name == chosen:
+        if name in chosen:
             command = load(name)
             sub.description = type(command).__doc__
             command.prepare_parser(sub)
             sub.set_defaults(command=command)
     return parser
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands, by name."""
+    actions = parser._actions  # noqa: SLF001 (argparse has no public list)
+    (found,) = (action.choices for action in actions if isinstance(action.choices, dict))
+    return found
 
 
 def load(name: str) -> common.Command:
@@ -100,9 +106,8 @@ def _chosen(words: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: `validate` found a difference, `replay --capacity` or `fit --memory` a trace that
-    fits under none of the policies, `plan --capacity` one that does not fit, or the output could
-    not be written.
+    0: done. 1: `replay --capacity` or `fit --memory` found a trace that fits under none of the
+    policies, `plan --capacity` one that does not fit, or the output could not be written.
     2: a wrong argument, or input that could not be read; one line on stderr says what, where and
     what to do. 130: interrupted. `run` becomes another program, and its exit code is that
     program's.

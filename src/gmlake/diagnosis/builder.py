@@ -107,11 +107,6 @@ class TraceBuilder:
         """How many APIs there are; the next one gets this number."""
         return len(self._label_of)
 
-    @property
-    def object_count(self) -> int:
-        """How many objects there are; the next one gets this number."""
-        return len(self._names)
-
     # ---- objects
 
     def alloc(  # noqa: PLR0913 (each is a field of its own)

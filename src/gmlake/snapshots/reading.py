@@ -29,11 +29,9 @@ from gmlake.snapshots.pools import (
 from gmlake.snapshots.sites import latest_use
 from gmlake.snapshots.spans import Spans
 from gmlake.trace.layout import (
-    ALIGNMENT,
     LARGEST_SIZE,
     RANGE,
     REQUEST,
-    SMALL_LIMIT,
     SMALL_SEGMENT,
     SPAN,
     START_BLOCK,
@@ -442,7 +440,7 @@ def _build(
     undo = _undo_mapping if events.has_mapped else _undo_segment_events
     start_segments = undo(segments, requests, dict(enumerate(events.pools.pools, 1)))
     name_pools(requests, state.spans, np.array(numbers, np.uint32), is_expandable=is_expandable)
-    order, start_blocks = _place_start_blocks(before, settings)
+    order, start_blocks = _place_start_blocks(before)
     requests["id"] = _renumber(requests["id"], order)
     trace = Trace(
         requests=requests.view(REQUEST),
@@ -455,8 +453,6 @@ def _build(
         pools=events.pools.pools,
         is_expandable=is_expandable,
     )
-    if not trace.is_expandable:
-        _deduce_block_sizes(trace)
     trace.named = annotations.named
     return add_marks(trace, annotations.marks)
 
@@ -544,21 +540,12 @@ def _undo_mapping(final: list[Segment], requests: Records, pools: Pools) -> Reco
 
 
 # ---- blocks before the events
-#
-# A snapshot gives the requested size of such a block, not what the allocator held for it. The
-# large pool leaves up to 1 MiB that it did not split off at the end of a block; two facts show it:
-# no free range of the large pool is ever that small, and an allocation takes the beginning of a
-# free range.
-
-_MIB = 1 << 20
-_LARGEST_INTERVAL = 15
 
 
-def _place_start_blocks(found: Records, settings: dict[str, Any]) -> tuple[Records, Records]:
+def _place_start_blocks(found: Records) -> tuple[Records, Records]:
     """Return the rank of each block in address order, and the START_BLOCK table in that order.
 
-    The rank is the block's id. Of those whose block_bytes is 0, that is not known. Raises
-    TraceError if two blocks overlap.
+    The rank is the block's id. Raises TraceError if two blocks overlap.
     """
     order = np.argsort(found["address"], kind="stable")
     rank = np.zeros(len(found), np.int64)
@@ -571,67 +558,7 @@ def _place_start_blocks(found: Records, settings: dict[str, Any]) -> tuple[Recor
         address = int(table["address"][1:][np.argmax(overlaps)])
         reason = f"two blocks that were live before recording overlap at {address:#x}"
         raise TraceError(reason)
-    unknown = np.flatnonzero(table["block_bytes"] == 0)
-    sizes = table["requested_bytes"][unknown].tolist()
-    table["block_bytes"][unknown] = [round_size(size, settings) for size in sizes]
     return rank, table
-
-
-def round_size(size_bytes: int, settings: dict[str, Any]) -> int:
-    """Round as PyTorch does: to 512, or to a fraction of a power of two if so configured."""
-    divisions = settings.get("roundup_power2_divisions")
-    if isinstance(divisions, dict) and size_bytes > ALIGNMENT:
-        interval = min(max(size_bytes // _MIB, 1).bit_length() - 1, _LARGEST_INTERVAL)
-        count = divisions.get(str(1 << interval), 0)
-        if type(count) is int and count > 1 and size_bytes > ALIGNMENT * count:
-            floor = 1 << (size_bytes.bit_length() - 1)
-            step = floor // count
-            if floor != size_bytes and step > 0:
-                return -(-(size_bytes) // step) * step
-    return max(ALIGNMENT, -(-size_bytes // ALIGNMENT) * ALIGNMENT)
-
-
-def _deduce_block_sizes(trace: Trace) -> None:
-    """Enlarge start blocks of the large pool by the slack that the events reveal."""
-    blocks, segments = trace.start_blocks, trace.start_segments
-    if not len(blocks) or not len(segments):
-        return
-    ends = blocks["address"] + blocks["block_bytes"]
-    base = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
-    inside = base >= 0
-    limit = (segments["address"] + segments["size_bytes"])[np.maximum(base, 0)]
-    following = np.append(blocks["address"][1:], np.uint64(2**64 - 1))
-    limit = np.minimum(limit, following)
-    gap = np.where(limit > ends, limit - ends, 0)
-    too_long = inside & (ends > limit) & (limit > blocks["address"])
-    blocks["block_bytes"] -= np.where(too_long, ends - limit, 0).astype(np.uint64)
-    is_large = inside & ~segments["is_small"][np.maximum(base, 0)]
-    first = _first_arrivals(trace, ends, gap)
-    slack = np.where(gap <= SMALL_LIMIT, gap, first)
-    blocks["block_bytes"] += np.where(is_large, slack, 0).astype(np.uint64)
-
-
-def _first_arrivals(trace: Trace, ends: Records, gap: Records) -> Records:
-    """For each block, the distance to the first allocation in the gap after it, if that is slack.
-
-    0 if nothing was allocated there before the block itself was freed, or if the distance is too
-    large to be slack.
-    """
-    kind, ids = trace.requests["kind"], trace.requests["id"]
-    allocs = np.flatnonzero(kind == Kind.ALLOC)
-    frees = np.flatnonzero((kind == Kind.FREE) & (ids < len(ends)))
-    freed_at = np.full(len(ends), len(kind), np.int64)
-    freed_at[ids[frees]] = frees
-    addresses = trace.requests["address"][allocs]
-    before = np.searchsorted(ends, addresses, side="right").astype(int) - 1
-    block = np.maximum(before, 0)
-    distance = addresses - ends[block]
-    arrives = (before >= 0) & (distance < gap[block]) & (allocs < freed_at[block])
-    owners, first = np.unique(block[arrives], return_index=True)
-    slack = np.zeros(len(ends), np.uint64)
-    slack[owners] = distance[arrives][first]
-    slack[slack > SMALL_LIMIT] = 0
-    return slack
 
 
 # ---- the rest

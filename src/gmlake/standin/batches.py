@@ -43,14 +43,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Choice:
-    """What sets the batch of a script, and the two values to record.
-
-    is_given: by the caller, with the values; else by the script's own arguments.
-    """
+    """What sets the batch of a script, and the two values to record."""
 
     name: str
     values: tuple[int, int]
-    is_given: bool
 
 
 def choose(given: str | None, program: Sequence[str]) -> Choice | None:
@@ -64,7 +60,7 @@ def choose(given: str | None, program: Sequence[str]) -> Choice | None:
         for name in _OPTIONS:
             value = option_of(program, name)
             if value is not None and value.isdigit() and int(value):
-                return Choice(name, (int(value), 2 * int(value)), is_given=False)
+                return Choice(name, (int(value), 2 * int(value)))
         return None
     name, _, text = given.partition("=")
     numbers = text.split(",")
@@ -76,7 +72,7 @@ def choose(given: str | None, program: Sequence[str]) -> Choice | None:
     second = int(numbers[1]) if len(numbers) > 1 else 2 * first
     if first == second:
         raise ValueError(f"{given!r}: two different batches are needed")
-    return Choice(name, (first, second), is_given=True)
+    return Choice(name, (first, second))
 
 
 class Search:

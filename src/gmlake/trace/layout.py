@@ -21,7 +21,7 @@ class Kind(IntEnum):
     FREE_REQUESTED = 3
     """The program freed it; work on other streams may still run (no effect on a policy)."""
     SEGMENT_ALLOC = 4
-    """PyTorch took memory from the driver; kept for validation, not replayed."""
+    """PyTorch took memory from the driver; not replayed."""
     SEGMENT_FREE = 5
     TRIM = 6
     """The program called torch.cuda.empty_cache(); with a pool: its last use has ended."""
@@ -94,7 +94,7 @@ START_BLOCK: Final = np.dtype(
         ("stream", "<u8"),
     ]
 )
-"""A block that was live before the first event. `block_bytes` is as held for it."""
+"""A block that was live before the first event. `block_bytes`: of one that stays live, as held."""
 
 ALIGNMENT: Final = 512
 """Every live block counts with its requested size rounded up to this many bytes."""

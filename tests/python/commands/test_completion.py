@@ -4,74 +4,51 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from functools import cache
-from typing import TYPE_CHECKING
+import sys
 
 import pytest
 
 import gmlake
-from gmlake.commands import COMMANDS
+from gmlake.commands import COMMANDS, main
 from running import run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-POLICIES = set(gmlake.policies())
 ASKED = {
     "gmlake ": set(COMMANDS),
-    "gmlake va": {"validate"},
+    "gmlake rep": {"replay", "report"},
     "gmlake replay --p": {"--policy"},
-    "gmlake replay --policy ": {"all"} | POLICIES,
-    "gmlake run --policy ": POLICIES,
+    "gmlake run --policy ": {"all", *gmlake.policies()},
     "gmlake view --replay ex": {"expandable"},
-    "gmlake run --set are": {"arena="},
     "gmlake completion f": {"fish"},
     "gmlake query --at ": {"peak", "refusal", "end", "start"},
     "gmlake compare --by o": {"owner"},
-    "gmlake view my": {"my memory.pickle"},
+}
+ASK = {
+    "bash": """
+COMP_WORDS=("$0" "$@") COMP_CWORD=$#
+_shtab_gmlake
+printf '%s\\n' "${COMPREPLY[@]}"
+""",
+    "fish": 'complete --do-complete "$argv"',
 }
 
 
-@cache
-def script(shell: str) -> str:
-    return run("completion", shell).stdout
-
-
-def answer(shell: str, program: str, folder: Path, *words: str) -> set[str]:
+@pytest.mark.parametrize("shell", ASK)
+def test_a_shell_completes(shell: str) -> None:
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"there is no {shell}")
-    done = subprocess.run(
-        [found, "-c", program, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=folder,
-    )
-    assert done.stderr == ""
-    return {line.split("\t")[0] for line in done.stdout.splitlines()}
+    program = run("completion", shell).stdout + ASK[shell]
+    for typed, expected in ASKED.items():
+        words = typed.split(" ") if shell == "bash" else [typed]
+        done = subprocess.run(
+            [found, "-c", program, *words], capture_output=True, text=True, check=True
+        )
+        assert {line.split("\t")[0] for line in done.stdout.splitlines()} == expected, typed
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "my memory.pickle").touch()
-    return tmp_path
-
-
-@pytest.mark.parametrize("typed", ASKED)
-def test_bash_completes(typed: str, folder: Path) -> None:
-    ask = """
-COMP_WORDS=("$0" "$@") COMP_CWORD=$#
-_gmlake
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
-    words = typed.split(" ")
-    found = answer("bash", script("bash") + ask, folder, *words)
-    assert found == ASKED[typed]
-
-
-@pytest.mark.parametrize("typed", ASKED)
-def test_fish_completes(typed: str, folder: Path) -> None:
-    ask = f"complete --do-complete '{typed}'"
-    found = {word.replace("\\", "") for word in answer("fish", script("fish") + ask, folder)}
-    assert found == ASKED[typed]
+def test_without_shtab_a_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 2
+    assert capsys.readouterr().err.endswith("not installed: pip install shtab\n")

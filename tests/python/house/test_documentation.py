@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
-from gmlake.commands import COMMANDS
-from gmlake.commands.completion import options_of
+from gmlake.commands import COMMANDS, make_parser, subparsers
 from places import ROOT
 from sources import offenders, text_of
 
@@ -78,7 +77,7 @@ def missing_options(text: str) -> list[str]:
         if command not in COMMANDS:
             found.append(command)
             continue
-        known = {flag for option in options_of(command) for flag in option.flags}
+        known = set(subparsers(make_parser(command))[command]._option_string_actions)  # noqa: SLF001
         shown = {word.strip("[]").partition("=")[0] for word in words if word.strip("[")[0] == "-"}
         found += [f"{command} {flag}" for flag in shown - known]
     return found

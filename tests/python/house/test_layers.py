@@ -294,7 +294,7 @@ def test_a_circle_is_found() -> None:
 
 PACKAGE = ROOT / "src/gmlake"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LATE = ("torch", "rich", "gmlake.pytorch")
+LATE = ("torch", "rich", "shtab", "gmlake.pytorch")
 """What functions may import: what takes long, or need not be there. gmlake.pytorch loads torch."""
 
 ALSO_LATE = {

@@ -73,7 +73,6 @@ def test_every_public_name_is_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = gmlake.nothing
     assert callable(gmlake.replay)
-    assert callable(gmlake.validate)
 
 
 def test_the_version_is_one() -> None:

@@ -6,7 +6,7 @@ import gmlake
 from gmlake.snapshots.files import to_plain
 from gmlake.snapshots.whole import of_one_trace
 from gmlake.trace import Kind
-from recording import BASE, KIB, MIB, alloc, block, event, free, segment, snapshot
+from recording import BASE, MIB, alloc, block, event, segment, snapshot
 
 
 def test_start_segments_undo_every_segment_event() -> None:
@@ -31,28 +31,6 @@ def test_start_segments_undo_every_segment_event() -> None:
     assert trace.start_segments["is_small"].tolist() == [True, False, False]
     kinds = trace.requests_with_trims()["kind"].tolist()
     assert kinds == [Kind.TRIM, 5, 5, 4, 1, 4], "one TRIM before a run of SEGMENT_FREE"
-
-
-def test_slack_behind_a_block_that_predates_the_recording() -> None:
-    # 10 MiB asked of a 20 MiB segment; what follows begins half a MiB later than it need to.
-    size, slack = 10 * MIB + 512 * KIB, 512 * KIB
-    second = BASE + size + slack
-    rest = 20 * MIB - size - slack - 4 * MIB
-    events = [alloc(second, 4 * MIB), free(BASE, size)]
-    blocks = [
-        block(BASE, size + slack),
-        block(second, 4 * MIB, 4 * MIB),
-        block(second + 4 * MIB, rest),
-    ]
-    trace = gmlake.load(snapshot(events, [segment(BASE, 20 * MIB, blocks)])).devices[0].trace
-    assert trace.start_blocks["block_bytes"].tolist() == [size + slack]
-
-
-def test_no_slack_is_assumed_in_the_small_pool() -> None:
-    blocks = [block(BASE, 2 * MIB)]
-    events = [alloc(BASE + 1024, 512), free(BASE, 512), free(BASE + 1024, 512)]
-    trace = gmlake.load(snapshot(events, [segment(BASE, 2 * MIB, blocks)])).devices[0].trace
-    assert trace.start_blocks["block_bytes"].tolist() == [512]
 
 
 def test_pools_streams_and_negative_handles_are_kept() -> None:

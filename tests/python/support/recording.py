@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 import gmlake
-from gmlake import Notes, OutOfMemoryError, Reading
 from gmlake.trace import REQUEST, Kind, Trace
+from validating import Notes, Reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ class Noter(Recorder):
     def try_to_allocate(self, size: int, stream: int) -> gmlake.Block | None:
         try:
             return self.allocate(size, stream)
-        except OutOfMemoryError:
+        except gmlake.OutOfMemoryError:
             self._note_segments()
             self.events.append({"action": "oom", "size": size, "stream": stream, "device_free": 0})
             return None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
-from gmlake.snapshots.whole import of_one_trace
 from places import ROOT
+from validating import load_notes, validate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,7 @@ RECORDINGS = sorted(FOLDER.glob("*/*.gmtrace"))
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_address_and_every_statistic(path: Path) -> None:
     trace = gmlake.load(path).devices[0].trace
-    notes = gmlake.load_notes(path.with_suffix(".json"))
-    (result,) = gmlake.validate(of_one_trace(trace), notes).results
+    result = validate(trace, load_notes(path.with_suffix(".json")))
     assert result.is_complete, "\n".join(result.differences)
     assert result.policy == ("caching" if path.parent.name == "default" else "expandable")
     assert result.addresses_matched == result.allocations > 500

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake import Notes
-from gmlake.snapshots.whole import of_one_trace
 from recording import (
     BASE,
     MIB,
@@ -19,76 +15,7 @@ from recording import (
     segment,
     snapshot,
 )
-
-if TYPE_CHECKING:
-    from gmlake import ValidationResult
-    from gmlake.trace import Trace
-
-
-def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
-    (result,) = gmlake.validate(of_one_trace(trace), notes).results
-    assert bool(result.differences) <= (not result.is_complete)
-    return result
-
-
-def act(recorder: Recorder, live: list[gmlake.Block], choice: int, size: int) -> None:
-    """One step of a random program, told by a number."""
-    if choice % 10 == 9:
-        recorder.trim()
-    elif live and choice % 2:
-        recorder.free(live.pop(choice // 2 % len(live)))
-    else:
-        live.append(recorder.allocate(size, stream=choice // 2 % 3))
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.integers(0, 1000),
-        st.integers(1, 2 * MIB) | st.integers(1, 40 * MIB) | st.sampled_from([MIB, MIB + 1]),
-    ),
-    max_size=60,
-)
-
-
-@given(STEPS, st.integers(0, 30), st.booleans())
-def test_a_recording_from_the_middle_matches_entirely(
-    steps: list[tuple[int, int]],
-    start: int,
-    small: bool,  # noqa: FBT001 (drawn by hypothesis)
-) -> None:
-    # Sizes that leave no slack: small ones, or multiples of 2 MiB from 2 MiB on.
-    with gmlake.Lake("sim", "caching", "1TiB") as lake:
-        recorder = Recorder(lake)
-        live: list[gmlake.Block] = []
-        for number, (choice, size) in enumerate(steps):
-            if number == start:
-                recorder.events.clear()
-            fitting = size % MIB + 1 if small else (size // (2 * MIB) + 1) * 2 * MIB
-            act(recorder, live, choice, fitting)
-        if start >= len(steps):
-            recorder.events.clear()
-        trace = gmlake.load(recorder.snapshot()).devices[0].trace
-    assert validate(trace).is_complete
-
-
-def test_slack_that_the_events_betray_is_found() -> None:
-    with gmlake.Lake("sim", "caching", "1TiB") as lake:
-        recorder = Recorder(lake)
-        first = recorder.allocate(8 * MIB)
-        second = recorder.allocate(8 * MIB)
-        recorder.free(first)
-        first = recorder.allocate(7 * MIB + MIB // 2)
-        assert first.size == 8 * MIB, "half a MiB cannot be split off in the large pool"
-        recorder.events.clear()
-        third = recorder.allocate(2 * MIB)
-        recorder.free(first)
-        recorder.allocate(7 * MIB + MIB // 4)
-        for served in (second, third):
-            recorder.free(served)
-        recorder.allocate(12 * MIB)
-        trace = gmlake.load(recorder.snapshot()).devices[0].trace
-    assert 8 * MIB in trace.start_blocks["block_bytes"].tolist()
-    assert validate(trace).is_complete
+from validating import validate
 
 
 def test_recorded_settings_apply() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gmlake
-from gmlake import Notes, ValidationResult
-from gmlake.snapshots.whole import of_one_trace
 from recording import (
     BASE,
     FAR,
@@ -23,9 +19,7 @@ from recording import (
     segment,
     snapshot,
 )
-
-if TYPE_CHECKING:
-    from gmlake.trace import Trace
+from validating import validate
 
 UNSEEN = 7
 STEPS = st.lists(
@@ -36,11 +30,6 @@ STEPS = st.lists(
     max_size=60,
 )
 """Programs for note_program in which nothing empties the cache unseen."""
-
-
-def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
-    (result,) = gmlake.validate(of_one_trace(trace), notes).results
-    return result
 
 
 @pytest.mark.parametrize("address", [512, 2**64 - 4 * MIB])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gmlake.allocator_conf import VARIABLES, read_sizes
-from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind
+from gmlake.allocator_conf import VARIABLES, read_allocator_conf
+from gmlake.trace.layout import ALIGNMENT, SMALL_LIMIT, SMALL_SEGMENT, Kind
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
-    from gmlake.validating.validation_report import Notes
+    from validating.report import Notes
 
 _MIB: Final = 1 << 20
 _LARGE_SEGMENT: Final = 20 * _MIB
@@ -19,6 +19,7 @@ _LARGE_REQUEST: Final = 10 * _MIB
 _SEGMENT_GRANULE: Final = 2 * _MIB
 _ONLY_IN_VARIABLES: Final = ("large_segment_size", "max_non_split_rounding")
 _PERCENT_TOLERANCE: Final = 1e-9
+_LARGEST_INTERVAL: Final = 15
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,20 @@ class Configuration:
         """Return the bytes that an expandable segment maps for a request if none are mapped yet."""
         granule_bytes = SMALL_SEGMENT if size_bytes <= SMALL_LIMIT else self.large_granule_bytes
         return -(-size_bytes // granule_bytes) * granule_bytes
+
+
+def round_size(size_bytes: int, settings: dict[str, Any]) -> int:
+    """Round as PyTorch does: to 512, or to a fraction of a power of two if so configured."""
+    divisions = settings.get("roundup_power2_divisions")
+    if isinstance(divisions, dict) and size_bytes > ALIGNMENT:
+        interval = min(max(size_bytes // _MIB, 1).bit_length() - 1, _LARGEST_INTERVAL)
+        count = divisions.get(str(1 << interval), 0)
+        if type(count) is int and count > 1 and size_bytes > ALIGNMENT * count:
+            floor = 1 << (size_bytes.bit_length() - 1)
+            step = floor // count
+            if floor != size_bytes and step > 0:
+                return -(-(size_bytes) // step) * step
+    return max(ALIGNMENT, -(-size_bytes // ALIGNMENT) * ALIGNMENT)
 
 
 def configuration_of(trace: Trace, notes: Notes | None) -> Configuration:
@@ -124,6 +139,6 @@ def _from_variables(settings: dict[str, Any]) -> dict[str, int]:
     """Read the settings that PyTorch records only as text of its environment variable."""
     knobs: dict[str, int] = {}
     for variable in VARIABLES:
-        sizes = read_sizes(str(settings.get(variable, "")))
+        sizes = read_allocator_conf({variable: str(settings.get(variable, ""))})
         knobs |= {knob: sizes[knob] for knob in _ONLY_IN_VARIABLES if knob in sizes}
     return knobs

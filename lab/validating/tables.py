@@ -11,26 +11,26 @@ from gmlake.tables import new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
 
-    from gmlake.validating.validation_report import ValidationReport, ValidationResult
+    from validating.report import ValidationResult
 
 
-def validation_tables(report: ValidationReport) -> Iterator[RenderableType]:
+def validation_tables(results: Sequence[ValidationResult]) -> Iterator[RenderableType]:
     """Yield a table for each policy, remarks, and the first differences; these are red."""
-    caching = [result for result in report.results if result.policy == "caching"]
-    expandable = [result for result in report.results if result.policy == "expandable"]
-    if caching or not expandable:
+    caching = [result for result in results if result.policy == "caching"]
+    expandable = [result for result in results if result.policy == "expandable"]
+    if caching:
         yield _caching_table(caching)
     if expandable:
         yield _expandable_table(expandable)
-    for result in report.results:
+    for result in results:
         for remark in _remarks(result):
             yield Text(f"{printable(result.trace)}: {printable(remark)}")
-    for result in report.results:
+    for result in results:
         for difference in result.differences:
             yield Text(f"{printable(result.trace)}: {printable(difference)}", style="red")
 

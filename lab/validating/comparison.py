@@ -1,4 +1,4 @@
-"""Runs a trace through a policy for `validate`, and finds where PyTorch behaved differently."""
+"""Runs a recording through a policy, and finds where PyTorch behaved differently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gmlake import _core
 from gmlake.errors import TraceError, blaming_trace
 from gmlake.lake import Lake
 from gmlake.trace.layout import SMALL_LIMIT, Kind, Records
-from gmlake.validating.asking import (
+from validating.asking import (
     LATE,
     end_of_awaited_frees,
     oversize_runs,
@@ -19,8 +19,8 @@ from gmlake.validating.asking import (
     requests_of,
     rows_before,
 )
-from gmlake.validating.configuration import Configuration, configuration_of
-from gmlake.validating.validation_report import Notes, Reading, ValidationResult
+from validating.configuration import Configuration, configuration_of
+from validating.report import Notes, Reading, ValidationResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,19 +35,27 @@ _MOST_DIFFERENCES: Final = 20
 _SYNCHRONISATIONS: Final = "num_sync_all_streams"
 _NEVER: Final = {"num_oom_rejections": 0}
 """A statistic that only a program's observers change; traces do not record it."""
-_SEGMENT_RECORD: Final = np.dtype(
-    [("address", "<u8"), ("size_bytes", "<u8"), ("stream", "<u8"), ("is_small", "<u8")]
-)
-_BLOCK_RECORD: Final = np.dtype(
-    [("id", "<u8"), ("address", "<u8"), ("block_bytes", "<u8"), ("requested_bytes", "<u8")]
-)
 
 
-def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
-    """Return the agreement; see gmlake.validate. `trace` has been checked.
+def validate(trace: Trace, notes: Notes | None = None) -> ValidationResult:
+    """Replay a recording under the policy that models its allocator, and compare the two.
 
-    Versions of PyTorch differ in which of several free blocks of one size serves a request, and
-    traces do not name the version: the better agreement counts.
+    Without expandable segments that is `caching`: the simulated driver returns segments at the
+    recorded addresses; everything else is the policy's own choice. With them it is `expandable`.
+    Source of the algorithms: PyTorch's CUDACachingAllocator. Versions of PyTorch differ in which of
+    several free blocks of one size serves a request, and traces do not name the version: the better
+    agreement counts.
+
+    With notes, statistics are compared at each reading, and requests that PyTorch refused are
+    repeated and must be refused. Recorded settings (max_split_size, large_segment_size_mb, ...)
+    become the policy's; unsupported ones become remarks of the result.
+
+    Each private pool (CUDA graphs, MemPool) is a heap of its own. Events name it from PyTorch 2.12
+    on; before, memory that a private pool released earlier cannot be distinguished from other
+    memory. Notes are not used where there are private pools.
+
+    Raises TraceError for a recording without recorded addresses, one that does not begin with the
+    first allocation, and for recorded settings that PyTorch would not accept.
     """
     found = _compare(trace, notes, {})
     if found.is_complete or found.policy != "caching":
@@ -57,7 +65,7 @@ def compare(trace: Trace, notes: Notes | None) -> ValidationResult:
 
 
 def _compare(trace: Trace, notes: Notes | None, order: dict[str, int]) -> ValidationResult:
-    _check_has_state(trace)
+    _check_is_whole(trace)
     remarks: tuple[str, ...] = ()
     if notes and trace.pools:
         notes = None
@@ -69,7 +77,6 @@ def _compare(trace: Trace, notes: Notes | None, order: dict[str, int]) -> Valida
     with blaming_trace(), Lake("sim", policy, capacity, **knobs) as lake:
         run = _Run(trace, notes, configuration, lake)
         if policy == "caching":
-            _restore(run.replay, trace)
             run.replay.follow_segments()
         run.all()
         return run.result(policy, remarks + configuration.remarks)
@@ -81,7 +88,7 @@ def _capacity_of(trace: Trace, configuration: Configuration) -> int:
     Each stream and pool of expandable segments reserves 1 1/8 of it as address space, of which the
     simulated device has less than 2^52 bytes.
     """
-    peak_bytes = int(recorded_bytes(trace, trace.requests).max())
+    peak_bytes = int(recorded_bytes(trace.requests).max())
     if not trace.is_expandable:
         return peak_bytes if oversize_runs(trace, configuration) else _ROOMY
     allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
@@ -96,45 +103,13 @@ def _capacity_of(trace: Trace, configuration: Configuration) -> int:
     return min(max(_ROOMY_EXPANDABLE, 4 * peak_bytes // _MIB * _MIB), most_bytes)
 
 
-def _check_has_state(trace: Trace) -> None:
+def _check_is_whole(trace: Trace) -> None:
     allocs = trace.requests[trace.requests["kind"] == Kind.ALLOC]
     if (allocs["address"] == 0).any():
         reason = "holds no recorded addresses to compare with; record it with PyTorch"
         raise TraceError(reason)
-    if trace.is_expandable and (len(trace.start_blocks) or len(trace.start_segments)):
-        reason = (
-            "recorded with expandable segments, and not from the first allocation on, which is "
-            "needed to compare those; switch recording on earlier"
-        )
-        raise TraceError(reason)
-
-
-# ---- the starting state
-
-
-def _restore(run: _core.Replay, trace: Trace) -> None:
-    segments = np.zeros(len(trace.start_segments), _SEGMENT_RECORD)
-    for name in _SEGMENT_RECORD.names or ():
-        segments[name] = trace.start_segments[name]
-    blocks = np.zeros(len(trace.start_blocks), _BLOCK_RECORD)
-    for name in _BLOCK_RECORD.names or ():
-        blocks[name] = trace.start_blocks[name]
-    _check_blocks_inside(trace.start_segments, trace.start_blocks)
-    of_segments, of_blocks = trace.numbers_of(trace.start_segments), trace.start_pools
-    for pool in np.unique(np.append(of_segments, 0)).tolist():
-        chosen = segments[of_segments == pool], blocks[of_blocks == pool]
-        run.restore(chosen[0].view(np.uint8), chosen[1].view(np.uint8), pool)
-
-
-def _check_blocks_inside(segments: Records, blocks: Records) -> None:
-    if not len(blocks):
-        return
-    base = np.searchsorted(segments["address"], blocks["address"], side="right").astype(int) - 1
-    ends = np.append(segments["address"] + segments["size_bytes"], np.uint64(0))
-    outside = (base < 0) | (blocks["address"] + blocks["block_bytes"] > ends[base])
-    if outside.any():
-        address = int(blocks["address"][np.argmax(outside)])
-        reason = f"frees {address:#x}, which lies in no segment of the recording"
+    if len(trace.start_blocks) or len(trace.start_segments):
+        reason = "does not begin with the first allocation; switch recording on earlier"
         raise TraceError(reason)
 
 
@@ -236,7 +211,7 @@ class _Run:
             reserved_events=events,
             reserved_matched=matched,
             peak_reserved_bytes=self.lake.stats()["peak_reserved_bytes"],
-            recorded_peak_bytes=int(recorded_bytes(self.trace, self.requests).max()),
+            recorded_peak_bytes=int(recorded_bytes(self.requests).max()),
             pooled_allocations=int(
                 np.count_nonzero(
                     (self.trace.requests["kind"] == Kind.ALLOC) & (self.trace.requests["pool"] > 0)
@@ -289,7 +264,7 @@ class _Run:
         """Compare after each event of the program, which may be several of the device."""
         is_whole = np.isin(self.requests["kind"], (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
         compared = np.flatnonzero(is_whole & (self.requests["pool"] != LATE))
-        theirs = recorded_bytes(self.trace, self.requests)[1:][compared]
+        theirs = recorded_bytes(self.requests)[1:][compared]
         ours = self.reserved[compared]
         differs = np.abs(theirs - ours) >= self.configuration.large_granule_bytes
         for place in np.flatnonzero(differs)[:_MOST_DIFFERENCES].tolist():

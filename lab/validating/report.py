@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from gmlake.errors import TraceError
-from gmlake.file_bytes import UnreadableError, contents
-from gmlake.printable import printable
-from gmlake.tables import Printed
-from gmlake.validating.validation_tables import validation_tables
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-
-MAX_NOTES_BYTES: Final = 1 << 28
-"""Most bytes of a file of notes that are read."""
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -54,48 +42,19 @@ class Notes:
     limit_bytes: int | None = None
 
 
-def load_notes(path: str | Path) -> Notes:
+def load_notes(path: Path) -> Notes:
     """Read the notes that benchmarks/workloads/record.py writes beside a snapshot.
 
     The file is JSON: {"limit_bytes": bytes or null, "marks": [{"label", "events", "stats",
     "is_trim", "free_bytes"}, ...]}; the first mark comes before the first allocation, where
     free_bytes is what the device has for PyTorch.
-
-    Raises TraceError, with the file's name, for any other file.
     """
-    try:
-        return _notes_of(json.loads(contents(Path(path), MAX_NOTES_BYTES)))
-    except UnreadableError as problem:
-        reason = str(problem)
-    except TraceError as problem:
-        reason = problem.reason
-    except KeyError as problem:
-        reason = f"not notes about a recording: there is no {problem}"
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
-        reason = f"not notes about a recording: {printable(str(problem)[:80])}"
-    except RecursionError:
-        reason = "not notes about a recording: the JSON is nested too deeply"
-    raise TraceError(reason, path=str(path))
-
-
-def _notes_of(data: Any) -> Notes:  # noqa: ANN401 - whatever JSON holds
+    data = json.loads(path.read_text(encoding="utf-8"))
     readings = tuple(
-        Reading(
-            int(mark["events"]),
-            {str(name): int(value) for name, value in mark["stats"].items()},
-            bool(mark["is_trim"]),
-            str(mark["label"]),
-        )
+        Reading(mark["events"], mark["stats"], mark["is_trim"], mark["label"])
         for mark in data["marks"]
     )
-    capacity_bytes = int(data["marks"][0]["free_bytes"])
-    limit_bytes = None if data["limit_bytes"] is None else int(data["limit_bytes"])
-    numbers = [reading.events for reading in readings]
-    numbers += [capacity_bytes - 1, (limit_bytes or capacity_bytes) - 1]
-    if any(not 0 <= number < 1 << 48 for number in numbers):
-        reason = "not notes about a recording: a number is out of range"
-        raise TraceError(reason)
-    return Notes(readings, capacity_bytes, limit_bytes)
+    return Notes(readings, data["marks"][0]["free_bytes"], data["limit_bytes"])
 
 
 @dataclass(frozen=True)
@@ -148,25 +107,3 @@ class ValidationResult:
             and self.reserved_matched == self.reserved_events
             and self.peak_reserved_bytes == self.recorded_peak_bytes
         )
-
-
-@dataclass(frozen=True)
-class ValidationReport(Printed):
-    """The results of one or more traces; prints as a table."""
-
-    results: tuple[ValidationResult, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all comparisons agree, in every result."""
-        return all(result.is_complete for result in self.results)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return {"results": [...]}, as `gmlake validate --json` prints it."""
-        return {"results": [asdict(result) for result in self.results]}
-
-    def __add__(self, other: ValidationReport) -> ValidationReport:
-        return ValidationReport(self.results + other.results)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from validation_tables(self)

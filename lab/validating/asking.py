@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.snapshots.reading import round_size
 from gmlake.trace.layout import REQUEST, SMALL_LIMIT, SMALL_SEGMENT, Kind, Records
 from gmlake.trace.trace import trims_of
+from validating.configuration import round_size
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
-    from gmlake.validating.configuration import Configuration
-    from gmlake.validating.validation_report import Notes
+    from validating.configuration import Configuration
+    from validating.report import Notes
 
 LATE: Final = 1
 """GML_REQUEST_LATE of gmlake.h: this free waits until the next allocation runs out of memory."""
@@ -65,7 +65,7 @@ def oversize_runs(trace: Trace, configuration: Configuration) -> list[int]:
         return []
     requests = trace.requests
     kind = requests["kind"]
-    reserved = recorded_bytes(trace, requests)
+    reserved = recorded_bytes(requests)
     found = []
     for first in _first_of_runs(requests).tolist():
         end = first
@@ -104,13 +104,12 @@ def _is_for_request(
     )
 
 
-def recorded_bytes(trace: Trace, requests: Records) -> Records:
+def recorded_bytes(requests: Records) -> Records:
     """Return what PyTorch had reserved before each of the requests, and after the last."""
     kind, sizes = requests["kind"], requests["size_bytes"].astype(np.int64)
     change = np.where(kind == Kind.SEGMENT_ALLOC, sizes, 0)
     change -= np.where(kind == Kind.SEGMENT_FREE, sizes, 0)
-    start = int(trace.start_segments["size_bytes"].sum())
-    held: Records = start + np.cumsum(np.concatenate([[0], change]))
+    held: Records = np.cumsum(np.concatenate([[0], change]))
     return held
 
 
@@ -209,7 +208,7 @@ class _Device:
 
 def _needed_rows(device: _Device, requests: Records, noted: set[int]) -> Records:
     """Return the rows of everything that allocations did because they found no room."""
-    reserved = recorded_bytes(device.trace, requests)
+    reserved = recorded_bytes(requests)
     kind = requests["kind"].tolist()
     bounds = {rows_before(requests, reading.events) for reading in device.notes.readings}
     needed: list[int] = []
