@@ -40,7 +40,6 @@ def polybench(name: str, device: str) -> dict[str, Any]:
     program = POLYBENCH[name]
     before = running.run(program, program.size, device)
     after = running.run(program, program.size, device, is_fixed=True)
-    before.diagnosis.check()
     peak, fixed = before.diagnosis.peak_bytes, after.diagnosis.peak_bytes
     told = {
         "patterns": sorted(before.patterns),
@@ -59,7 +58,6 @@ def traced(program: table4.Program) -> dict[str, Any]:
     """Diagnose a trace, and measure its twin."""
     trace, peak = program.trace()
     diagnosis = gmlake.find_inefficiencies(trace)
-    diagnosis.check()
     fixed = program.trace(fixed=True)[1]
     return {
         "patterns": sorted({found.pattern for found in diagnosis.findings}),
@@ -74,7 +72,6 @@ def traced(program: table4.Program) -> dict[str, Any]:
 def step(device: str, batch: int) -> dict[str, Any]:
     """Diagnose a training step as PyTorch makes it on a GPU, and with the fused optimizer."""
     before, after = gpt.diagnosed(gpt.SMALL, torch.device(device), batch, gpt.SMALL.context)
-    before.diagnosis.check()
     found = gpt.square_roots(before.diagnosis)
     return {
         "batch": batch,

@@ -2,7 +2,7 @@
  *
  * A lake opened with `can_sleep` can release all its physical memory at once, and later allocate it
  * again at the same addresses: every pointer stays valid, also in graphs. The contents of live
- * blocks are saved on the host or on disk, or discarded. For programs that alternate between
+ * blocks are saved on the host or discarded. For programs that alternate between
  * training and generation on one device.
  */
 #ifndef GMLAKE_SLEEP_H
@@ -18,7 +18,6 @@ extern "C" {
 typedef enum gml_backup {
     GML_BACKUP_NONE, /* nowhere: contents are undefined after waking */
     GML_BACKUP_HOST, /* in page-locked memory of the host, as much as the blocks have */
-    GML_BACKUP_DISK, /* in a file without a name */
 } gml_backup;
 
 typedef struct gml_sleep_report {
@@ -30,18 +29,16 @@ typedef struct gml_sleep_report {
 
 /* Puts the lake to sleep: waits for the device, releases idle memory, saves the contents of live
  * blocks, and of pools that graphs are captured in and that were entered or saved all they hold,
- * and releases the rest. `folder`: of the file for GML_BACKUP_DISK, NULL for /tmp. Using
- * the memory before it is awake is an illegal address. Freeing blocks is allowed; allocating fails
- * with GML_UNSUPPORTED.
+ * and releases the rest. Using the memory before it is awake is an illegal address. Freeing blocks
+ * is allowed; allocating fails with GML_UNSUPPORTED.
  *
  * On failure it is awake and unchanged, with a reason in gml_lake_reason(): GML_INVALID_ARGUMENT if
  * it already sleeps, GML_UNSUPPORTED for a lake without `can_sleep`, while a graph is captured, or
- * if a live block was shared with another process; GML_NO_HOST_MEMORY; GML_DRIVER_FAILED, also for
- * the file. If the driver keeps failing, so that the lake cannot be woken, it is asleep, and the
- * reason says how much is saved. Nothing is lost: unsaved contents are still in device memory, and
- * gml_lake_wake() resumes. */
-GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
-                                  gml_sleep_report *out);
+ * if a live block was shared with another process; GML_NO_HOST_MEMORY; GML_DRIVER_FAILED. If the
+ * driver keeps failing, so that the lake cannot be woken, it is asleep, and the reason says how
+ * much is saved. Nothing is lost: unsaved contents are still in device memory, and gml_lake_wake()
+ * resumes. */
+GML_API gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, gml_sleep_report *out);
 
 /* Wakes it: allocates all memory again, maps it at the same addresses and restores the saved
  * contents. On failure it stays asleep: GML_OUT_OF_MEMORY if the device has too little,
@@ -52,10 +49,9 @@ GML_API gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out);
 /* One of several lakes that sleep or wake together. */
 typedef struct gml_sleeping {
     gml_lake *lake;
-    gml_backup backup;  /* as gml_lake_sleep() takes it; not read for waking */
-    const char *folder; /* as gml_lake_sleep() takes it; for waking, where that is undone */
-    const char *title;  /* prefix of the reason for refusing allocations while asleep, as in "region
-                           'weights' on GPU 0: "; NULL: none */
+    gml_backup backup; /* as gml_lake_sleep() takes it; not read for waking */
+    const char *title; /* prefix of the reason for refusing allocations while asleep, as in "region
+                          'weights' on GPU 0: "; NULL: none */
 } gml_sleeping;
 
 /* Puts all of them to sleep, or none: if one fails, those before it are woken again. *out sums the
@@ -72,7 +68,7 @@ GML_API bool gml_lake_is_asleep(gml_lake *lake);
 
 /* Where `size_bytes` at `address` are saved in the host's memory, as they were when the lake fell
  * asleep: valid until it sleeps again, forgets them or is closed. GML_UNKNOWN_ADDRESS where they
- * are not, are saved on disk, or were freed. */
+ * are not, or were freed. */
 GML_API gml_status gml_lake_saved(gml_lake *lake, gml_address address, uint64_t size_bytes,
                                   const void **out);
 

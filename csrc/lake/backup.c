@@ -1,16 +1,7 @@
-/* The contents of live blocks, in host memory or in a file, while a lake sleeps. */
+/* The contents of live blocks, in host memory, while a lake sleeps. */
 #include "lake/backup.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static const uint64_t RING_BYTES = UINT64_C(32) << 20; /* of each buffer between device and disk */
-
-enum { RING_BUFFERS = 2 };
 
 /* ---- what is saved --------------------------------------------------------------------------- */
 
@@ -180,140 +171,19 @@ gml_stream gml_backup_stream(const gml_lake *lake) {
     return lake->driver->per_thread_stream;
 }
 
-/* Queues the copy of a piece of memory to the host, or back. */
-static gml_status copy(gml_lake *lake, bool is_out, gml_address address, char *host,
-                       uint64_t size_bytes) {
-    gml_stream stream = gml_backup_stream(lake);
-    return is_out ? gml_driver_copy_out(lake->driver, host, address, size_bytes, stream)
-                  : gml_driver_copy_in(lake->driver, address, host, size_bytes, stream);
-}
-
 gml_status gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block,
                            bool is_out) {
     const gml_saved *at = &store->blocks[block];
-    return copy(lake, is_out, at->address, (char *)store->memory + at->offset_bytes,
-                at->size_bytes);
-}
-
-/* ---- a file ---------------------------------------------------------------------------------- */
-
-static gml_status fail_file(gml_lake *lake, const char *what, const char *where) {
-    return gml_driver_fail(lake->driver, GML_DRIVER_FAILED, "%s %.120s: %m", what, where);
-}
-
-static void close_file(gml_backup_store *store) {
-    if (store->file != GML_NO_FILE) {
-        (void)close(store->file);
-        store->file = GML_NO_FILE;
-    }
-}
-
-/* Transfers all bytes, across partial reads and writes. */
-static gml_status move_file(gml_lake *lake, const gml_backup_store *store, bool is_out, char *bytes,
-                            uint64_t size_bytes, uint64_t offset_bytes) {
-    while (size_bytes) {
-        ssize_t moved = is_out ? pwrite(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes)
-                               : pread(store->file, bytes, (size_t)size_bytes, (off_t)offset_bytes);
-        if (moved <= 0) {
-            if (moved < 0 && errno == EINTR) {
-                continue;
-            }
-            errno = moved < 0 ? errno : EIO;
-            return fail_file(lake, "what sleeps:", is_out ? "writing" : "reading");
-        }
-        bytes += moved;
-        size_bytes -= (uint64_t)moved;
-        offset_bytes += (uint64_t)moved;
-    }
-    return GML_OK;
-}
-
-/* A piece of a block, as large as a buffer at most. */
-typedef struct piece {
-    size_t block;
-    uint64_t begin_bytes; /* in the block */
-    uint64_t size_bytes;
-} piece;
-
-/* The piece after `at` of those that move; false at the end. */
-static bool next_piece(const gml_lake *lake, const gml_backup_store *store, bool is_out,
-                       piece *at) {
-    at->begin_bytes += at->size_bytes;
-    while (at->block < store->count &&
-           (at->begin_bytes == store->blocks[at->block].size_bytes ||
-            !(is_out || gml_backup_is_away(lake, &store->blocks[at->block])))) {
-        at->block++;
-        at->begin_bytes = 0;
-    }
-    if (at->block == store->count) {
-        return false;
-    }
-    uint64_t left_bytes = store->blocks[at->block].size_bytes - at->begin_bytes;
-    at->size_bytes = left_bytes < RING_BYTES ? left_bytes : RING_BYTES;
-    return true;
-}
-
-/* Writes the pending piece, if any. */
-static gml_status write_piece(gml_lake *lake, const gml_backup_store *store, const piece *at,
-                              char *buffer) {
-    return at->size_bytes ? move_file(lake, store, true, buffer, at->size_bytes,
-                                      store->blocks[at->block].offset_bytes + at->begin_bytes)
-                          : GML_OK;
-}
-
-/* Between device and file, by two buffers: the device copies one while the file transfers the
- * other. */
-gml_status gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out) {
-    char *ring = store->memory;
-    piece at = {0}, before = {0};
-    size_t turn = 0;
-    gml_status status = GML_OK;
-    while (status == GML_OK && next_piece(lake, store, is_out, &at)) {
-        char *buffer = ring + turn * RING_BYTES;
-        char *other = ring + (1 - turn) * RING_BYTES;
-        const gml_saved *of = &store->blocks[at.block];
-        if (!is_out) {
-            status = move_file(lake, store, false, buffer, at.size_bytes,
-                               of->offset_bytes + at.begin_bytes);
-        }
-        if (status == GML_OK) {
-            status = gml_driver_stream_synchronize(lake->driver, gml_backup_stream(lake));
-        }
-        if (status == GML_OK) {
-            status = copy(lake, is_out, of->address + at.begin_bytes, buffer, at.size_bytes);
-        }
-        if (status == GML_OK && is_out) {
-            status = write_piece(lake, store, &before, other);
-        }
-        before = at;
-        turn = 1 - turn;
-    }
-    gml_status waited = gml_driver_stream_synchronize(lake->driver, gml_backup_stream(lake));
-    status = status == GML_OK ? waited : status;
-    if (status == GML_OK && is_out) {
-        status = write_piece(lake, store, &before, ring + (1 - turn) * RING_BYTES);
-    }
-    for (size_t i = 0; i < store->count && status == GML_OK && is_out; i++) {
-        store->blocks[i].is_saved = true;
-    }
-    return status;
-}
-
-gml_status gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder) {
-    const char *where = folder ? folder : "/tmp";
-    store->file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (store->file < 0) {
-        return fail_file(lake, "what sleeps cannot be saved to a file in", where);
-    }
-    gml_status status = gml_backup_have_memory(lake, store, RING_BUFFERS * RING_BYTES);
-    return status == GML_OK ? gml_backup_move_all(lake, store, true) : status;
+    gml_stream stream = gml_backup_stream(lake);
+    char *host = (char *)store->memory + at->offset_bytes;
+    return is_out ? gml_driver_copy_out(lake->driver, host, at->address, at->size_bytes, stream)
+                  : gml_driver_copy_in(lake->driver, at->address, host, at->size_bytes, stream);
 }
 
 void gml_backup_forget(gml_backup_store *store) {
     free(store->blocks);
     store->blocks = NULL;
     store->count = 0;
-    close_file(store);
 }
 
 gml_status gml_backup_give_memory(gml_lake *lake) {

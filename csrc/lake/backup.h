@@ -5,13 +5,11 @@
 #include "gmlake_sleep.h"
 #include "lake/lake.h"
 
-enum { GML_NO_FILE = -1 };
-
 /* A block's content, which is on the device, saved, or both. */
 typedef struct gml_saved {
     gml_address address;
     uint64_t size_bytes;
-    uint64_t offset_bytes; /* in the memory or file */
+    uint64_t offset_bytes; /* in the memory */
     uint64_t id;           /* the block's: another one may have the address later */
     bool is_pools;         /* memory of a pool, and no block's */
     bool is_saved;         /* the copy has ended; false: gml_remapper_holds() the block */
@@ -25,7 +23,6 @@ typedef struct gml_backup_store {
     void *memory;        /* page-locked; kept, since to make it takes longer than to fill it */
     uint64_t memory_bytes;
     gml_event event; /* behind the part that is being copied; 0: none was needed yet */
-    int file;
 } gml_backup_store;
 
 /* Lists the live blocks. Of a pool whose graphs are replayed behind each other, as those of graph
@@ -53,7 +50,7 @@ const gml_saved *gml_backup_find(const gml_backup_store *store, gml_address addr
 /* The total size of the saved blocks. */
 uint64_t gml_backup_bytes(const gml_backup_store *store);
 
-/* Forgets the list, and the file; the host's memory stays for the next time. */
+/* Forgets the list; the host's memory stays for the next time. */
 void gml_backup_forget(gml_backup_store *store);
 
 /* Clears the list, and frees the host memory. */
@@ -68,11 +65,5 @@ gml_stream gml_backup_stream(const gml_lake *lake);
 /* Queues the copy of one block to its place in the memory, or back. */
 gml_status gml_backup_copy(gml_lake *lake, const gml_backup_store *store, size_t block,
                            bool is_out);
-
-/* Saves all blocks in a file without a name in the folder. */
-gml_status gml_backup_save_to_file(gml_lake *lake, gml_backup_store *store, const char *folder);
-
-/* Moves all blocks to the file, or those back that are away, and waits. */
-gml_status gml_backup_move_all(gml_lake *lake, gml_backup_store *store, bool is_out);
 
 #endif

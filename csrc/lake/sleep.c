@@ -90,9 +90,6 @@ static gml_status restore_below(void *context, gml_address below) {
     restoring *of = context;
     gml_backup_store *store = of->lake->backup;
     gml_status status = GML_OK;
-    if (store->kind == GML_BACKUP_DISK) {
-        return below == UINT64_MAX ? gml_backup_move_all(of->lake, store, false) : GML_OK;
-    }
     for (; status == GML_OK && of->next < store->count; of->next++) {
         const gml_saved *at = &store->blocks[of->next];
         if (at->address + at->size_bytes > below) {
@@ -157,13 +154,11 @@ static gml_status have_store(gml_lake *lake) {
         if (!lake->backup) {
             return gml_driver_fail(lake->driver, GML_NO_HOST_MEMORY, "no host memory for sleeping");
         }
-        lake->backup->file = GML_NO_FILE;
     }
     return GML_OK;
 }
 
-static gml_status sleep_locked(gml_lake *lake, gml_backup backup, const char *folder,
-                               gml_sleep_report *out) {
+static gml_status sleep_locked(gml_lake *lake, gml_backup backup, gml_sleep_report *out) {
     uint64_t idle_bytes = 0;
     gml_status status = have_store(lake);
     gml_backup_store *store = lake->backup;
@@ -188,9 +183,6 @@ static gml_status sleep_locked(gml_lake *lake, gml_backup backup, const char *fo
     }
     if (status == GML_OK && backup == GML_BACKUP_HOST) {
         status = save_and_give(lake, store, out);
-    }
-    if (status == GML_OK && backup == GML_BACKUP_DISK) {
-        status = gml_backup_save_to_file(lake, store, folder);
     }
     if (status == GML_OK) {
         status =
@@ -246,8 +238,7 @@ static gml_status change(gml_lake *lake, const gml_sleeping *how, gml_sleep_repo
     pthread_mutex_lock(&lake->lock);
     gml_status status = check_state(lake, how != NULL);
     if (status == GML_OK) {
-        status =
-            how ? sleep_locked(lake, how->backup, how->folder, &report) : wake_whole(lake, &report);
+        status = how ? sleep_locked(lake, how->backup, &report) : wake_whole(lake, &report);
         gml_lake_note_reserved(lake);
         gml_lake_show(lake);
     }
@@ -263,9 +254,8 @@ static gml_status change(gml_lake *lake, const gml_sleeping *how, gml_sleep_repo
     return status;
 }
 
-gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, const char *folder,
-                          gml_sleep_report *out) {
-    return change(lake, &(gml_sleeping){lake, backup, folder, NULL}, out);
+gml_status gml_lake_sleep(gml_lake *lake, gml_backup backup, gml_sleep_report *out) {
+    return change(lake, &(gml_sleeping){lake, backup, NULL}, out);
 }
 
 gml_status gml_lake_wake(gml_lake *lake, gml_sleep_report *out) {
@@ -312,7 +302,7 @@ static gml_status sleep_again(const gml_sleeping *one, gml_sleep_report *out) {
     pthread_mutex_lock(&one->lake->lock);
     gml_backup backup = one->lake->backup->kind;
     pthread_mutex_unlock(&one->lake->lock);
-    return change(one->lake, &(gml_sleeping){one->lake, backup, one->folder, one->title}, out);
+    return change(one->lake, &(gml_sleeping){one->lake, backup, one->title}, out);
 }
 
 static gml_status all_or_none(const gml_sleeping *each, size_t count, bool sleeps,

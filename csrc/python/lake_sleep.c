@@ -14,11 +14,11 @@ static const number_field report_fields[] = {
 };
 
 static bool read_backup(const char *text, gml_backup *out) {
-    if (text && strcmp(text, "cpu") != 0 && strcmp(text, "disk") != 0) {
-        PyErr_Format(PyExc_ValueError, "backup is \"cpu\", \"disk\" or None, not \"%.40s\"", text);
+    if (text && strcmp(text, "cpu") != 0) {
+        PyErr_Format(PyExc_ValueError, "backup is \"cpu\" or None, not \"%.40s\"", text);
         return false;
     }
-    *out = !text ? GML_BACKUP_NONE : text[0] == 'c' ? GML_BACKUP_HOST : GML_BACKUP_DISK;
+    *out = text ? GML_BACKUP_HOST : GML_BACKUP_NONE;
     return true;
 }
 
@@ -74,16 +74,16 @@ static void leave_all(const several *of) {
     free(of->whose);
 }
 
-/* One of (title, lake, backup, folder). */
+/* One of (title, lake, backup). */
 static bool enter_one(const core_state *state, PyObject *order, several *of) {
     gml_sleeping *one = &of->each[of->count];
     PyObject **title = &of->whose[of->count].title, **lake = &of->whose[of->count].lake;
     const char *backup = NULL;
     if (!PyTuple_Check(order)) {
-        PyErr_SetString(PyExc_TypeError, "each is (title, lake, backup, folder)");
+        PyErr_SetString(PyExc_TypeError, "each is (title, lake, backup)");
         return false;
     }
-    if (!PyArg_ParseTuple(order, "UO!zz", title, state->lake_type, lake, &backup, &one->folder) ||
+    if (!PyArg_ParseTuple(order, "UO!z", title, state->lake_type, lake, &backup) ||
         !read_backup(backup, &one->backup)) {
         return false;
     }
@@ -164,7 +164,7 @@ static PyObject *wake_lakes(PyObject *module, PyObject *args) {
 PyDoc_STRVAR(
     sleep_lakes_doc,
     "sleep_lakes(orders, /)\n--\n\n"
-    "Put all lakes of a tuple of (title, lake, backup, folder) to sleep, or none, as\n"
+    "Put all lakes of a tuple of (title, lake, backup) to sleep, or none, as\n"
     "gmlake.Lake.sleep() tells; return the sums. An exception begins with the title of the\n"
     "lake that failed.");
 PyDoc_STRVAR(wake_lakes_doc,

@@ -154,7 +154,7 @@ ANSWERS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"cuda(Malloc|Memcpy|Memset|MemPool|Graph|Stream|Event|Create(Surf|Text)|Import)\w+"
-            r"|cudaDevice[GS]etMemPool"
+            r"|cudaDevice([GS]etMemPool|\w*GraphMem)\w*"
         ),
         "cudaErrorNotSupported",
     ),

@@ -322,11 +322,17 @@ bool standin_is_pinned(const void *address, uint64_t size_bytes);
 typedef struct standin_place {
     enum cudaMemoryType type; /* cudaMemoryTypeUnregistered: nothing that CUDA knows */
     standin_device *device;   /* its own, or that was current when the host gave it; NULL if none */
-    gml_address begin;        /* of the block; 0 for memory of a pool or a reservation */
+    gml_address begin;        /* of the block; 0 for memory of a reservation */
     uint64_t size_bytes;      /* of the block */
 } standin_place;
 
 standin_place standin_place_of(gml_address address);
+
+typedef struct standin_pool standin_pool;
+
+/* Memory for use in the stream, counted in the pool; of the graph while the stream captures. */
+cudaError_t standin_malloc_in_order(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
+                                    gml_address *out);
 
 /* Gives a plain block back when the stream gets there. */
 cudaError_t standin_free_in_order(gml_address address, standin_stream *stream);
@@ -335,15 +341,8 @@ cudaError_t standin_free_in_order(gml_address address, standin_stream *stream);
 
 cudaError_t standin_check_pool(cudaMemPool_t handle);
 
-/* Whether a block of a pool begins at the address. */
-bool standin_pool_owns(gml_address address);
-
-/* The block is free when the stream gets there; at once without a stream. */
-cudaError_t standin_pool_free(gml_address address, standin_stream *stream);
-
-/* Gives idle memory of the device's pools back: beyond the release threshold when the program has
- * waited for the device, all of it when memory is short. */
-void standin_pool_trim(standin_device *device, bool is_short);
+/* So many bytes more are in use, or fewer. */
+void standin_pool_count(standin_pool *pool, int64_t bytes);
 
 /* ---- kernel.c: kernels, which do nothing ----------------------------------------------------- */
 
@@ -388,7 +387,7 @@ typedef struct standin_mapping {
     standin_range mapping, reservation;
     CUmemAllocationHandleType handle_types; /* as asked for by cuMemCreate */
     bool is_accessible;                     /* to its own device */
-    bool is_of_program;                     /* by a handle, not a pool's */
+    bool is_of_program;                     /* by a handle */
 } standin_mapping;
 
 /* False where no handle is mapped, in plain memory too. */

@@ -86,15 +86,15 @@ class Lake(_core.Lake):
         """
         return ElasticMemory(self, parse_size(size) if isinstance(size, str) else size, stream)
 
-    def sleep(self, backup: str | None = None, folder: str | None = None) -> dict[str, int]:
+    def sleep(self, backup: str | None = None) -> dict[str, int]:
         """Release all memory to the device and keep the addresses.
 
-        backup: where contents are saved: "cpu", "disk" (in a file in the folder), None (they are
-        lost). Returns a dict: released_bytes, kept_bytes, saved_bytes, time_ns. Raises ValueError
-        if it already sleeps, UnsupportedError for a lake that was not opened with can_sleep,
-        and DriverError; then everything is as before.
+        backup: where contents are saved: "cpu", None (they are lost). Returns a dict:
+        released_bytes, kept_bytes, saved_bytes, time_ns. Raises ValueError if it already sleeps,
+        UnsupportedError for a lake that was not opened with can_sleep, and DriverError; then
+        everything is as before.
         """
-        return _core.sleep_lakes((("", self, backup, folder),))
+        return _core.sleep_lakes((("", self, backup),))
 
     def wake(self) -> dict[str, int]:
         """Restore the memory at the same addresses, with the contents that were saved.

@@ -8,7 +8,7 @@ from tests.standin.running import Outcome, run_program
 TRUTHS = {
     "saver": (
         *("enabled", "saved", "shown", "not_saved", "others_stay"),
-        *("weights", "disk", "replayed", "addresses", "gone"),
+        *("weights", "replayed", "addresses", "gone"),
     ),
     "retained": ("kept", "kept_until_next", "refreshed", "no_more"),
     "returned": ("contents", "returned"),
@@ -33,6 +33,10 @@ def outcome() -> Outcome:
 )
 def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
     assert outcome.results[part][name] is True
+
+
+def test_a_backup_on_disk_is_refused(outcome: Outcome) -> None:
+    assert "gmlake has no disk backup" in outcome.results["saver"]["disk"]
 
 
 @pytest.fixture(scope="module")

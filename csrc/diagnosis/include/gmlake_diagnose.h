@@ -233,16 +233,6 @@ GML_API gml_status gml_diagnosis_peak_with(const gml_object_trace *trace,
                                            const gml_diagnosis *diagnosis, const size_t *findings,
                                            size_t count, uint64_t *peak_bytes);
 
-/* The independent check: with these findings fixed, every API still finds each of its objects there
- * and every byte that an API reads was last written by the same API as before. GML_CORRUPT with a
- * reason where not. It shares no code with what finds or fixes. It looks at every run by itself:
- * GML_UNSUPPORTED where an access has more than 16 million of them, or all this would take too
- * long.
- */
-GML_API gml_status gml_diagnosis_check(const gml_object_trace *trace,
-                                       const gml_diagnosis *diagnosis, const size_t *findings,
-                                       size_t count, char *reason, size_t reason_bytes);
-
 #ifdef __cplusplus
 }
 #endif

@@ -243,22 +243,6 @@ static PyObject *peak_with(PyObject *Py_UNUSED(module), PyObject *args) {
     return status == GML_OK ? PyLong_FromUnsignedLongLong(peak_bytes) : raise_status(status, NULL);
 }
 
-static PyObject *check(PyObject *Py_UNUSED(module), PyObject *args) {
-    chosen_findings chosen = {0};
-    if (!read_chosen(args, &chosen)) {
-        return NULL;
-    }
-    const own_diagnosis *own = chosen.own;
-    char reason[REASON_BYTES] = "";
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_diagnosis_check(&own->trace, &own->found, chosen.numbers, chosen.count, reason,
-                                 sizeof reason);
-    Py_END_ALLOW_THREADS
-    free(chosen.numbers);
-    return status == GML_OK ? Py_NewRef(Py_None) : raise_status(status, reason);
-}
-
 /* ---- names and defaults ---------------------------------------------------------------------- */
 
 static PyObject *pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -290,16 +274,12 @@ PyDoc_STRVAR(
     "         fragmented_percent=80.0, frequency_percent=20.0)\n--\n\n"
     "Find patterns of memory inefficiency; the arguments are buffers of whole records.\n\n"
     "Return a dict: findings, lives, times (bytes of records), peaks (a list of (api, bytes)),\n"
-    "fixed_peak_bytes, time_ns, and a handle for peak_with() and check().\n"
+    "fixed_peak_bytes, time_ns, and a handle for peak_with().\n"
     "Raises ValueError for a trace that contradicts itself.");
 PyDoc_STRVAR(peak_with_doc,
              "peak_with(handle, findings, /)\n--\n\n"
              "Return the highest peak in bytes with these findings fixed; uint64 numbers of "
              "them.");
-PyDoc_STRVAR(check_doc,
-             "check(handle, findings, /)\n--\n\n"
-             "Check, with code that finding and fixing have not, that with these findings fixed\n"
-             "every API reads what it read. Raises Error with the first thing that is wrong.");
 PyDoc_STRVAR(names_doc, "patterns()\n--\n\n"
                         "Return the names of the patterns, as a tuple.");
 PyDoc_STRVAR(defaults_doc, "defaults()\n--\n\n"
@@ -308,7 +288,6 @@ PyDoc_STRVAR(defaults_doc, "defaults()\n--\n\n"
 static PyMethodDef methods[] = {
     {"diagnose", (PyCFunction)(void (*)(void))diagnose, METH_VARARGS | METH_KEYWORDS, diagnose_doc},
     {"peak_with", peak_with, METH_VARARGS, peak_with_doc},
-    {"check", check, METH_VARARGS, check_doc},
     {"patterns", pattern_names, METH_NOARGS, names_doc},
     {"defaults", default_options, METH_NOARGS, defaults_doc},
     {NULL, NULL, 0, NULL},

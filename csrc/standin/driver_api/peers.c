@@ -25,8 +25,8 @@ void standin_peers_change(gml_address mapping, unsigned let_in, unsigned shut_ou
     }
 }
 
-/* Memory of a program's handle that `device` does not own and was never let into. Plain memory and
- * that of pools have rules of their own, which are not checked. */
+/* Memory of a program's handle that `device` does not own and was never let into. Plain memory
+ * has rules of its own, which are not checked. */
 static bool is_shut(const standin_mapping *of, const standin_device *device) {
     return of->device != device && of->is_of_program &&
            !(peers_at(of->mapping.address) >> device->ordinal & 1U);

@@ -78,15 +78,6 @@ static cudaError_t check_properties(const CUmemAllocationProp *properties, stand
     return *out ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-static gml_status create(standin_device *device, size_t size, gml_handle *out) {
-    gml_status status = gml_driver_create(device->driver, size, out);
-    if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, true);
-        status = gml_driver_create(device->driver, size, out);
-    }
-    return status;
-}
-
 static void forget(CUmemGenericAllocationHandle handle) {
     allocation *held = gml_map_take(&allocations, handle);
     if (held && held->is_foreign && held->file >= 0) {
@@ -104,7 +95,7 @@ cudaError_t standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     gml_handle handle = 0;
     TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
     TRY(flags == 0 ? check_properties(properties, &device) : cudaErrorInvalidValue);
-    TRY(standin_error_of(device, create(device, size, &handle)));
+    TRY(standin_error_of(device, gml_driver_create(device->driver, size, &handle)));
     allocation *made = standin_new(sizeof *made);
     *made = (allocation){.properties = *properties, .references = 1};
     made->properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
@@ -365,7 +356,7 @@ cudaError_t standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ou
     gml_physical *physical = slot->physical;
     allocation *held = gml_map_find(&allocations, outer_handle(device, physical->handle));
     if (!held) {
-        return cudaErrorInvalidValue; /* a pool's memory, which the program has no handle of */
+        return cudaErrorInvalidValue; /* plain memory, which has no handle */
     }
     if (held->references == 0) {
         standin_insert(&model_of(device)->handles, physical->handle, physical);

@@ -1,5 +1,5 @@
-/* Plain and page-locked memory: who was given which addresses. Pools keep their blocks
- * themselves (pool.c), and reservations are known to the drivers alone. */
+/* Plain and page-locked memory: who was given which addresses. Reservations are known to the
+ * drivers alone. */
 #include "base/tree.h"
 #include "standin/standin.h"
 
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 typedef enum owner_kind {
-    PLAIN,      /* cudaMalloc: a block of the device's driver */
+    PLAIN,      /* cudaMalloc, cudaMallocAsync: a block of the device's driver */
     LOCKED,     /* cudaHostAlloc: memory of this process */
     REGISTERED, /* cudaHostRegister: memory of the program */
 } owner_kind;
@@ -19,7 +19,9 @@ typedef struct owner {
     uint64_t size_bytes;
     owner_kind kind;
     standin_device *device;
-    bool is_leaving; /* cudaFreeAsync was called, and the stream has not got there */
+    standin_pool *pool; /* that counts it: cudaMallocAsync; else NULL */
+    bool is_leaving;    /* cudaFreeAsync was called, and the stream has not got there */
+    bool is_of_graph;   /* allocated in a capture: freed or not, it is there as long as the graph */
 } owner;
 
 static gml_tree owners; /* their ranges are disjoint */
@@ -96,20 +98,10 @@ cudaError_t standin_cudaPointerGetAttributes(struct cudaPointerAttributes *out,
 
 /* ---- memory of a device ---------------------------------------------------------------------- */
 
-/* Takes idle memory of the pools when the device has none left. */
-static gml_status take_block(standin_device *device, uint64_t size_bytes, gml_address *out) {
-    gml_status status = gml_driver_malloc(device->driver, size_bytes, out);
-    if (status == GML_OUT_OF_MEMORY) {
-        standin_pool_trim(device, true);
-        status = gml_driver_malloc(device->driver, size_bytes, out);
-    }
-    return status;
-}
-
 cudaError_t standin_malloc(standin_device *device, uint64_t size_bytes, gml_address *out) {
     *out = 0;
     if (size_bytes > 0) {
-        TRY(standin_error_of(device, take_block(device, size_bytes, out)));
+        TRY(standin_error_of(device, gml_driver_malloc(device->driver, size_bytes, out)));
         enter(PLAIN, device, *out, size_bytes);
     }
     return cudaSuccess;
@@ -152,6 +144,12 @@ static owner *device_block_at(gml_address address) {
     return found && found->kind == PLAIN && !found->is_leaving ? found : NULL;
 }
 
+static void count_out(const owner *block) {
+    if (block->pool) {
+        standin_pool_count(block->pool, -(int64_t)block->size_bytes);
+    }
+}
+
 static cudaError_t give_back(owner *block) {
     standin_device *device = block->device;
     gml_status status = gml_driver_free(device->driver, block->node.address);
@@ -168,9 +166,6 @@ cudaError_t standin_cudaFree(void *pointer) {
     if (address == 0) {
         return cudaSuccess;
     }
-    if (standin_pool_owns(address)) {
-        return standin_pool_free(address, NULL);
-    }
     TRY(standin_guard_captures());
     owner *block = device_block_at(address);
     if (!block) {
@@ -179,7 +174,48 @@ cudaError_t standin_cudaFree(void *pointer) {
     standin_synchronize_device(block->device);
     /* Only this device was waited for. */
     standin_check_unused("cudaFree", address, block->size_bytes);
+    count_out(block);
+    if (block->is_of_graph) {
+        block->is_leaving = true;
+        return cudaSuccess;
+    }
     return give_back(block);
+}
+
+/* ---- in the order of a stream ---------------------------------------------------------------- */
+
+/* The graph and its launches are gone: the block goes where it was freed, and else stays as any
+ * other does. */
+static void drop_graph_block(standin_operation *self) {
+    owner *block = owner_at(self->to);
+    if (block && block->is_of_graph) {
+        block->is_of_graph = false;
+        if (block->is_leaving) {
+            (void)give_back(block);
+        }
+    }
+}
+
+cudaError_t standin_malloc_in_order(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
+                                    gml_address *out) {
+    standin_device *device = stream->device;
+    cudaError_t error = standin_malloc(device, size_bytes, out);
+    if (error == cudaErrorMemoryAllocation && !stream->capture) {
+        standin_synchronize_device(device); /* what was freed in order is there then */
+        error = standin_malloc(device, size_bytes, out);
+    }
+    owner *block = error == cudaSuccess ? owner_at(*out) : NULL;
+    if (!block) { /* refused, or nothing was asked for */
+        return error;
+    }
+    block->pool = pool;
+    standin_pool_count(pool, (int64_t)size_bytes);
+    if (!stream->capture) {
+        return cudaSuccess;
+    }
+    block->is_of_graph = true;
+    standin_operation node = {.drop = drop_graph_block, .to = *out};
+    return standin_submit(stream, &node);
 }
 
 static void run_free(const standin_operation *self) {
@@ -196,13 +232,14 @@ cudaError_t standin_free_in_order(gml_address address, standin_stream *stream) {
     if (!block) {
         return refuse_free(address);
     }
-    if (stream->capture) {
+    if (stream->capture && !block->is_of_graph) {
         standin_misuse("cudaFreeAsync: the block at 0x%" PRIx64 " was not allocated in the capture "
                        "that frees it",
                        address);
         return cudaErrorInvalidValue;
     }
-    standin_operation operation = {.run = run_free, .to = address};
+    standin_operation operation = {.run = block->is_of_graph ? NULL : run_free, .to = address};
+    count_out(block);
     block->is_leaving = true;
     return standin_submit(stream, &operation);
 }

@@ -1,238 +1,115 @@
-/* Pools of stream-ordered memory: their segments and blocks, and when a block is free. */
-#include "standin/memory/pool.h"
+/* Stream-ordered memory: cudaMallocAsync gives plain blocks, and cudaFreeAsync takes them back when
+ * the stream gets there. A pool keeps nothing, so what it has reserved is what is in use. */
+#include "standin/standin.h"
 
-#include "base/rounding.h"
+/* What cudaMemPool_t points to: the pool that a device begins with, and the only one. By
+ * cudaMemPoolAttr; the reuse switches and the release threshold are the program's own notes. */
+struct standin_pool {
+    uint64_t values[cudaMemPoolAttrUsedMemHigh + 1];
+};
 
-#include <inttypes.h>
-#include <stdlib.h>
+static standin_pool pools[STANDIN_MOST_DEVICES];
 
-static standin_pool *pools_of[STANDIN_MOST_DEVICES], *graph_pools_of[STANDIN_MOST_DEVICES];
-static standin_pool *pools;   /* all */
-static uint64_t frees_called; /* by cudaFreeAsync */
-
-/* ---- pools ----------------------------------------------------------------------------------- */
-
-standin_pool *standin_pool_of(cudaMemPool_t handle) {
-    standin_pool *pool = pools;
-    while (pool && (void *)pool != (void *)handle) {
-        pool = pool->next;
+static standin_pool *pool_of(const standin_device *device) {
+    standin_pool *pool = &pools[device->ordinal];
+    if (pool->values[0] == 0) { /* no attribute has this number: it is used for the first time */
+        for (int i = 0; i <= cudaMemPoolReuseAllowInternalDependencies; i++) {
+            pool->values[i] = 1;
+        }
     }
     return pool;
 }
 
 cudaError_t standin_check_pool(cudaMemPool_t handle) {
-    return standin_pool_of(handle) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-/* The pool at a place of the tables, made on first use. */
-static standin_pool *pool_at(standin_pool **place, standin_device *device,
-                             uint64_t release_threshold) {
-    if (!*place) {
-        standin_pool *made = standin_new(sizeof *made);
-        *made =
-            (standin_pool){.next = pools, .device = device, .release_threshold = release_threshold};
-        for (int i = 0; i <= cudaMemPoolReuseAllowInternalDependencies; i++) {
-            made->reuses[i] = 1;
-        }
-        pools = *place = made;
-    }
-    return *place;
-}
-
-standin_pool *standin_default_pool(standin_device *device) {
-    return pool_at(&pools_of[device->ordinal], device, 0);
-}
-
-standin_pool *standin_graph_pool(standin_device *device) {
-    return pool_at(&graph_pools_of[device->ordinal], device, UINT64_MAX);
-}
-
-void standin_pool_trim(standin_device *device, bool is_short) {
-    for (standin_pool *pool = pools; pool; pool = pool->next) {
-        if (pool->device == device) {
-            standin_pool_shrink(pool, is_short ? 0 : pool->release_threshold);
+    for (int i = 0; standin_device_at(i); i++) {
+        if ((void *)handle == (void *)&pools[i]) {
+            return cudaSuccess;
         }
     }
+    return cudaErrorInvalidValue;
+}
+
+cudaError_t standin_cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int ordinal) {
+    *out = (cudaMemPool_t)(void *)pool_of(standin_device_at(ordinal));
+    return cudaSuccess;
+}
+
+/* ---- what a pool is like --------------------------------------------------------------------- */
+
+void standin_pool_count(standin_pool *pool, int64_t bytes) {
+    uint64_t *values = pool->values;
+    values[cudaMemPoolAttrUsedMemCurrent] += (uint64_t)bytes;
+    values[cudaMemPoolAttrReservedMemCurrent] = values[cudaMemPoolAttrUsedMemCurrent];
+    for (int high = cudaMemPoolAttrReservedMemHigh; high <= cudaMemPoolAttrUsedMemHigh; high += 2) {
+        values[high] = values[high] > values[high - 1] ? values[high] : values[high - 1];
+    }
+}
+
+cudaError_t standin_cudaMemPoolGetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute,
+                                            void *value) {
+    const standin_pool *pool = (standin_pool *)(void *)handle;
+    if (attribute < cudaMemPoolReuseFollowEventDependencies ||
+        attribute > cudaMemPoolAttrUsedMemHigh) {
+        return cudaErrorInvalidValue;
+    }
+    if (attribute <= cudaMemPoolReuseAllowInternalDependencies) {
+        *(int *)value = (int)pool->values[attribute];
+    } else {
+        *(cuuint64_t *)value = pool->values[attribute];
+    }
+    return cudaSuccess;
+}
+
+cudaError_t standin_cudaMemPoolSetAttribute(cudaMemPool_t handle, enum cudaMemPoolAttr attribute,
+                                            void *value) {
+    standin_pool *pool = (standin_pool *)(void *)handle;
+    switch (attribute) {
+    case cudaMemPoolReuseFollowEventDependencies:
+    case cudaMemPoolReuseAllowOpportunistic:
+    case cudaMemPoolReuseAllowInternalDependencies:
+        pool->values[attribute] = *(const int *)value != 0;
+        return cudaSuccess;
+    case cudaMemPoolAttrReleaseThreshold:
+        pool->values[attribute] = *(const cuuint64_t *)value;
+        return cudaSuccess;
+    case cudaMemPoolAttrReservedMemHigh:
+    case cudaMemPoolAttrUsedMemHigh: /* it can only start again, from what is there now */
+        if (*(const cuuint64_t *)value != 0) {
+            return cudaErrorInvalidValue;
+        }
+        pool->values[attribute] = pool->values[attribute - 1];
+        return cudaSuccess;
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t standin_cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep_bytes) {
+    (void)handle;
+    (void)keep_bytes;
+    return cudaSuccess;
+}
+
+/* Memory of pools is open to every device here. */
+cudaError_t standin_cudaMemPoolSetAccess(cudaMemPool_t handle,
+                                         const struct cudaMemAccessDesc *wanted, size_t count) {
+    (void)handle;
+    (void)wanted;
+    (void)count;
+    return cudaSuccess;
 }
 
 /* ---- allocation ------------------------------------------------------------------------------ */
 
-static standin_block *take_or_grow(standin_pool *pool, uint64_t size_bytes,
-                                   const standin_stream *stream) {
-    standin_block *taken = standin_pool_take(pool, size_bytes, stream);
-    if (!taken && standin_pool_grow(pool, size_bytes) == GML_OK) {
-        taken = standin_pool_take(pool, size_bytes, stream);
-    }
-    return taken;
-}
-
-/* Everything before giving up: idle memory of all pools of the device, then what is freed once the
- * device has done its work, where CUDA would make the stream wait for that. */
-static standin_block *take_somehow(standin_pool *pool, uint64_t size_bytes,
-                                   const standin_stream *stream) {
-    standin_block *taken = take_or_grow(pool, size_bytes, stream);
-    if (!taken) {
-        standin_pool_trim(pool->device, true);
-        taken = take_or_grow(pool, size_bytes, stream);
-    }
-    if (!taken && pool->reuses[cudaMemPoolReuseAllowInternalDependencies] && !stream->capture &&
-        standin_first_leaving()) {
-        standin_synchronize_device(pool->device);
-        standin_pool_trim(pool->device, true);
-        taken = take_or_grow(pool, size_bytes, stream);
-    }
-    return taken;
-}
-
-static void count_used(standin_block *taken) {
-    standin_pool *pool = taken->pool;
-    pool->used_bytes += taken->node.size_bytes;
-    if (pool->used_bytes > pool->used_peak_bytes) {
-        pool->used_peak_bytes = pool->used_bytes;
-    }
-}
-
-/* ---- memory of graphs ------------------------------------------------------------------------ */
-
-static standin_block *graph_block_at(gml_address address) {
-    standin_block *found = standin_block_at(address);
-    return found && found->is_of_graph ? found : NULL;
-}
-
-static void release_graph_block_if_done(standin_block *done) {
-    if (done->is_orphan && (done->is_freed || !done->is_launched)) {
-        done->pool->used_bytes -= done->node.size_bytes;
-        done->is_of_graph = false;
-        standin_block_release(done);
-    }
-}
-
-static void run_graph_allocate(const standin_operation *self) {
-    standin_block *found = graph_block_at(self->to);
-    if (found) {
-        found->is_launched = true;
-        found->is_freed = false;
-    }
-}
-
-/* The graph and its launches are gone. */
-static void drop_graph_allocate(standin_operation *self) {
-    standin_block *found = graph_block_at(self->to);
-    if (found) {
-        found->is_orphan = true;
-        release_graph_block_if_done(found);
-    }
-}
-
-static void free_graph_block(standin_block *freed) {
-    freed->is_freed = true;
-    release_graph_block_if_done(freed);
-}
-
-static void run_graph_free(const standin_operation *self) {
-    standin_block *found = graph_block_at(self->to);
-    if (found) {
-        free_graph_block(found);
-    }
-}
-
-static cudaError_t allocate_in_graph(uint64_t size_bytes, standin_stream *stream,
-                                     gml_address *out) {
-    standin_pool *pool = standin_graph_pool(stream->device);
-    standin_block *taken = take_somehow(pool, size_bytes, stream);
-    if (!taken) {
-        return cudaErrorMemoryAllocation;
-    }
-    count_used(taken);
-    taken->is_of_graph = true;
-    taken->is_launched = taken->is_freed = taken->is_orphan = false;
-    standin_operation node = {
-        .run = run_graph_allocate,
-        .drop = drop_graph_allocate,
-        .to = taken->node.address,
-    };
-    gml_address address = taken->node.address;
-    TRY(standin_submit(stream, &node));
-    *out = address;
+cudaError_t standin_cudaMallocAsync(void **out, size_t size_bytes, cudaStream_t handle) {
+    standin_stream *stream = standin_stream_of(handle);
+    gml_address address = 0;
+    TRY(standin_malloc_in_order(pool_of(stream->device), size_bytes, stream, &address));
+    *out = (void *)(uintptr_t)address;
     return cudaSuccess;
 }
 
-cudaError_t standin_pool_allocate(standin_pool *pool, uint64_t size_bytes, standin_stream *stream,
-                                  gml_address *out) {
-    if (size_bytes > UINT64_MAX / 2) {
-        return cudaErrorMemoryAllocation;
-    }
-    uint64_t block_bytes = gml_round_up(size_bytes, STANDIN_BLOCK_GRANULE_BYTES);
-    if (stream->capture) {
-        return allocate_in_graph(block_bytes, stream, out);
-    }
-    standin_block *taken = take_somehow(pool, block_bytes, stream);
-    if (!taken) {
-        return cudaErrorMemoryAllocation;
-    }
-    count_used(taken);
-    *out = taken->node.address;
-    return cudaSuccess;
-}
-
-/* ---- freeing --------------------------------------------------------------------------------- */
-
-bool standin_pool_owns(gml_address address) {
-    return standin_block_at(address) != NULL;
-}
-
-/* The stream has come to the call of cudaFreeAsync number `from`: what is left of its block is
- * free. */
-static void run_free(const standin_operation *self) {
-    standin_block *next = NULL;
-    for (standin_block *freed = standin_first_leaving(); freed; freed = next) {
-        next = standin_next_leaving(freed);
-        if (freed->free_call == self->from) {
-            standin_check_unused(self->name, freed->node.address, freed->node.size_bytes);
-            standin_block_release(freed);
-        }
-    }
-}
-
-static cudaError_t free_in_order(standin_block *freed, standin_stream *stream) {
-    standin_operation operation = {
-        .run = freed->is_of_graph ? run_graph_free : run_free,
-        .to = freed->node.address,
-        .from = ++frees_called,
-    };
-    if (freed->is_of_graph) {
-        return standin_submit(stream, &operation);
-    }
-    if (stream->capture) {
-        standin_misuse("cudaFreeAsync: the block at 0x%" PRIx64 " was not allocated in the capture "
-                       "that frees it",
-                       freed->node.address);
-        return cudaErrorInvalidValue;
-    }
-    /* The block may be gone when the call has been submitted. */
-    standin_pool *pool = freed->pool;
-    uint64_t size_bytes = freed->node.size_bytes;
-    standin_block_leave(freed, stream->number, operation.from);
-    pool->used_bytes -= size_bytes;
-    return standin_submit(stream, &operation);
-}
-
-cudaError_t standin_pool_free(gml_address address, standin_stream *stream) {
-    standin_block *freed = standin_block_at(address);
-    if (!freed || freed->state == STANDIN_BLOCK_LEAVING) {
-        standin_misuse("free: the block at 0x%" PRIx64 " was given to cudaFreeAsync before",
-                       address);
-        return cudaErrorInvalidValue;
-    }
-    if (stream) {
-        return free_in_order(freed, stream);
-    }
-    standin_check_unused("cudaFree", address, freed->node.size_bytes);
-    if (freed->is_of_graph) {
-        free_graph_block(freed);
-    } else {
-        freed->pool->used_bytes -= freed->node.size_bytes;
-        standin_block_release(freed);
-    }
-    return cudaSuccess;
+cudaError_t standin_cudaFreeAsync(void *pointer, cudaStream_t handle) {
+    gml_address address = standin_address(pointer);
+    return address == 0 ? cudaSuccess : standin_free_in_order(address, standin_stream_of(handle));
 }

@@ -203,7 +203,6 @@ cudaError_t standin_cudaEventSynchronize(cudaEvent_t event) {
         standin_step_towards(event->stream);
     }
     standin_await_host_functions();
-    standin_pool_trim(event->device, false);
     return cudaSuccess;
 }
 

@@ -295,7 +295,6 @@ cudaError_t standin_synchronize_stream(standin_stream *stream) {
     TRY(standin_guard_stream(stream));
     drain(stream);
     standin_await_host_functions();
-    standin_pool_trim(stream->device, false);
     return cudaSuccess;
 }
 
@@ -306,7 +305,6 @@ void standin_synchronize_device(standin_device *device) {
         }
     }
     standin_await_host_functions();
-    standin_pool_trim(device, false);
 }
 
 void standin_advance(standin_stream *stream, uint64_t count) {

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -41,7 +40,6 @@ class _Thread(threading.local):
         self.is_inside = _says("TMS_INIT_ENABLE")
         self.tag = _DEFAULT
         self.has_cpu_backup = _says("TMS_INIT_ENABLE_CPU_BACKUP")
-        self.has_disk_backup = _says("TMS_INIT_ENABLE_DISK_BACKUP")
         has_other = os.environ.get("TMS_INIT_CPU_BACKUP_BACKEND") == _RETURNED
         self.backend = _RETURNED if has_other else _PINNED
         self.graphs = False
@@ -71,9 +69,9 @@ class TorchMemorySaver:
         self._tags: dict[str, list[str]] = {}
         self._retained: set[str] = set()  # regions whose saved bytes can be read
         self._returned: set[str] = set()  # those that give the host its memory back
-        self._folder = os.environ.get("TMS_DISK_BACKUP_DIR")
         self._margin_bytes = 0
         self._thread = _Thread()
+        _check(False, _says("TMS_INIT_ENABLE_DISK_BACKUP"), None)  # noqa: FBT003
         self._impl: _Implementation | None = None
         if self._thread.is_inside:
             self._ensure_initialized()
@@ -101,7 +99,6 @@ class TorchMemorySaver:
             is_inside=True,
             tag=tag,
             has_cpu_backup=enable_cpu_backup,
-            has_disk_backup=enable_disk_backup,
             backend=cpu_backup_backend or self._thread.backend,
             graphs=False,
         ):
@@ -125,7 +122,6 @@ class TorchMemorySaver:
                 is_inside=True,
                 tag=tag,
                 has_cpu_backup=enable_cpu_backup,
-                has_disk_backup=False,
                 backend=cpu_backup_backend or self._thread.backend,
                 graphs=True,
             ),
@@ -175,11 +171,6 @@ class TorchMemorySaver:
             return None
         return (held if zero_copy else held.clone()).view(x.dtype).view(x.shape)
 
-    def set_disk_backup_dir(self, path: str) -> None:
-        """Set the folder for the files of regions that are created from now on."""
-        Path(path).mkdir(parents=True, exist_ok=True)
-        self._folder = path
-
     @property
     def memory_margin_bytes(self) -> int:
         """How much of a device an allocation in a region must leave free; at first 0."""
@@ -216,7 +207,7 @@ class TorchMemorySaver:
     def _region_of_thread(self) -> sleeping.region:
         """Return the region that this thread's settings mean."""
         of = self._thread
-        backup = "cpu" if of.has_cpu_backup else "disk" if of.has_disk_backup else None
+        backup = "cpu" if of.has_cpu_backup else None
         is_returned = backup == "cpu" and of.backend == _RETURNED
         words = [backup or "not saved", *[_RETURNED] * is_returned, *["graphs"] * of.graphs]
         name = f"{of.tag} ({', '.join(words)})"
@@ -225,8 +216,7 @@ class TorchMemorySaver:
             names.append(name)
         if is_returned:
             self._returned.add(name)
-        folder = self._folder if backup == "disk" else None
-        return sleeping.region(name, backup=backup, folder=folder, graphs=of.graphs)
+        return sleeping.region(name, backup=backup, graphs=of.graphs)
 
     def _names(self, tag: str | None, *, are_asleep: bool) -> list[str]:
         """Return the regions of a tag that are in that state; ValueError if there are none."""
@@ -266,12 +256,6 @@ class _Library:
     def tms_set_enable_cpu_backup(self, value: bool) -> None:  # noqa: FBT001
         self._change(has_cpu_backup=value)
 
-    def tms_get_enable_disk_backup(self) -> bool:
-        return self._now.has_disk_backup
-
-    def tms_set_enable_disk_backup(self, value: bool) -> None:  # noqa: FBT001
-        self._change(has_disk_backup=value)
-
     def tms_get_cpu_backup_backend(self) -> bytes:
         return self._now.backend.encode()
 
@@ -283,9 +267,6 @@ class _Library:
 
     def tms_set_retain_cpu_backup(self, value: bool) -> None:  # noqa: FBT001
         self._saver.retain_cpu_backup = value
-
-    def tms_set_disk_backup_dir(self, path: bytes) -> None:
-        self._saver.set_disk_backup_dir(os.fsdecode(path))
 
     def set_memory_margin_bytes(self, value: int) -> None:
         self._saver.memory_margin_bytes = value
@@ -321,8 +302,8 @@ def _says(variable: str) -> bool:
 
 
 def _check(has_cpu: bool, has_disk: bool, backend: str | None) -> None:  # noqa: FBT001
-    if has_cpu and has_disk:
-        raise ValueError("enable_cpu_backup and enable_disk_backup exclude each other")
+    if has_disk:
+        raise ValueError("gmlake has no disk backup; enable_cpu_backup saves in the host's memory")
     if backend not in (None, _PINNED, _RETURNED):
         raise ValueError(f'cpu_backup_backend is "pinned" or "mmap", not {backend!r}')
     if backend is not None and not has_cpu:

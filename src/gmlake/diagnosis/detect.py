@@ -260,16 +260,6 @@ class Diagnosis(Drawable, Printed):
         """
         return _diagnosis.peak_with(self._handle, _numbers(findings))
 
-    def check(self, findings: Iterable[Finding | int] | None = None) -> None:
-        """Prove on the trace that these findings, or all, can be fixed; raise Error if not.
-
-        With the fixes, each API still finds its objects, and every byte that it reads was written
-        by the same API as before. The check shares no code with the search and the fixes. Raises
-        UnsupportedError for a trace with too many strided runs to be followed byte by byte.
-        """
-        chosen = range(len(self.records)) if findings is None else findings
-        _diagnosis.check(self._handle, _numbers(chosen))
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything, as `gmlake diagnose --json` prints it."""
         return diagnosis_dict(self)

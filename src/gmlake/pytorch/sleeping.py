@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import tempfile
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     _Chosen = dict[str, list[tuple[int, Lake]]]  # lakes with their devices, by name
 
-_BACKUPS: Final = (None, "cpu", "disk")
+_BACKUPS: Final = (None, "cpu")
 _SAME: Final = "same"
 
 
@@ -54,7 +53,6 @@ class _Named:
 
     number: int
     backup: str | None
-    folder: str | None
     graphs: bool
 
 
@@ -138,8 +136,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
     """Allocate from a named region whose memory can be released and restored.
 
     name: any text; entering the same name again adds to its region.
-    backup, folder: where sleep() saves contents: "cpu" in page-locked host memory, "disk" in a file
-        in the folder (TMPDIR or /tmp by default); None discards them.
+    backup: where sleep() saves contents: "cpu" in page-locked host memory; None discards them.
     graphs: whether memory of CUDA graphs captured inside belongs to the region; otherwise it stays
         awake. That of torch.cuda.MemPool belongs to it in both cases, unless graphs are captured in
         the pool.
@@ -157,43 +154,35 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         name: str,
         *,
         backup: str | None = None,
-        folder: str | os.PathLike[str] | None = None,
         graphs: bool = False,
         everywhere: bool = False,
     ) -> None:
         if not name:
             raise ValueError("a region needs a name")
         if backup not in _BACKUPS:
-            raise ValueError(f'backup is "cpu", "disk" or None, not {backup!r}')
-        if folder is not None and backup != "disk":
-            raise ValueError('folder needs backup="disk"')
-        path = None if folder is None else os.fsdecode(folder)
-        if path is not None and "\0" in path:
-            raise ValueError(f"there is no folder {path!r}")
+            raise ValueError(f'backup is "cpu" or None, not {backup!r}')
         super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
-        self._wanted = (backup, path, graphs)
+        self._wanted = (backup, graphs)
         self._numbers: list[torch.cuda.CUDAGraph] = []
 
     def _recreate_cm(self) -> Self:
-        backup, folder, graphs = self._wanted
-        return type(self)(
-            self.name, backup=backup, folder=folder, graphs=graphs, everywhere=self.is_everywhere
-        )
+        backup, graphs = self._wanted
+        return type(self)(self.name, backup=backup, graphs=graphs, everywhere=self.is_everywhere)
 
     def _region(self) -> tuple[int, bool, bool]:
         """Return the core's region; it is known by its name from then on."""
-        self._numbers = numbers_outside(will_capture=self._wanted[2])
+        self._numbers = numbers_outside(will_capture=self._wanted[1])
         with _lock:
             known = _named.get(self.name)
             if known is None:
-                backup, folder, graphs = self._wanted
+                backup, graphs = self._wanted
                 number = EXPORTABLE + 1 + len(_named)
-                known = _named[self.name] = _Named(number, backup, folder, graphs)
-            if (known.backup, known.folder, known.graphs) != self._wanted:
+                known = _named[self.name] = _Named(number, backup, graphs)
+            if (known.backup, known.graphs) != self._wanted:
                 raise ValueError(
                     f"region {self.name!r} exists with backup={known.backup!r}, "
-                    f"folder={known.folder!r}, graphs={known.graphs}; its options cannot change"
+                    f"graphs={known.graphs}; its options cannot change"
                 )
             return known.number, known.graphs, False
 
@@ -239,14 +228,13 @@ def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> _Chosen:
 
 def _orders(
     chosen: _Chosen, backup: str | None = _SAME, *, are_asleep: bool
-) -> tuple[tuple[str, Lake, str | None, str], ...]:
+) -> tuple[tuple[str, Lake, str | None], ...]:
     """Return the core's arguments for each lake, see sleep_lakes()."""
     return tuple(
         (
             f"region {name!r} on GPU {device}: ",
             lake,
             _named[name].backup if backup == _SAME else backup,
-            _named[name].folder or tempfile.gettempdir(),
         )
         for name, held in chosen.items()
         for device, lake in held
@@ -296,11 +284,11 @@ def _report(
 def sleep(*names: str, backup: str | None = _SAME, nccl: bool = False) -> SleepReport:
     """Put regions to sleep: release their memory to the devices and keep their addresses.
 
-    names: regions to sleep (default: all that are awake). backup: "cpu", "disk" or None for this
-    call; "same": each region's own. nccl: whether NCCL's communicators release their memory as
-    well, until wake(). Every rank must call it then, with no work queued on a process group, and no
-    group may be used while it sleeps. Needs PyTorch 2.12 with NCCL 2.29.7 or later; the report
-    names the groups that could not, which go on.
+    names: regions to sleep (default: all that are awake). backup: "cpu" or None for this call;
+    "same": each region's own. nccl: whether NCCL's communicators release their memory as well,
+    until wake(). Every rank must call it then, with no work queued on a process group, and no group
+    may be used while it sleeps. Needs PyTorch 2.12 with NCCL 2.29.7 or later; the report names the
+    groups that could not, which go on.
 
     Waits for the devices. Until the regions are awake again their tensors must not be used: a
     kernel that does fails with an illegal address. They can be freed. Allocating in the region is a
@@ -310,7 +298,7 @@ def sleep(*names: str, backup: str | None = _SAME, nccl: bool = False) -> SleepR
     DriverError.
     """
     if backup not in (*_BACKUPS, _SAME):
-        raise ValueError(f'backup is "same", "cpu", "disk" or None, not {backup!r}')
+        raise ValueError(f'backup is "same", "cpu" or None, not {backup!r}')
     with _lock:
         _tell_of_waking()
         chosen = _chosen(names, are_asleep=False)

@@ -1,4 +1,5 @@
 /* The independent check: right findings pass, findings made wrong by hand are refused. */
+#include "diagnosis/check.h"
 #include "diagnosis/scenario.h"
 
 #include <string.h>
@@ -104,7 +105,7 @@ TEST(a_free_before_the_last_access) {
     claim_state(&c, GML_PATTERN_LATE_DEALLOCATION, 0, 5, 10);
     expect_wrong(&c, "API 8 accesses object 0 after its last access");
     claim_state(&c, GML_PATTERN_MEMORY_LEAK, 0, 8, GML_NO_API);
-    expect_wrong(&c, "memory leak of object 0");
+    expect_wrong(&c, "in object 0: not with APIs");
     scenario_close(&c.s);
 }
 
@@ -122,11 +123,11 @@ TEST(an_idle_time_with_an_access_in_it) {
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 2, 5);
     expect_right(&c);
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 2, 8);
-    expect_wrong(&c, "temporary idleness of object 0: not with APIs 2 and 8");
+    expect_wrong(&c, "in object 0: not with APIs 2 and 8");
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 5, 2);
-    expect_wrong(&c, "temporary idleness");
+    expect_wrong(&c, "in object 0: not with APIs");
     claim_state(&c, GML_PATTERN_TEMPORARY_IDLENESS, 0, 8, 9);
-    expect_wrong(&c, "temporary idleness");
+    expect_wrong(&c, "in object 0: not with APIs");
     scenario_close(&c.s);
 }
 
@@ -179,7 +180,7 @@ TEST(reuse_of_what_is_kept) {
     open_two(&c, WRITES);
     c.s.objects[0].flags = GML_OBJECT_KEPT;
     claim_state(&c, GML_PATTERN_REDUNDANT_ALLOCATION, 1, 2, 3);
-    expect_wrong(&c, "redundant allocation of object 1");
+    expect_wrong(&c, "in object 1: not with APIs");
     scenario_close(&c.s);
 }
 

@@ -1,5 +1,6 @@
 /* Random traces: every finding alone and all together pass the check, and what they save is what a
  * naive walk over moments, objects and bytes finds. */
+#include "diagnosis/check.h"
 #include "diagnosis/random_trace.h"
 
 #include <stdlib.h>

@@ -112,7 +112,7 @@ static void trim(void) {
 
 static void fall_asleep(void) {
     gml_sleep_report report = {0};
-    CHECK_OK(gml_lake_sleep(at.busy, GML_BACKUP_NONE, NULL, &report));
+    CHECK_OK(gml_lake_sleep(at.busy, GML_BACKUP_NONE, &report));
     CHECK(report.released_bytes >= 60 * MIB);
 }
 

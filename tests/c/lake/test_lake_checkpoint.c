@@ -313,7 +313,7 @@ static void look_into(gml_lake *lake, const gml_address *blocks, bool writes) {
 static void sleep_well(gml_lake *lake) {
     uint64_t released_bytes = 0;
     gml_sleep_report report = {0};
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, &report));
     CHECK_OK(gml_lake_trim(lake, &released_bytes));
 }
 

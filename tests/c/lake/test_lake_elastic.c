@@ -207,7 +207,7 @@ TEST(a_buffer_sleeps_with_its_lake) {
     CHECK_OK(resize_to(lake, buffer, 12 * MIB));
     fill(lake, buffer, 0, 12 * MIB, 6);
     CHECK_OK(resize_to(lake, buffer, 10 * MIB));
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, &report));
     CHECK_EQ(report.saved_bytes, 10 * MIB);
     CHECK_STATUS(resize_to(lake, buffer, 14 * MIB), GML_UNSUPPORTED);
     CHECK_OK(resize_to(lake, buffer, 8 * MIB));

@@ -156,23 +156,23 @@ TEST(what_was_shared_sleeps_when_it_is_freed) {
     gml_address large = allocate(lake, 40 * MIB);
     size_t count = 0;
     CHECK_OK(gml_lake_count_chunks(lake, large, &count)); /* opens no file */
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     (void)share(lake, first);
     (void)share(lake, large);
-    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
+    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, &report), GML_UNSUPPORTED);
     gml_lake_reason(lake, reason, sizeof reason);
     CHECK(strstr(reason, "shared with another process cannot sleep: 2 blocks of 41.0 MiB in all") !=
           NULL);
     CHECK(!gml_lake_is_asleep(lake));
     CHECK_OK(gml_lake_free(lake, large));
-    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report), GML_UNSUPPORTED);
+    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_HOST, &report), GML_UNSUPPORTED);
     CHECK_OK(gml_lake_free(lake, first));
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     /* A block at the same address is another one. */
     CHECK(allocate(lake, MIB + 512) == first);
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_HOST, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     check_same_bytes(lake, second, MIB + 512);
     CHECK_OK(gml_lake_check(lake));

@@ -91,14 +91,14 @@ TEST(what_sleeps_is_told) {
     gml_address address = lake_take(lake, 40 * MIB, STREAM);
     gml_lake_changes(lake, &looks, add, &seen);
     int64_t held_bytes = seen.of_none;
-    if (gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report) == GML_OK) {
+    if (gml_lake_sleep(lake, GML_BACKUP_NONE, &report) == GML_OK) {
         gml_lake_changes(lake, &looks, add, &seen);
         CHECK_EQ(seen.of_none, 0);
         CHECK_OK(gml_lake_wake(lake, &report));
         gml_lake_changes(lake, &looks, add, &seen);
         CHECK_EQ(seen.of_none, held_bytes);
         seen.told_bytes = 0;
-        CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
+        CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, &report));
         CHECK_OK(gml_lake_wake(lake, &report));
         gml_lake_changes(lake, &looks, add, &seen);
         CHECK_EQ(seen.told_bytes, 2 * (uint64_t)held_bytes);

@@ -117,12 +117,12 @@ static void sleep_and_wake(const char *driver, const char *policy, gml_backup ba
     for (int round = 0; round < 3; round++) {
         gml_sleep_report slept = {0}, woken = {0};
         gml_address refused = 0;
-        CHECK_OK(gml_lake_sleep(test.lake, backup, NULL, &slept));
+        CHECK_OK(gml_lake_sleep(test.lake, backup, &slept));
         CHECK(gml_lake_is_asleep(test.lake));
         CHECK(slept.released_bytes > 20 * MIB);
         CHECK_EQ(slept.kept_bytes, 0);
         CHECK_EQ(slept.saved_bytes > 0, backup != GML_BACKUP_NONE);
-        CHECK_STATUS(gml_lake_sleep(test.lake, backup, NULL, &slept), GML_INVALID_ARGUMENT);
+        CHECK_STATUS(gml_lake_sleep(test.lake, backup, &slept), GML_INVALID_ARGUMENT);
         CHECK_STATUS(gml_lake_allocate(test.lake, 4096, 0, &refused), GML_UNSUPPORTED);
         /* What is freed while asleep does not come back. */
         size_t freed = (size_t)round * 3 + 3;
@@ -146,29 +146,12 @@ static void sleep_and_wake(const char *driver, const char *policy, gml_backup ba
 }
 
 TEST(contents_come_back_under_every_policy) {
-    static const gml_backup backups[] = {GML_BACKUP_HOST, GML_BACKUP_DISK, GML_BACKUP_NONE};
+    static const gml_backup backups[] = {GML_BACKUP_HOST, GML_BACKUP_NONE};
     for (size_t i = 0; gml_policy_name(i); i++) {
-        for (size_t j = 0; j < 3; j++) {
+        for (size_t j = 0; j < 2; j++) {
             sleep_and_wake("host", gml_policy_name(i), backups[j]);
             sleep_and_wake("sim", gml_policy_name(i), backups[j]);
         }
-    }
-}
-
-/* A daemon has no standard input, and the first file that it opens gets its number. */
-TEST(a_file_may_have_any_number) {
-    sleep_test test = {.lake = open_lake("host", "stitch", UINT64_MAX), .has_bytes = true};
-    gml_sleep_report report = {0};
-    CHECK(populate(&test));
-    int input = dup(STDIN_FILENO);
-    (void)close(STDIN_FILENO);
-    CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_DISK, NULL, &report));
-    CHECK_OK(gml_lake_wake(test.lake, &report));
-    check_contents(&test);
-    CHECK_OK(gml_lake_close(test.lake));
-    if (input >= 0) {
-        CHECK(dup2(input, STDIN_FILENO) == STDIN_FILENO);
-        CHECK(close(input) == 0);
     }
 }
 
@@ -180,7 +163,7 @@ static void fail_in_turn(const char *policy, gml_backup backup) {
     gml_sleep_report report = {0};
     CHECK(populate(&plain));
     count_calls(plain.lake, &first_call, &ignored);
-    CHECK_OK(gml_lake_sleep(plain.lake, backup, NULL, &report));
+    CHECK_OK(gml_lake_sleep(plain.lake, backup, &report));
     CHECK_OK(gml_lake_wake(plain.lake, &report));
     count_calls(plain.lake, &ignored, &last_call);
     CHECK_OK(gml_lake_close(plain.lake));
@@ -190,11 +173,11 @@ static void fail_in_turn(const char *policy, gml_backup backup) {
             CHECK_OK(gml_lake_close(test.lake));
             continue;
         }
-        if (gml_lake_sleep(test.lake, backup, NULL, &report) != GML_OK) {
+        if (gml_lake_sleep(test.lake, backup, &report) != GML_OK) {
             failures++;
             CHECK(!gml_lake_is_asleep(test.lake));
             check_contents(&test);
-            CHECK_OK(gml_lake_sleep(test.lake, backup, NULL, &report));
+            CHECK_OK(gml_lake_sleep(test.lake, backup, &report));
         }
         CHECK(gml_lake_is_asleep(test.lake));
         if (gml_lake_wake(test.lake, &report) != GML_OK) {
@@ -212,7 +195,6 @@ TEST(every_failing_call_leaves_contents_and_addresses) {
     for (size_t i = 0; gml_policy_name(i); i++) {
         fail_in_turn(gml_policy_name(i), GML_BACKUP_HOST);
     }
-    fail_in_turn("stitch", GML_BACKUP_DISK);
 }
 
 static void note_run(void *context) {
@@ -251,7 +233,7 @@ TEST(other_lakes_refuse) {
     gml_sleep_report report = {0};
     char reason[240] = "";
     CHECK_OK(gml_lake_open(&config, &lake, reason, sizeof reason));
-    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report), GML_UNSUPPORTED);
+    CHECK_STATUS(gml_lake_sleep(lake, GML_BACKUP_NONE, &report), GML_UNSUPPORTED);
     CHECK_STATUS(gml_lake_wake(lake, &report), GML_UNSUPPORTED);
     CHECK(!gml_lake_is_asleep(lake));
     CHECK_OK(gml_lake_close(lake));
@@ -264,20 +246,6 @@ TEST(other_lakes_refuse) {
     CHECK(strstr(reason, "can sleep only where it is mapped") != NULL);
 }
 
-TEST(a_folder_that_is_none_is_refused) {
-    sleep_test test = {.lake = open_lake("host", "stitch", 0), .has_bytes = true};
-    gml_sleep_report report = {0};
-    char reason[240] = "";
-    CHECK(populate(&test));
-    CHECK_STATUS(gml_lake_sleep(test.lake, GML_BACKUP_DISK, "/no/such/folder", &report),
-                 GML_DRIVER_FAILED);
-    gml_lake_reason(test.lake, reason, sizeof reason);
-    CHECK(strstr(reason, "/no/such/folder") != NULL);
-    CHECK(!gml_lake_is_asleep(test.lake));
-    check_contents(&test);
-    CHECK_OK(gml_lake_close(test.lake));
-}
-
 /* The host's memory goes back when nothing is left that it could be for. */
 TEST(trimming_gives_the_hosts_memory_back) {
     for (int is_asleep = 0; is_asleep < 2; is_asleep++) {
@@ -285,7 +253,7 @@ TEST(trimming_gives_the_hosts_memory_back) {
         gml_sleep_report report = {0};
         gml_stats stats = {0};
         CHECK(populate(&test));
-        CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+        CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, &report));
         if (!is_asleep) {
             CHECK_OK(gml_lake_wake(test.lake, &report));
         }
@@ -315,7 +283,7 @@ TEST(a_sleeping_lake_closes) {
         gml_sleep_report report = {0};
         uint64_t released_bytes = 0;
         CHECK(populate(&test));
-        CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, NULL, &report));
+        CHECK_OK(gml_lake_sleep(test.lake, GML_BACKUP_HOST, &report));
         CHECK_OK(gml_lake_free(test.lake, test.blocks[2]));
         CHECK_OK(gml_lake_trim(test.lake, &released_bytes));
         CHECK_OK(gml_lake_check(test.lake));
@@ -356,7 +324,7 @@ TEST(waking_opens_in_one_call_what_was_opened_in_one) {
     gml_lake *lake = NULL;
     gml_sleep_report report = {0};
     gml_stats before = stats_of_a_model(true, &lake), after = {0};
-    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, NULL, &report));
+    CHECK_OK(gml_lake_sleep(lake, GML_BACKUP_NONE, &report));
     CHECK_OK(gml_lake_wake(lake, &report));
     CHECK_OK(gml_lake_stats(lake, &after));
     uint64_t opened =

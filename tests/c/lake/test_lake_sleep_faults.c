@@ -149,7 +149,7 @@ static void use_others(const bed *of) {
 /* Sleeps; whether it does. A sleep that fails leaves it awake and whole, or asleep and says so. */
 static bool sleep_once(bed *of) {
     gml_sleep_report report = {0};
-    gml_status status = gml_lake_sleep(of->lake, of->backup, NULL, &report);
+    gml_status status = gml_lake_sleep(of->lake, of->backup, &report);
     bool is_asleep = gml_lake_is_asleep(of->lake);
     if (status == GML_OK) {
         CHECK(is_asleep);
@@ -251,10 +251,6 @@ TEST(saved_on_the_host) {
     fail_together(GML_BACKUP_HOST);
 }
 
-TEST(saved_on_disk) {
-    fail_together(GML_BACKUP_DISK);
-}
-
 TEST(saved_nowhere) {
     fail_together(GML_BACKUP_NONE);
 }
@@ -270,7 +266,7 @@ TEST(a_call_that_was_made_is_not_made_again) {
     static const gml_driver_call made[] = {GML_CALL_CREATE, GML_CALL_MAP, GML_CALL_SET_ACCESS,
                                            GML_CALL_COPY_IN};
     enum { MADE = sizeof made / sizeof *made };
-    for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_DISK; backup++) {
+    for (int backup = GML_BACKUP_NONE; backup <= GML_BACKUP_HOST; backup++) {
         bed of = {.backup = (gml_backup)backup};
         gml_sleep_report report = {0};
         uint64_t before[MADE], once[MADE];
@@ -314,18 +310,16 @@ TEST(a_call_that_was_made_is_not_made_again) {
 
 /* Others may need it: a wake that fails at its end leaves the device as much as it had. */
 TEST(what_a_failed_wake_took_goes_back) {
-    for (int backup = GML_BACKUP_HOST; backup <= GML_BACKUP_DISK; backup++) {
-        bed of = {.backup = (gml_backup)backup};
-        gml_sleep_report report = {0};
-        make_bed(&of);
-        CHECK(sleep_once(&of));
-        uint64_t created = calls(&of, GML_CALL_CREATE), released = calls(&of, GML_CALL_RELEASE);
-        breaking_refuse(GML_CALL_COPY_IN, true);
-        CHECK_STATUS(gml_lake_wake(of.lake, &report), GML_DRIVER_FAILED);
-        breaking_refuse(GML_CALL_COPY_IN, false);
-        CHECK(calls(&of, GML_CALL_CREATE) > created);
-        CHECK_EQ(calls(&of, GML_CALL_RELEASE) - released, calls(&of, GML_CALL_CREATE) - created);
-        CHECK(wake_at_last(&of));
-        end_bed(&of);
-    }
+    bed of = {.backup = GML_BACKUP_HOST};
+    gml_sleep_report report = {0};
+    make_bed(&of);
+    CHECK(sleep_once(&of));
+    uint64_t created = calls(&of, GML_CALL_CREATE), released = calls(&of, GML_CALL_RELEASE);
+    breaking_refuse(GML_CALL_COPY_IN, true);
+    CHECK_STATUS(gml_lake_wake(of.lake, &report), GML_DRIVER_FAILED);
+    breaking_refuse(GML_CALL_COPY_IN, false);
+    CHECK(calls(&of, GML_CALL_CREATE) > created);
+    CHECK_EQ(calls(&of, GML_CALL_RELEASE) - released, calls(&of, GML_CALL_CREATE) - created);
+    CHECK(wake_at_last(&of));
+    end_bed(&of);
 }

@@ -124,7 +124,6 @@ typedef struct stress_state {
 #define STRESS_COUNTS(X)                                                                           \
     X(plain_sleeps, "sleeps without backup")                                                       \
     X(host_sleeps, "to the host")                                                                  \
-    X(disk_sleeps, "to disk")                                                                      \
     X(failed_sleeps, "sleeps that failed")                                                         \
     X(half_sleeps, "of these asleep")                                                              \
     X(wakes, "wakes")                                                                              \

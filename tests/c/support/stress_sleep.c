@@ -12,9 +12,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* What is written to disk: runs of hours must not wear it out. */
-static const uint64_t LARGEST_FILE_BYTES = 12 * MIB;
-
 /* While memory goes or comes, calls fail more often than else: to undo a failure fails as well. */
 static void strike_often(stress *self, stress_lake *at) {
     static const uint64_t chances[] = {0, 0, 5000, 50000, 300000};
@@ -27,16 +24,9 @@ static void strike_as_a_rule(stress *self, stress_lake *at) {
     atomic_store(&at->strikes.per_million, self->shared->per_million);
 }
 
-static gml_backup draw_backup(stress *self, const stress_lake *at) {
-    gml_backup backup = (gml_backup)check_below(&self->random, 3);
-    bool is_large = lake_stats_of(at->lake).live_bytes > LARGEST_FILE_BYTES;
-    return backup == GML_BACKUP_DISK && is_large ? GML_BACKUP_HOST : backup;
-}
-
 static void count_sleep(gml_backup backup) {
     stress_counts.plain_sleeps += backup == GML_BACKUP_NONE;
     stress_counts.host_sleeps += backup == GML_BACKUP_HOST;
-    stress_counts.disk_sleeps += backup == GML_BACKUP_DISK;
 }
 
 /* One failure alone can be undone, unless memory that is held beyond the limit was given up. */
@@ -48,11 +38,11 @@ static bool is_undone(const stress *self, const stress_lake *at) {
 
 static void fall_asleep(stress *self, stress_lake *at) {
     gml_sleep_report report = {0};
-    gml_backup backup = draw_backup(self, at);
+    gml_backup backup = (gml_backup)check_below(&self->random, 2);
     (void)pthread_rwlock_wrlock(&at->awake);
     bool was_asleep = stress_is_asleep(at), can_undo = is_undone(self, at);
     strike_often(self, at);
-    gml_status status = ASK(gml_lake_sleep(at->lake, backup, NULL, &report));
+    gml_status status = ASK(gml_lake_sleep(at->lake, backup, &report));
     strike_as_a_rule(self, at);
     if (!at->can_sleep) {
         CHECK_STATUS(status, GML_UNSUPPORTED);

@@ -357,9 +357,9 @@ TEST(the_lakes_of_a_device_share_its_limit_and_its_captures) {
     check_says(refusal(20 * MIB, GML_OUT_OF_MEMORY, 0), "Regions hold 8.00 MiB.");
     CHECK_OK(gml_lake_begin_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
     gml_sleep_report report;
-    CHECK_STATUS(gml_lake_sleep(region, GML_BACKUP_NONE, NULL, &report), GML_UNSUPPORTED);
+    CHECK_STATUS(gml_lake_sleep(region, GML_BACKUP_NONE, &report), GML_UNSUPPORTED);
     CHECK_OK(gml_lake_end_pool(gml_torch_lake(0), (gml_pool_id){1, 0}));
-    CHECK_OK(gml_lake_sleep(region, GML_BACKUP_NONE, NULL, &report));
+    CHECK_OK(gml_lake_sleep(region, GML_BACKUP_NONE, &report));
     CHECK_EQ(gml_torch_lake(0)->driver->device->held_bytes, 20 * MIB); /* not what sleeps */
     void *instead = allocate(12 * MIB, 0);
     CHECK_STATUS(gml_lake_wake(region, &report), GML_OUT_OF_MEMORY);

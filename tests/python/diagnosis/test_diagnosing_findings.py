@@ -8,6 +8,7 @@ import pytest
 
 from gmlake import Diagnosis, TraceBuilder, find_inefficiencies
 from gmlake.diagnosis.object_layout import NO_API
+from proving import prove
 
 if TYPE_CHECKING:
     from gmlake.diagnosis import Finding
@@ -73,4 +74,4 @@ def test_an_empty_trace_has_no_findings() -> None:
     assert not any((found.findings, found.groups, found.changes, found.peaks))
     assert found.peak_bytes == found.fixed_peak_bytes == 0
     assert "nothing found" in str(found)
-    found.check()
+    prove(found)

@@ -9,6 +9,7 @@ import pytest
 
 from gmlake import Diagnosis, TraceBuilder, find_inefficiencies
 from gmlake.diagnosis import Part, Pattern
+from proving import prove
 
 UNIT = 16
 SEEDS = 150
@@ -89,7 +90,7 @@ def batch(request: pytest.FixtureRequest) -> list[Diagnosis]:
 def test_every_finding_is_a_fix_that_saves_what_it_says(batch: list[Diagnosis]) -> None:
     for found in batch:
         for finding in found.findings:
-            found.check([finding])
+            prove(found, [finding])
             saved = found.peak_bytes - found.peak_with([finding])
             assert finding.saving_bytes == max(saved, 0)
             assert finding.change
@@ -97,10 +98,10 @@ def test_every_finding_is_a_fix_that_saves_what_it_says(batch: list[Diagnosis]) 
 
 def test_any_findings_can_be_fixed_together(batch: list[Diagnosis]) -> None:
     for number, found in enumerate(batch):
-        found.check()
+        prove(found)
         chosen = [finding for finding in found.findings if finding.number % 2 == number % 2]
         random.Random(number).shuffle(chosen)  # noqa: S311
-        found.check(chosen)
+        prove(found, chosen)
 
 
 def test_changes_lower_the_peak_as_far_as_everything(batch: list[Diagnosis]) -> None:
@@ -111,4 +112,4 @@ def test_changes_lower_the_peak_as_far_as_everything(batch: list[Diagnosis]) -> 
         assert found.fixed_peak_bytes <= found.peak_with(others)
         assert lowest <= found.peak_with(others)
         numbers = [number for change in found.changes for number in change.group.numbers]
-        found.check(numbers)
+        prove(found, numbers)

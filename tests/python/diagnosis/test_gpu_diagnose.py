@@ -9,6 +9,7 @@ import pytest
 
 import gmlake
 from gmlake.diagnosis import programs
+from proving import prove
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def test_a_program_of_cupy(tmp_path: Path) -> None:
     values = sizes.index(4 << 20)
     assert values not in [one.object for one in unused]
     assert int(found.lives["access_count"][values]) >= 4  # in, two kernels, out
-    found.check()
+    prove(found)
 
 
 @pytest.mark.torch
@@ -80,4 +81,4 @@ def test_a_program_of_pytorch(tmp_path: Path) -> None:
     found = gmlake.find_inefficiencies(trace)
     touched = found.lives["access_count"][trace.objects["size_bytes"] >= 16 << 20]
     assert touched.max() >= 2
-    found.check()
+    prove(found)

@@ -1,4 +1,4 @@
-"""What only a developer build has: hooks around the drivers of lakes, and the policies of lab/."""
+"""What only a developer build has: hooks around the drivers of lakes, and what lab/ adds."""
 
 from __future__ import annotations
 

@@ -300,9 +300,8 @@ class Machine:
             if pool is not None:
                 stack.enter_context(torch.cuda.use_mem_pool(self.pools[pool]))
             if region is not None and self.gmlake:
-                folder = "/tmp" if backup == "disk" else None  # noqa: S108
                 name = f"{region} of {self.program.seed}"
-                stack.enter_context(self.gmlake.region(name, backup=backup, folder=folder))
+                stack.enter_context(self.gmlake.region(name, backup=backup))
             made = self._request(size, device)
         if [torch.cuda.memory_reserved(i) for i in others] != before:
             msg = "what another device has reserved changed"

@@ -249,7 +249,7 @@ class Steps(Builder):
         name = self.rng.choice("vw")
         if name in self.asleep or sum(1 for each in self.tensors if each.region) > 6:
             return False
-        backup = self.regions.setdefault(name, self.rng.choice(["cpu", "cpu", "disk", None]))
+        backup = self.regions.setdefault(name, self.rng.choice(["cpu", "cpu", None]))
         size = self.rng.choice([8 * 1024, 700 * 1024, 2 * MIB, 5 * MIB, 12 * MIB])
         stream = self.pick_stream(0, allocates=True)
         made = self.alloc(size, stream, region=name, backup=backup)

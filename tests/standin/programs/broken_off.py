@@ -114,7 +114,7 @@ def hooks_complaint(sleeping: list[str], *, may_owe: bool) -> str:
 
 def prepare_regions() -> None:
     """Make three regions, two of which save what they hold."""
-    for name, backup in zip(NAMES, ("cpu", "disk", None), strict=True):
+    for name, backup in zip(NAMES, ("cpu", "cpu", None), strict=True):
         with gmlake.region(name, backup=backup):
             held[name] = torch.arange(300_000, dtype=torch.float32).cuda()
     gmlake.on_sleep(

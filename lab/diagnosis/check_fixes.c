@@ -1,5 +1,6 @@
 /* The independent check of fixes: object by object, and then the order of those that share memory.
  */
+#include "diagnosis/check.h"
 #include "diagnosis/check_book.h"
 
 #include <stdlib.h>

@@ -41,9 +41,9 @@ static bool has_uses(const gml_check_book *book, uint32_t object) {
 }
 
 static gml_status refuse_claim(const object_walk *walk, const gml_finding *finding) {
-    return GML_CHECK_REFUSE(walk->book, "%s of object %u: not with APIs %llu and %llu",
-                            gml_pattern_name((gml_pattern)finding->pattern), finding->object,
-                            number(finding->from_api), number(finding->to_api));
+    return GML_CHECK_REFUSE(
+        walk->book, "the finding of pattern %u in object %u: not with APIs %llu and %llu",
+        finding->pattern, finding->object, number(finding->from_api), number(finding->to_api));
 }
 
 static gml_status read_early(object_walk *walk, const gml_finding *finding) {
