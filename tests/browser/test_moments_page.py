@@ -69,7 +69,9 @@ def cursor(page: Browser, kind: str) -> float:
 
 
 def test_the_slider_takes_headline_map_and_tables_along(fragmented: Browser) -> None:
-    assert said(fragmented).startswith("Refused: 500 MiB, asked for at train.py:31 in step(): 1.09 GiB")
+    assert said(fragmented).startswith(
+        "Refused: 500 MiB, asked for at train.py:31 in step(): 1.09 GiB"
+    )
     assert used_bytes(fragmented) == 80 * MIB
     assert cursor(fragmented, "timeline") == cursor(fragmented, "packing") == 32
     slide(fragmented, *16 * [Keys.ARROW_LEFT])

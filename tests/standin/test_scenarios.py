@@ -67,7 +67,7 @@ ANSWERS = {
         "in by_accumulated_losses(): 1.94 GiB in 32 blocks, and it grew all along.",
     ),
     "by_a_pool": (
-        "in tensor(): 1.17 GiB are free in MemPool (0, N), which serve nothing else.",
+        "in by_a_pool(): 1.17 GiB are free in MemPool (0, N), which serve nothing else.",
         "GPU 0 has 204 MiB free.",
         "1.17 GiB are free in MemPool (0, N), which serve nothing else.",
     ),

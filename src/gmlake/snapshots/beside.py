@@ -15,7 +15,9 @@ import numpy as np
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
 from gmlake.snapshots.model import PIECE, UNKNOWN, DeviceSnapshot
-from gmlake.trace.layout import LARGEST_SIZE, RANGE, SPAN, SpanKind
+from gmlake.snapshots.traces import of_trace
+from gmlake.trace.layout import LARGEST_SIZE, RANGE, REQUEST, SPAN, SpanKind
+from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +30,7 @@ VERSION: Final = 3
 
 _LONGEST_TEXT: Final = 400
 _MOST_COUNTERS: Final = 1000
+_MOST_DEVICES: Final = 1 << 10
 _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
 _GROUPS: Final = ("states", "driver_calls", "driver_call_ns")
 """The counters that have names of their own."""
@@ -49,21 +52,30 @@ def together(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"version": VERSION, "devices": parts}
 
 
-def apply(devices: Iterable[DeviceSnapshot], raw: object, left: Visits) -> None:
-    """Add what is stored under KEY to the devices. Raises TraceError."""
+def apply(
+    devices: Iterable[DeviceSnapshot], raw: object, left: Visits
+) -> tuple[DeviceSnapshot, ...]:
+    """Return the devices with what is stored under KEY. Raises TraceError.
+
+    A device that has a lake, and neither memory nor events now, is one of them.
+    """
     beside = entries.entry_of(raw, repr(KEY))
     if beside.get("version") != VERSION:
         reason = f"written by another version of gmlake ({entries.show(beside.get('version'))})"
         raise TraceError(reason)
     known = {seen.device: seen for seen in devices}
+    told: set[int] = set()
     for index, part in enumerate(entries.list_of(beside.get("devices", []), "'devices'")):
         entry = entries.entry_of(part, f"device {index} of gmlake's part")
-        number = entries.integer(entry, "device", "gmlake's part", low=0, high=1 << 16)
-        seen = known.pop(number, None)
-        if seen is not None:  # nothing was held on others
-            seen.counters = _counters(entry.get("counters", {}))
-            seen.stream_pairs = _stream_pairs(entry, left)
-            _place_views(seen, _table(entry, "views", 2, left), _table(entry, "pieces", 3, left))
+        number = entries.integer(entry, "device", "gmlake's part", low=0, high=_MOST_DEVICES)
+        if number in told:
+            raise TraceError(f"gmlake's part has device {number} twice")
+        told.add(number)
+        seen = known.setdefault(number, of_trace(Trace(np.zeros(0, REQUEST), device=number)))
+        seen.counters = _counters(entry.get("counters", {}))
+        seen.stream_pairs = _stream_pairs(entry, left)
+        _place_views(seen, _table(entry, "views", 2, left), _table(entry, "pieces", 3, left))
+    return tuple(known[number] for number in sorted(known))
 
 
 def _place_views(seen: DeviceSnapshot, views: Records, pieces: Records) -> None:

@@ -132,7 +132,7 @@ def understand(document: object, size_bytes: int = 1 << 40) -> Parts:
     for seen in devices:
         apply_annotations(seen, _device_events(top, seen.device), places.sites)
     if beside.KEY in top:
-        beside.apply(devices, top[beside.KEY], Visits(size_bytes))
+        devices = beside.apply(devices, top[beside.KEY], Visits(size_bytes))
     return devices, places.sites, dict(traces[0].settings)
 
 

@@ -169,9 +169,9 @@ def snapshot(device: int | None = None) -> Snapshot:
 
 
 def snapshot_of(document: dict[str, Any]) -> Snapshot:
-    """Return a snapshot of this process, which holds nothing on devices it does not use."""
+    """Return a snapshot of this process, without a device that nothing was asked of."""
     found = load(document)
-    used = tuple(one for one in found.devices if len(one.events) or len(one.spans))
+    used = tuple(one for one in found.devices if len(one.events) or len(one.spans) or one.counters)
     return replace(found, devices=used)
 
 

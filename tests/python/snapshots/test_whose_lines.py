@@ -348,7 +348,7 @@ def test_no_two_rows_of_a_table_look_alike(tmp_path: Path) -> None:
             f"nn_utils.py:6 in softmax() <- {one}()"
             for one in ("model.py:434 in attention", "loss.py:9 in loss")
         ),
-        "an unknown line",
+        "a line that was not recorded",
     }
 
 
