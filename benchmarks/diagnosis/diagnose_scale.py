@@ -101,7 +101,6 @@ def main() -> None:
             "accesses": len(trace.accesses),
             "findings": len(diagnosis.records),
             "find_s": seconds(partial(gmlake.find_inefficiencies, trace), options.rounds),
-            "check_s": seconds(diagnosis.check, options.rounds),
             "print_s": seconds(diagnosis.__str__, 1),
         }
         print(figures[f"{streams} streams"])

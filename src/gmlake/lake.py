@@ -102,7 +102,7 @@ class Lake(_core.Lake):
         Returns a dict as sleep() does. Raises OutOfMemoryError if the device has too little memory,
         ValueError if it is awake, DriverError; it then stays asleep.
         """
-        return _core.wake_lakes((("", self, None, None),))
+        return _core.wake_lakes((("", self, None),))
 
     def snapshot(self, device: int = 0) -> Snapshot:
         """Return the memory held, and the events kept by keep_history().
