@@ -3,9 +3,9 @@
 python benchmarks/inferred.py [--only NAME] [--write]
 
 Runs in .venv; what is recorded runs on the stand-in GPU with the PyTorch of .venv-standin. Each
-program of tests/standin/programs/inferred.py is recorded twice, from its first allocation on and
+program of benchmarks/labelled.py is recorded twice, from its first allocation on and
 behind three of its five steps, and each is judged with the call paths of the file and with none.
-The truth is what the program noted of its own tensors, see tests/standin/known.py. Seconds are of
+The truth is what the program noted of its own tensors, see known.py. Seconds are of
 the processor, for a long run of the first program.
 """
 
@@ -28,7 +28,7 @@ from gmlake.snapshots.inferred import infer
 from gmlake.snapshots.sites import OwnLines
 
 sys.path.insert(0, str(machine.ROOT))
-from tests.standin.known import UNKNOWN, known_categories
+from known import UNKNOWN, known_categories
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +75,7 @@ def record(name: str, path: Path, skipped: int, steps: int = STEPS) -> list[Any]
     python = str(machine.ROOT / ".venv-standin" / "bin" / "python")
     settings = SETTINGS.get(name, ("--capacity", "80GiB"))
     command = [python, "-m", "tests.standin", *settings]
-    command += [str(machine.ROOT / "tests" / "standin" / "programs" / "inferred.py")]
+    command += [str(machine.ROOT / "benchmarks" / "labelled.py")]
     command += [name, str(path), str(skipped), str(steps)]
     done = subprocess.run(  # noqa: S603
         command, stdout=subprocess.PIPE, cwd=machine.ROOT, text=True, check=True

@@ -13,7 +13,6 @@ from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PROGRAM = ROOT / "benchmarks" / "tables.py"
 AWAITED: set[tuple[str, str]] = set()
@@ -81,42 +80,3 @@ def test_a_table_that_does_not_say_what_made_it_is_found() -> None:
     assert wrong_with_table(f"| a |\n\n<sub>{source}: {said}.</sub>", "x") == []
     assert wrong_with_table(f"| † |\n\n<sub>{source}: {said}.</sub>", "x") == ["† is not explained"]
     assert wrong_with_table(f"a\n\n<sub>{said}.</sub>", "x") == ["a", f"<sub>{said}.</sub>"]
-
-
-DOCUMENT = "# One\n\n<!-- from speed: pairs -->\nold\n<!-- end -->\n\nText.\n"
-
-
-def test_a_document_is_written_and_a_changed_digit_is_seen(tmp_path: Path) -> None:
-    path = tmp_path / "document.md"
-    path.write_text(DOCUMENT, encoding="utf-8")
-    assert run(path).returncode == 1
-    assert run("--write", path).returncode == 0
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("# One\n\n<!-- from speed: pairs -->\n\n| ns |")
-    assert text.endswith("\n<!-- end -->\n\nText.\n")
-    assert run(path).returncode == 0
-    digit = re.search(r"\d(?= \|)", text)
-    assert digit
-    other = f"{(int(digit[0]) + 1) % 10}"
-    path.write_text(text[: digit.start()] + other + text[digit.end() :], encoding="utf-8")
-    done = run(path)
-    assert done.returncode == 1
-    assert "its results" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("speed: pairs", "speed: gone", "no table is called 'speed: gone'"),
-        ("<!-- end -->", "", "begins and does not end"),
-        ("<!-- from speed: pairs -->", "", "ends and does not begin"),
-        ("<!-- end -->", "<!-- from speed: pairs -->\n<!-- end -->", "begins and does not end"),
-        ("<!-- from speed: pairs", "<!-- from speed pairs", "begins and does not end"),
-    ],
-)
-def test_a_wrong_mark_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
-    path = tmp_path / "document.md"
-    path.write_text(DOCUMENT.replace(old, new), encoding="utf-8")
-    done = run("--write", path)
-    assert done.returncode == 2
-    assert why in done.stderr

@@ -1,6 +1,6 @@
 """Trainings that PyTorch records as ever, and that note beside it what each address is for.
 
-python -m tests.standin tests/standin/programs/inferred.py NAME SNAPSHOT [SKIPPED [STEPS]]
+python -m tests.standin benchmarks/labelled.py NAME SNAPSHOT [SKIPPED [STEPS]]
 
 Prints the notes as JSON: [allocations before, category, addresses]. "forward", "backward", "idle"
 and "refused" are no categories but where a phase begins. Recording begins behind SKIPPED of STEPS.

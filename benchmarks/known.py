@@ -26,7 +26,7 @@ _WEAKEST_FIRST = ("activation", "gradient", "optimizer state", "parameter")
 def known_categories(seen: DeviceSnapshot, notes: Sequence[Note]) -> NDArray[np.int8]:
     """Return an index into CATEGORIES for each block.
 
-    notes: (allocations before, what, addresses), as programs/inferred.py prints them. An address
+    notes: (allocations before, what, addresses), as benchmarks/labelled.py prints them. An address
     stands for the block that was live there then. A block that was made in a forward pass and is
     live when the next backward pass or a refusal begins is an activation, too; what else ends
     between two notes of a phase is temporary. What autograd saves within a backward pass is not
