@@ -103,11 +103,13 @@ class Noted:
 
 
 def language_loss(model: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+    """Return the loss of foretelling each token from those before it."""
     logits = model(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
 def gpt(noted: Noted, *, has_checkpoints: bool = False) -> GPT:
+    """Return a GPT on the device, its parameters noted."""
     with CUDA:
         model = GPT(CONFIG, has_checkpoints=has_checkpoints)
     noted.knows(model)
@@ -322,7 +324,7 @@ def by_hand(noted: Noted) -> None:
         noted.note("gradient", [one.grad for one in weights])
         with torch.no_grad():
             for one, average in zip(weights, averages, strict=True):
-                assert one.grad is not None
+                assert one.grad is not None  # noqa: S101 (for the checker of types)
                 average.mul_(0.9).add_(one.grad)
                 one.sub_(0.1 * average)
                 one.grad = None
@@ -530,6 +532,7 @@ PROGRAMS: dict[str, Callable[[Noted], None]] = {
 
 
 def main(name: str, path: str, *steps: str) -> None:
+    """Run a program, and print what it noted."""
     noted = Noted(path, *map(int, steps))
     try:
         PROGRAMS[name](noted)
