@@ -120,7 +120,10 @@ def computed(playback: Playback, moment: int, row: int, free: Free) -> Situation
     seen, held = playback.seen, playback.held[playback.held_at(moment)]
     event = seen.events[row]
     size_bytes, left_bytes = int(event["size_bytes"]), int(event["address"])
-    pool = playback.pool(int(event["pool"]))
+    pool, regions = playback.pool(int(event["pool"])), _regions(playback, row)
+    live, sizes = playback.live_at(moment), (held["end"] - held["begin"]).astype(np.int64)
+    elsewhere = np.isin(playback.held_pools[playback.held_at(moment)], regions)
+    in_regions = live[np.isin(playback.block_pools[live], regions)]
     is_limited = left_bytes >= size_bytes
     room_bytes = 0 if is_limited else left_bytes
     lives = seen.lives
@@ -133,11 +136,12 @@ def computed(playback: Playback, moment: int, row: int, free: Free) -> Situation
         "total_bytes": seen.trace.device_bytes,
         "free_bytes": left_bytes,
         "room_bytes": room_bytes,
-        "held_bytes": int((held["end"] - held["begin"]).sum()),
-        "live_bytes": int(lives.live_bytes[row]) if row >= 0 else lives.start_bytes,
-        "live_blocks": len(playback.live_at(moment)),
+        "held_bytes": _sum(sizes, ~elsewhere),
+        "regions_bytes": _sum(sizes, elsewhere),
+        "live_bytes": int(lives.live_bytes[row] - lives.size_bytes[in_regions].sum()),
+        "live_blocks": len(live) - len(in_regions),
         "is_limited": int(is_limited),
-        **_idle(playback, row, free),
+        **_idle(playback, row, free, regions),
     }
     new_bytes = _new_bytes(playback, size_bytes, room_bytes)
     joined_bytes = numbers["idle_bytes"] if playback.joins else 0
@@ -145,7 +149,14 @@ def computed(playback: Playback, moment: int, row: int, free: Free) -> Situation
     return Situation(numbers)
 
 
-def _idle(playback: Playback, row: int, free: Free) -> dict[str, int]:
+def _regions(playback: Playback, row: int) -> list[int]:
+    """Return the pools that are other regions, whose lakes serve nothing of this request."""
+    own = int(playback.seen.events["pool"][row])
+    pools = enumerate(playback.pools, 1)
+    return [number for number, pool in pools if pool.kind == "region" and number != own]
+
+
+def _idle(playback: Playback, row: int, free: Free, regions: list[int]) -> dict[str, int]:
     """Return what is free for a request, and what is where it cannot serve it."""
     event, sizes = playback.seen.events[row], free.sizes
     in_pool = free.pool == event["pool"]
@@ -153,6 +164,8 @@ def _idle(playback: Playback, row: int, free: Free) -> dict[str, int]:
     fits = in_reach & (playback.merges | (free.is_small == (event["size_bytes"] <= SMALL_LIMIT)))
     in_others = np.bincount(free.pool, np.where(in_pool, 0, sizes), minlength=1).astype(np.int64)
     outside_bytes, in_others[0] = int(in_others[0]), 0
+    regions = [number for number in regions if number < len(in_others)]
+    regions_idle_bytes, in_others[regions] = int(in_others[regions].sum()), 0
     most = playback.pool(int(np.argmax(in_others)))
     return {
         "idle_bytes": _sum(sizes, in_reach),
@@ -160,11 +173,12 @@ def _idle(playback: Playback, row: int, free: Free) -> dict[str, int]:
         "largest_bytes": int(sizes[fits].max(initial=0)),
         "streams_bytes": _sum(sizes, in_pool & ~in_reach),
         "pools_bytes": int(in_others.sum()),
+        "regions_idle_bytes": regions_idle_bytes,
         "outside_bytes": outside_bytes,
         "most_bytes": int(in_others.max()),
         "most_owner": most.id[0] if most else 0,
         "most_number": most.id[1] if most else 0,
-        "most_kind": KINDS[most.kind] if most else 0,
+        "most_kind": KINDS.get(most.kind, 0) if most else 0,
     }
 
 

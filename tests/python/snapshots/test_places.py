@@ -201,6 +201,18 @@ def test_what_sleeps_is_live_and_not_held(tmp_path: Path) -> None:
     assert asleep.moment.says[0].endswith(" 90.0 MiB of what is live sleeps, and is not held.")
 
 
+def test_what_a_region_holds_is_not_what_the_refusal_could_have_had(tmp_path: Path) -> None:
+    document = slept()
+    refused = {"action": "oom", "size": 50 * MIB, "device_free": 2 * MIB, "stream": 0}
+    document["device_traces"][0].append(refused)
+    (held,) = query(load(tmp_path, document), "refusal").answers
+    told = held.state.situation
+    assert told is not None
+    assert [told[f"{what}_bytes"] // MIB for what in ("held", "live", "idle")] == [40, 30, 10]
+    assert [told["regions_bytes"], told["regions_idle_bytes"]] == [100 * MIB, 10 * MIB]
+    assert told["pools_bytes"] == 0
+
+
 def test_a_page_has_the_same_sentences(tmp_path: Path) -> None:
     seen = load(tmp_path, slept())
     moments = figure(seen.report(), Moments)
