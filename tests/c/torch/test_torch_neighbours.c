@@ -308,7 +308,10 @@ TEST(who_is_stopped_holds_nobody_up) {
     add_neighbour(64, 0, 1);
     add_neighbour(32, 0, 1);
     begin();
+    int status = 0;
     CHECK(kill(neighbours[0].pid, SIGSTOP) == 0);
+    CHECK(waitpid(neighbours[0].pid, &status, WUNTRACED) == neighbours[0].pid); /* it may run on */
+    CHECK(WIFSTOPPED(status));
     CHECK(ask_for(8));
     CHECK(ask_neighbour(1, 'g') >= 8);
     CHECK(kill(neighbours[0].pid, SIGCONT) == 0);

@@ -357,7 +357,8 @@ def by_module(found_in: Callable[[ast.Module], set[str]]) -> dict[str, set[str]]
 
 
 def test_functions_import_what_is_listed_and_no_more_is_listed() -> None:
-    assert by_module(late_imports) == ALSO_LATE
+    there = {name: told for name, told in ALSO_LATE.items() if (PACKAGE / name).exists()}
+    assert by_module(late_imports) == there  # annexes may be left out
     late = {name for names in by_module(imports_in_functions).values() for name in names}
     unused = {name for name in LATE if not any(f"{each}.".startswith(f"{name}.") for each in late)}
     assert unused == set()
