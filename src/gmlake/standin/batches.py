@@ -119,7 +119,8 @@ class Search:
             return None
         self._say("extrapolating")
         room = max(self._room, GRANULE_BYTES)
-        report = fit([first.trace, second.trace], room, values, self._policies)
+        both = [of_one_trace(run.trace) for run in (first, second)]
+        report = fit(both, room, values, self._policies)
         self._runs[values[0]] = dict(needs)
         self._runs[values[1]] = _smallest(report.needs[len(needs) :])
         if report.why_line:
