@@ -109,7 +109,8 @@ test-interface: test-standin ## What touches PyTorch's private parts, on the sta
 
 # A PyTorch that is fetched from disk in CI.
 test-newer: ## The same under a PyTorch newer than the stand-in's own
-	@$(MAKE) --no-print-directory STANDIN_TORCH=2.14.1 LENGTH=all standin test-interface
+	@for target in standin test-interface; do \
+	    $(MAKE) --no-print-directory STANDIN_TORCH=2.14.1 LENGTH=all $$target || exit; done
 
 VERSIONS ?= 2.11.0 2.13.0 2.14.1 2.15.0
 versions: $(VENV)/.package ## The stand-in's tests under several PyTorch: VERSIONS='2.13.0 2.15.0'
