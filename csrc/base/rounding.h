@@ -1,4 +1,5 @@
-/* Division and rounding upwards. pre: `step` is not 0, and value + step fits into 64 bits. */
+/* Division and rounding upwards, and differences of sizes. pre: `step` is not 0, and value + step
+ * fits into 64 bits. */
 #ifndef GML_BASE_ROUNDING_H
 #define GML_BASE_ROUNDING_H
 
@@ -11,6 +12,11 @@ static inline uint64_t gml_divide_up(uint64_t value, uint64_t step) {
 /* The least multiple of `step` that is not below `value`. */
 static inline uint64_t gml_round_up(uint64_t value, uint64_t step) {
     return gml_divide_up(value, step) * step;
+}
+
+/* What is left of `whole`; 0 where `part` is larger. */
+static inline uint64_t gml_difference(uint64_t whole, uint64_t part) {
+    return whole > part ? whole - part : 0;
 }
 
 #endif

@@ -1,9 +1,10 @@
 /* The sentences about a refusal. */
+#include "base/rounding.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "lake/situation.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,27 +12,7 @@
  * more is somebody else's. */
 #define CONTEXT_BYTES (UINT64_C(1) << 30)
 
-typedef struct text {
-    char *out;
-    size_t size_bytes, used;
-} text;
-
-static void __attribute__((format(printf, 2, 3))) say(text *self, const char *format, ...) {
-    size_t left = self->size_bytes - self->used;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(self->out + self->used, left, format, arguments);
-    va_end(arguments);
-    if (length > 0) {
-        self->used += (size_t)length < left ? (size_t)length : left - 1;
-    }
-}
-
 #define SIZE(size_bytes) gml_size_of(size_bytes).text
-
-static uint64_t difference(uint64_t whole, uint64_t part) {
-    return whole > part ? whole - part : 0;
-}
 
 /* ---- the case -------------------------------------------------------------------------------- */
 
@@ -48,12 +29,12 @@ static uint64_t closed(const gml_situation *self) {
 uint64_t gml_situation_others(const gml_situation *self) {
     uint64_t known_bytes =
         self->free_bytes + self->held_bytes + self->native_bytes + self->regions_bytes;
-    return difference(self->total_bytes, known_bytes);
+    return gml_difference(self->total_bytes, known_bytes);
 }
 
 gml_case gml_situation_case(const gml_situation *self) {
     uint64_t size_bytes = self->size_bytes, others_bytes = gml_situation_others(self);
-    uint64_t device_bytes = difference(self->free_bytes, self->margin_bytes);
+    uint64_t device_bytes = gml_difference(self->free_bytes, self->margin_bytes);
     if (self->is_limited && size_bytes <= self->idle_bytes + device_bytes) {
         return GML_CASE_LIMIT;
     }
@@ -78,42 +59,43 @@ const char *gml_case_name(gml_case value) {
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
-static void say_full(text *out, const gml_situation *self) {
+static void say_full(gml_text *out, const gml_situation *self) {
     uint64_t live_bytes = self->live_bytes + self->elastic_bytes + self->native_bytes +
                           self->regions_bytes - self->regions_idle_bytes;
     uint64_t all_bytes =
         self->held_bytes + self->native_bytes + self->regions_bytes + self->room_bytes;
-    say(out,
-        "%s of %s are live: what is free adds up to %s, %s too little, so this is not "
-        "fragmentation.",
-        SIZE(live_bytes), SIZE(all_bytes), SIZE(reach(self)),
-        SIZE(difference(self->size_bytes, reach(self))));
+    gml_say(out,
+            "%s of %s are live: what is free adds up to %s, %s too little, so this is not "
+            "fragmentation.",
+            SIZE(live_bytes), SIZE(all_bytes), SIZE(reach(self)),
+            SIZE(gml_difference(self->size_bytes, reach(self))));
 }
 
-static void say_fragmented(text *out, const gml_situation *self) {
+static void say_fragmented(gml_text *out, const gml_situation *self) {
     if (self->serves_bytes >= self->size_bytes) {
-        say(out, "%s are free, and would have served it: why they did not is not recorded.",
-            SIZE(self->serves_bytes));
+        gml_say(out, "%s are free, and would have served it: why they did not is not recorded.",
+                SIZE(self->serves_bytes));
         return;
     }
-    say(out, "%s are free", SIZE(self->idle_bytes));
+    gml_say(out, "%s are free", SIZE(self->idle_bytes));
     if (self->pieces) {
-        say(out, ", in %" PRIu64 " piece%s", self->pieces, self->pieces == 1 ? "" : "s");
+        gml_say(out, ", in %" PRIu64 " piece%s", self->pieces, self->pieces == 1 ? "" : "s");
     }
     if (self->largest_bytes) {
-        say(out, " that serve%s at most %s", self->pieces == 1 ? "s" : "",
-            SIZE(self->largest_bytes));
+        gml_say(out, " that serve%s at most %s", self->pieces == 1 ? "s" : "",
+                SIZE(self->largest_bytes));
     }
     if (self->room_bytes) {
-        say(out, ", and %s more on the device", SIZE(self->room_bytes));
+        gml_say(out, ", and %s more on the device", SIZE(self->room_bytes));
     }
-    say(out, ": enough, but fragmented.");
+    gml_say(out, ": enough, but fragmented.");
 }
 
-static void say_pool(text *out, uint64_t owner, uint64_t number, uint64_t kind) {
+static void say_pool(gml_text *out, uint64_t owner, uint64_t number, uint64_t kind) {
     static const char *const names[] = {"private pool", "graph pool", "MemPool"};
-    say(out, "%s (%" PRIu64 ", %" PRIu64 ")",
-        names[kind < sizeof names / sizeof *names ? kind : GML_POOL_KIND_UNKNOWN], owner, number);
+    gml_say(out, "%s (%" PRIu64 ", %" PRIu64 ")",
+            names[kind < sizeof names / sizeof *names ? kind : GML_POOL_KIND_UNKNOWN], owner,
+            number);
 }
 
 typedef struct part {
@@ -122,49 +104,50 @@ typedef struct part {
 } part;
 
 /* Names where it is free, as far as that suffices. */
-static void say_elsewhere(text *out, const gml_situation *self) {
+static void say_elsewhere(gml_text *out, const gml_situation *self) {
     const part parts[] = {
         {self->most_bytes, NULL},
-        {difference(self->pools_bytes, self->most_bytes), "in other private pools"},
+        {gml_difference(self->pools_bytes, self->most_bytes), "in other private pools"},
         {self->regions_idle_bytes, "in other regions"},
         {self->outside_bytes, "outside of the private pool that must serve it"},
         {self->streams_bytes, "of other streams"},
         {self->pending_bytes, "but still used by other streams"},
     };
     enum { SERVE_NOTHING_ELSE = 3 }; /* the first parts */
-    uint64_t left_bytes = difference(self->size_bytes, reach(self));
+    uint64_t left_bytes = gml_difference(self->size_bytes, reach(self));
     size_t end = 0; /* of the parts that were named */
     for (size_t i = 0; i < sizeof parts / sizeof *parts && left_bytes; i++) {
         if (parts[i].size_bytes) {
-            say(out, "%s%s%s ", end ? ", " : "", SIZE(parts[i].size_bytes), end ? "" : " are free");
+            gml_say(out, "%s%s%s ", end ? ", " : "", SIZE(parts[i].size_bytes),
+                    end ? "" : " are free");
             end = i + 1;
             if (parts[i].where) {
-                say(out, "%s", parts[i].where);
+                gml_say(out, "%s", parts[i].where);
             } else {
-                say(out, "in ");
+                gml_say(out, "in ");
                 say_pool(out, self->most_owner, self->most_number, self->most_kind);
             }
         }
-        left_bytes = difference(left_bytes, parts[i].size_bytes);
+        left_bytes = gml_difference(left_bytes, parts[i].size_bytes);
     }
-    say(out, "%s",
-        end <= SERVE_NOTHING_ELSE ? ", which serve nothing else."
-                                  : ", where they cannot serve it now.");
+    gml_say(out, "%s",
+            end <= SERVE_NOTHING_ELSE ? ", which serve nothing else."
+                                      : ", where they cannot serve it now.");
 }
 
-static void say_limit(text *out, const gml_situation *self) {
+static void say_limit(gml_text *out, const gml_situation *self) {
     if (self->limit_bytes) {
-        say(out,
-            "%s is all that may be held, by a capacity or the memory fraction, while the "
-            "device has %s free.",
-            SIZE(self->limit_bytes), SIZE(self->free_bytes));
+        gml_say(out,
+                "%s is all that may be held, by a capacity or the memory fraction, while the "
+                "device has %s free.",
+                SIZE(self->limit_bytes), SIZE(self->free_bytes));
     } else {
-        say(out, "%s are free on the device, so a limit of the program's refused it.",
-            SIZE(self->free_bytes));
+        gml_say(out, "%s are free on the device, so a limit of the program's refused it.",
+                SIZE(self->free_bytes));
     }
 }
 
-static void say_verdict(text *out, const gml_situation *self) {
+static void say_verdict(gml_text *out, const gml_situation *self) {
     switch (gml_situation_case(self)) {
     case GML_CASE_FRAGMENTED:
         say_fragmented(out, self);
@@ -176,10 +159,10 @@ static void say_verdict(text *out, const gml_situation *self) {
         say_limit(out, self);
         break;
     case GML_CASE_OUTSIDE:
-        say(out,
-            "%s of %s are held outside of this process's allocator, by other processes, "
-            "CUDA itself or libraries.",
-            SIZE(gml_situation_others(self)), SIZE(self->total_bytes));
+        gml_say(out,
+                "%s of %s are held outside of this process's allocator, by other processes, "
+                "CUDA itself or libraries.",
+                SIZE(gml_situation_others(self)), SIZE(self->total_bytes));
         break;
     default:
         say_full(out, self);
@@ -189,48 +172,50 @@ static void say_verdict(text *out, const gml_situation *self) {
 /* ---- what would have helped ------------------------------------------------------------------ */
 
 /* Of an idle private pool. */
-static void say_of_pool(text *out, const gml_situation *self) {
+static void say_of_pool(gml_text *out, const gml_situation *self) {
     if (self->most_kind == GML_POOL_KIND_MEMPOOL) {
-        say(out, " torch.cuda.MemPool(use_on_oom=True) serves others before memory runs out.");
+        gml_say(out, " torch.cuda.MemPool(use_on_oom=True) serves others before memory runs out.");
     } else if (self->most_kind == GML_POOL_KIND_GRAPH && self->policy[0] &&
                (self->is_capturing || self->pool_owner || self->pool_number)) {
-        say(out, " gmlake.graphs_take_turns() lets graphs that never run together share theirs.");
+        gml_say(out,
+                " gmlake.graphs_take_turns() lets graphs that never run together share theirs.");
     } else if (self->most_kind == GML_POOL_KIND_GRAPH) {
-        say(out, " That memory comes back when the graph is reset.");
+        gml_say(out, " That memory comes back when the graph is reset.");
     }
 }
 
-static void say_of_others(text *out, const gml_situation *self) {
+static void say_of_others(gml_text *out, const gml_situation *self) {
     if (self->is_shared) {
-        say(out, " The processes that share the device had nothing idle; elastic tensors yield "
-                 "only within "
-                 "their process.");
+        gml_say(out, " The processes that share the device had nothing idle; elastic tensors yield "
+                     "only within "
+                     "their process.");
     } else if (self->policy[0]) {
-        say(out, " GMLAKE_SHARE=device lets processes with gmlake give each other idle memory.");
+        gml_say(out,
+                " GMLAKE_SHARE=device lets processes with gmlake give each other idle memory.");
     }
 }
 
-static void say_of_regions(text *out, const gml_situation *self) {
+static void say_of_regions(gml_text *out, const gml_situation *self) {
     if (self->regions_bytes && !self->is_region) {
-        say(out, " gmlake.sleep() frees what regions hold, %s.", SIZE(self->regions_bytes));
+        gml_say(out, " gmlake.sleep() frees what regions hold, %s.", SIZE(self->regions_bytes));
     } else if (self->asleep_bytes) {
-        say(out,
-            " Regions sleep, with %s: what other threads allocate sleeps too where a region "
-            "is entered with everywhere=True.",
-            SIZE(self->asleep_bytes));
+        gml_say(out,
+                " Regions sleep, with %s: what other threads allocate sleeps too where a region "
+                "is entered with everywhere=True.",
+                SIZE(self->asleep_bytes));
     }
 }
 
-static void say_remedy(text *out, const gml_situation *self) {
+static void say_remedy(gml_text *out, const gml_situation *self) {
     gml_case seen = gml_situation_case(self);
-    uint64_t missing_bytes = difference(self->size_bytes, self->serves_bytes);
+    uint64_t missing_bytes = gml_difference(self->size_bytes, self->serves_bytes);
     if (missing_bytes && self->serves_bytes) {
-        say(out, "%s less would have been served.", SIZE(missing_bytes));
+        gml_say(out, "%s less would have been served.", SIZE(missing_bytes));
     } else if (missing_bytes) {
-        say(out, "No request of this kind would have been served.");
+        gml_say(out, "No request of this kind would have been served.");
     }
     if (seen == GML_CASE_LIMIT && missing_bytes && self->limit_bytes) {
-        say(out, " So would all of it under a limit that is %s higher.", SIZE(missing_bytes));
+        gml_say(out, " So would all of it under a limit that is %s higher.", SIZE(missing_bytes));
     } else if (seen == GML_CASE_ELSEWHERE) {
         say_of_pool(out, self);
     } else if (seen == GML_CASE_OUTSIDE) {
@@ -242,28 +227,28 @@ static void say_remedy(text *out, const gml_situation *self) {
 
 /* ---- the figures ----------------------------------------------------------------------------- */
 
-static void say_device(text *out, const gml_situation *self) {
+static void say_device(gml_text *out, const gml_situation *self) {
     if (self->is_arena) {
-        say(out,
-            "gmlake serves GPU %" PRIu64 " from one allocation of %s, of which %s was never "
-            "used.",
-            self->device, SIZE(self->total_bytes), SIZE(self->free_bytes));
+        gml_say(out,
+                "gmlake serves GPU %" PRIu64 " from one allocation of %s, of which %s was never "
+                "used.",
+                self->device, SIZE(self->total_bytes), SIZE(self->free_bytes));
     } else if (self->total_bytes) {
-        say(out, "GPU %" PRIu64 " has a total capacity of %s of which %s is free.", self->device,
-            SIZE(self->total_bytes), SIZE(self->free_bytes));
+        gml_say(out, "GPU %" PRIu64 " has a total capacity of %s of which %s is free.",
+                self->device, SIZE(self->total_bytes), SIZE(self->free_bytes));
     } else {
-        say(out, "GPU %" PRIu64 " has %s free.", self->device, SIZE(self->free_bytes));
+        gml_say(out, "GPU %" PRIu64 " has %s free.", self->device, SIZE(self->free_bytes));
     }
     if (self->limit_bytes) {
-        say(out, " This process may hold %s of it, by its capacity or the memory fraction.",
-            SIZE(self->limit_bytes));
+        gml_say(out, " This process may hold %s of it, by its capacity or the memory fraction.",
+                SIZE(self->limit_bytes));
     }
     if (self->margin_bytes) {
-        say(out, " A margin of %s of it is left to others.", SIZE(self->margin_bytes));
+        gml_say(out, " A margin of %s of it is left to others.", SIZE(self->margin_bytes));
     }
 }
 
-static void say_held(text *out, const gml_situation *self) {
+static void say_held(gml_text *out, const gml_situation *self) {
     const part parts[] = {
         {self->elastic_bytes, "by elastic tensors"},
         {self->pending_bytes, "freed but still used by other streams"},
@@ -272,46 +257,46 @@ static void say_held(text *out, const gml_situation *self) {
         {self->outside_bytes, "free outside of the private pool"},
     };
     if (self->policy[0]) {
-        say(out, "gmlake (policy %s)", self->policy);
+        gml_say(out, "gmlake (policy %s)", self->policy);
     } else {
-        say(out, "PyTorch");
+        gml_say(out, "PyTorch");
     }
-    say(out, " holds %s: %s in use by %" PRIu64 " tensor%s", SIZE(self->held_bytes),
-        SIZE(self->live_bytes), self->live_blocks, self->live_blocks == 1 ? "" : "s");
+    gml_say(out, " holds %s: %s in use by %" PRIu64 " tensor%s", SIZE(self->held_bytes),
+            SIZE(self->live_bytes), self->live_blocks, self->live_blocks == 1 ? "" : "s");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].size_bytes) {
-            say(out, ", %s %s", SIZE(parts[i].size_bytes), parts[i].where);
+            gml_say(out, ", %s %s", SIZE(parts[i].size_bytes), parts[i].where);
         }
     }
-    say(out, ", and %s free", self->idle_bytes ? SIZE(self->idle_bytes) : "nothing else");
+    gml_say(out, ", and %s free", self->idle_bytes ? SIZE(self->idle_bytes) : "nothing else");
     if (self->largest_bytes) {
-        say(out, ", which serve at most %s", SIZE(self->largest_bytes));
+        gml_say(out, ", which serve at most %s", SIZE(self->largest_bytes));
     }
-    say(out, ".");
+    gml_say(out, ".");
 }
 
-static void say_others(text *out, const gml_situation *self) {
+static void say_others(gml_text *out, const gml_situation *self) {
     uint64_t others_bytes = gml_situation_others(self);
     const char *space = "";
     if (self->native_bytes) {
-        say(out, "PyTorch's own allocator holds %s.", SIZE(self->native_bytes));
+        gml_say(out, "PyTorch's own allocator holds %s.", SIZE(self->native_bytes));
         space = " ";
     }
     if (self->regions_bytes) {
-        say(out, "%s%s %s.", space,
-            self->is_region ? "Outside of this region gmlake holds" : "Regions hold",
-            SIZE(self->regions_bytes));
+        gml_say(out, "%s%s %s.", space,
+                self->is_region ? "Outside of this region gmlake holds" : "Regions hold",
+                SIZE(self->regions_bytes));
         space = " ";
     }
     if (others_bytes) {
-        say(out,
-            "%sThe other %s are taken by CUDA itself, libraries such as NCCL, and other "
-            "processes.",
-            space, SIZE(others_bytes));
+        gml_say(out,
+                "%sThe other %s are taken by CUDA itself, libraries such as NCCL, and other "
+                "processes.",
+                space, SIZE(others_bytes));
     }
 }
 
-static void say_tried(text *out, const gml_situation *self) {
+static void say_tried(gml_text *out, const gml_situation *self) {
     static const char *const names[GML_TRIED_COUNT] = {
         [GML_TRIED_IDLE] = "idle memory",
         [GML_TRIED_STREAMS] = "idle memory of other streams",
@@ -326,23 +311,23 @@ static void say_tried(text *out, const gml_situation *self) {
     const char *before = "Tried: ";
     for (int step = 0; step < GML_TRIED_COUNT; step++) {
         if (self->tried >> step & 1) {
-            say(out, "%s%s", before, names[step]);
+            gml_say(out, "%s%s", before, names[step]);
             before = ", ";
         }
     }
-    say(out, "%s", self->tried ? "." : "");
+    gml_say(out, "%s", self->tried ? "." : "");
     if (self->is_capturing) {
-        say(out, "%sWhile a graph is captured nothing can be waited for or given back.",
-            self->tried ? " " : "");
+        gml_say(out, "%sWhile a graph is captured nothing can be waited for or given back.",
+                self->tried ? " " : "");
     }
 }
 
 void gml_situation_say(const gml_situation *self, gml_sentence which, char *out, size_t out_bytes) {
-    static void (*const say_each[GML_SAY_COUNT])(text *, const gml_situation *) = {
+    static void (*const say_each[GML_SAY_COUNT])(gml_text *, const gml_situation *) = {
         [GML_SAY_VERDICT] = say_verdict, [GML_SAY_REMEDY] = say_remedy,
         [GML_SAY_DEVICE] = say_device,   [GML_SAY_HELD] = say_held,
         [GML_SAY_OTHERS] = say_others,   [GML_SAY_TRIED] = say_tried,
     };
     out[0] = '\0';
-    say_each[which](&(text){.out = out, .size_bytes = out_bytes}, self);
+    say_each[which](&(gml_text){.out = out, .size_bytes = out_bytes}, self);
 }

@@ -1,6 +1,7 @@
 /* Taking the account of a refusal: what there is, by whom it may be used. */
 #include "lake/situation.h"
 
+#include "base/rounding.h"
 #include "base/size.h"
 #include "lake/lake.h"
 
@@ -30,10 +31,6 @@ gml_situation *gml_last_refusal(void) {
 }
 
 /* ---- idle memory ----------------------------------------------------------------------------- */
-
-static uint64_t difference(uint64_t whole, uint64_t part) {
-    return whole > part ? whole - part : 0;
-}
 
 /* The idle memory of one policy, each byte once. */
 typedef struct idle {
@@ -112,7 +109,7 @@ static void fill_device(const gml_lake *lake, gml_situation *out) {
         out->free_bytes = out->total_bytes = 0;
     }
     gml_driver_end_undo(driver);
-    uint64_t device_bytes = difference(out->free_bytes, driver->margin_bytes);
+    uint64_t device_bytes = gml_difference(out->free_bytes, driver->margin_bytes);
     uint64_t allowed_bytes = gml_device_room(driver->device);
     out->device = (uint64_t)lake->device;
     out->limit_bytes = GML_DEVICE_READ(driver->device, limit_bytes);
@@ -123,15 +120,16 @@ static void fill_device(const gml_lake *lake, gml_situation *out) {
     out->is_capturing = gml_driver_is_frozen(driver);
     out->is_shared = GML_DEVICE_READ(driver->device, spare_bytes) > 0;
     out->regions_bytes =
-        difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);
+        gml_difference(GML_DEVICE_READ(driver->device, held_bytes), driver->held_bytes);
 }
 
 static void fill_live(gml_lake *lake, gml_situation *out) {
     uint64_t chunks;
     gml_elastics_measure(lake, &chunks, &out->elastic_bytes);
     out->pending_bytes = lake->uses.pending_bytes;
-    out->live_bytes = difference(lake->stats.live_bytes, out->pending_bytes + out->elastic_bytes);
-    out->live_blocks = difference(lake->stats.live_blocks, lake->uses.pending_count + chunks);
+    out->live_bytes =
+        gml_difference(lake->stats.live_bytes, out->pending_bytes + out->elastic_bytes);
+    out->live_blocks = gml_difference(lake->stats.live_blocks, lake->uses.pending_count + chunks);
     out->held_bytes = gml_lake_reserved(lake);
 }
 
@@ -142,7 +140,7 @@ static void fill_server(gml_policy *server, gml_situation *out) {
     idle own = idle_of(server, out->stream);
     bool has_views = server->chunk_bytes && !out->is_arena;
     out->streams_bytes = server->ops->stream_pairs ? usage.elsewhere_bytes : own.elsewhere_bytes;
-    out->idle_bytes = difference(own.bytes, out->streams_bytes);
+    out->idle_bytes = gml_difference(own.bytes, out->streams_bytes);
     out->pieces = own.pieces;
     out->largest_bytes =
         usage.stream_largest_bytes < out->idle_bytes ? usage.stream_largest_bytes : out->idle_bytes;

@@ -1,31 +1,15 @@
 /* The text of a refusal: PyTorch's first sentence, and those of gml_situation_say(). */
 #include "torch/refusal.h"
 
+#include "base/text.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
 #include "torch/registry.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 /* ---- writing --------------------------------------------------------------------------------- */
-
-typedef struct text {
-    char *out;
-    size_t size_bytes, used;
-} text;
-
-static void __attribute__((format(printf, 2, 3))) say(text *self, const char *format, ...) {
-    size_t left = self->size_bytes - self->used;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(self->out + self->used, left, format, arguments);
-    va_end(arguments);
-    if (length > 0) {
-        self->used += (size_t)length < left ? (size_t)length : left - 1;
-    }
-}
 
 typedef struct size_text {
     char text[32];
@@ -50,10 +34,10 @@ static size_text human(uint64_t size_bytes) {
 }
 
 /* In PyTorch's words, which programs look for. */
-static void say_request(text *out, uint64_t size_bytes) {
+static void say_request(gml_text *out, uint64_t size_bytes) {
     bool is_absurd = size_bytes >= UINT64_C(1) << 60;
-    say(out, "CUDA out of memory. Tried to allocate %s.",
-        is_absurd ? "more than 1EB memory" : human(size_bytes).text);
+    gml_say(out, "CUDA out of memory. Tried to allocate %s.",
+            is_absurd ? "more than 1EB memory" : human(size_bytes).text);
 }
 
 /* ---- the sentences --------------------------------------------------------------------------- */
@@ -63,9 +47,9 @@ static void say_request(text *out, uint64_t size_bytes) {
 static pthread_mutex_t note_lock = PTHREAD_MUTEX_INITIALIZER;
 static char note[GML_REFUSAL_BYTES / 2];
 
-static void say_where(text *out) {
+static void say_where(gml_text *out) {
     pthread_mutex_lock(&note_lock);
-    say(out, " To see what lives: %s.", *note ? note : "torch.cuda.memory_summary()");
+    gml_say(out, " To see what lives: %s.", *note ? note : "torch.cuda.memory_summary()");
     pthread_mutex_unlock(&note_lock);
 }
 
@@ -122,34 +106,34 @@ void gml_refusal_end(void) {
 
 void gml_refusal_write_unopened(int device, uint64_t size_bytes, gml_status status,
                                 const char *reason, char *out, size_t out_bytes) {
-    text whole = {.out = out, .size_bytes = out_bytes};
+    gml_text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
         say_request(&whole, size_bytes);
-        say(&whole, " ");
+        gml_say(&whole, " ");
     }
-    say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
+    gml_say(&whole, "gmlake cannot use GPU %d: %s", device, reason);
 }
 
-static void write_out_of_memory(text *out) {
+static void write_out_of_memory(gml_text *out) {
     const gml_situation *seen = gml_last_refusal();
     char sentence[GML_SAY_BYTES];
     say_request(out, seen->size_bytes);
     for (int which = 0; which < GML_SAY_COUNT; which++) {
         gml_situation_say(seen, (gml_sentence)which, sentence, sizeof sentence);
-        say(out, "%s%s", *sentence ? " " : "", sentence);
+        gml_say(out, "%s%s", *sentence ? " " : "", sentence);
     }
     say_where(out);
 }
 
 void gml_refusal_write(gml_lake *lake, int device, uint64_t size_bytes, gml_status status,
                        char *out, size_t out_bytes) {
-    text whole = {.out = out, .size_bytes = out_bytes};
+    gml_text whole = {.out = out, .size_bytes = out_bytes};
     if (status == GML_OUT_OF_MEMORY) {
         write_out_of_memory(&whole);
         return;
     }
     char reason[GML_REASON_BYTES];
     gml_lake_reason(lake, reason, sizeof reason);
-    say(&whole, "gmlake could not allocate %s on GPU %d: %s", human(size_bytes).text, device,
-        reason[0] ? reason : gml_status_text(status));
+    gml_say(&whole, "gmlake could not allocate %s on GPU %d: %s", human(size_bytes).text, device,
+            reason[0] ? reason : gml_status_text(status));
 }

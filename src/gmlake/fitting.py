@@ -87,8 +87,7 @@ class FitReport(Printed):
 
     memory_bytes: the device asked about; 0: none. refused: the number of requests PyTorch refused
     in the recordings; they count as if they had been served for a moment. refusals: the last one of
-    each recording. why_line: if memory was
-    extrapolated, the event at which the recordings differ.
+    each recording. why_line: if memory was extrapolated, the event at which the recordings differ.
     """
 
     needs: tuple[Need, ...]
@@ -237,7 +236,7 @@ def fit(
         tuple(needs),
         memory_bytes,
         refused=sum(int((trace.requests["kind"] == Kind.OOM).sum()) for trace in given),
-        refusals=tuple(refusal for trace in given for refusal in refusals_of(trace)[-1:]),
+        refusals=tuple(last for trace in given for last in refusals_of(trace, slice(-1, None))),
         knobs=dict(knobs),
     )
     if batches is None:

@@ -116,9 +116,9 @@ class Refusal:
         return f"{said}; refused {by}" if said else f"refused {within} {by}"
 
 
-def refusals_of(source: Trace | DeviceSnapshot, most: int | None = None) -> list[Refusal]:
-    """Return the first recorded refusals, in the order they happened, without answers."""
-    rows = np.flatnonzero(_requests(source)["kind"] == Kind.OOM)[:most]
+def refusals_of(source: Trace | DeviceSnapshot, chosen: slice = slice(None)) -> list[Refusal]:
+    """Return the recorded refusals, or those of a slice of them, as they happened, unanswered."""
+    rows = np.flatnonzero(_requests(source)["kind"] == Kind.OOM)[chosen]
     if not len(rows):
         return []
     seen = of_trace(source) if isinstance(source, Trace) else source

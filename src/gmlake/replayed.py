@@ -78,7 +78,7 @@ def _with_answers(
         return report
     policies = [result.policy for result in report.results]
     asked_bytes = report.capacity_bytes if capacity else None
-    found = refusals_of(seen, MOST_REFUSALS)
+    found = refusals_of(seen, slice(MOST_REFUSALS))
     owners = Owners(with_categories(seen, lines)[0], lines, [one.event for one in found])
     pools = private_pools(seen, lines)
     named = ("", *(pool.name for pool in pools))

@@ -33,26 +33,6 @@ static uint64_t largest_of(const gml_stitch *stitch, gml_stream_cache *cache) {
     return in_extents > GML_SMALL_LIMIT ? in_extents : in_slabs;
 }
 
-/* Adds what concerns requests of out->stream. whole_bytes: of all streams. */
-static void fill_for_stream(gml_stitch *stitch, uint64_t whole_bytes, gml_usage *out) {
-    bool is_open = gml_share_is_open(stitch) && !gml_driver_is_frozen(stitch->policy.driver);
-    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
-        gml_stream_cache *cache = gml_stream_cache_of_link(link);
-        if (cache->stream == out->stream) {
-            out->stream_largest_bytes = largest_of(stitch, cache);
-            out->joined_bytes = stitched_of(stitch, cache);
-        } else if (!is_open) {
-            out->elsewhere_bytes += cache->set.free_bytes + cached_bytes(cache);
-        }
-    }
-    if (is_open && gml_stitch_has_views(stitch)) {
-        out->stream_largest_bytes = larger(out->stream_largest_bytes, whole_bytes);
-        out->joined_bytes = larger(out->joined_bytes, whole_bytes);
-    } else if (is_open) {
-        out->stream_largest_bytes = out->largest_free_bytes;
-    }
-}
-
 void gml_stitch_usage(gml_policy *self, gml_usage *out) {
     gml_stitch *stitch = gml_stitch_of(self);
     *out = (gml_usage){
@@ -64,16 +44,30 @@ void gml_stitch_usage(gml_policy *self, gml_usage *out) {
         .cross_stream_waits = stitch->fences.waits,
         .borrowed_bytes = stitch->fences.borrowed_bytes,
     };
-    uint64_t whole_bytes = 0;
+    bool is_shared = gml_share_is_open(stitch), has_views = gml_stitch_has_views(stitch);
+    bool is_reached = is_shared && !gml_driver_is_frozen(self->driver);
+    uint64_t whole_bytes = 0; /* of all streams */
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
-        out->largest_free_bytes = larger(out->largest_free_bytes, largest_of(stitch, cache));
+        uint64_t largest_bytes = largest_of(stitch, cache);
+        out->largest_free_bytes = larger(out->largest_free_bytes, largest_bytes);
         whole_bytes += cache->set.whole_bytes;
+        if (cache->stream == out->stream) {
+            out->stream_largest_bytes = largest_bytes;
+            out->joined_bytes = stitched_of(stitch, cache);
+        } else if (!is_reached) {
+            out->elsewhere_bytes += cache->set.free_bytes + cached_bytes(cache);
+        }
     }
-    if (gml_stitch_has_views(stitch) && gml_share_is_open(stitch)) {
+    if (has_views && is_shared) {
         out->largest_free_bytes = larger(out->largest_free_bytes, whole_bytes);
     }
-    fill_for_stream(stitch, whole_bytes, out);
+    if (is_reached && has_views) {
+        out->stream_largest_bytes = larger(out->stream_largest_bytes, whole_bytes);
+        out->joined_bytes = larger(out->joined_bytes, whole_bytes);
+    } else if (is_reached) {
+        out->stream_largest_bytes = out->largest_free_bytes;
+    }
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */

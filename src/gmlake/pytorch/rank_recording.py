@@ -41,6 +41,8 @@ from gmlake.snapshots.situations import verdict_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gmlake.pytorch.session_settings import Settings
+
 MOST_EVENTS: Final = 50_000
 """Events that PyTorch keeps on each device: those of the last step, if it has no more."""
 
@@ -255,10 +257,15 @@ class _Recorder:
         )
 
 
+def _of_session() -> Settings | None:
+    """Return how gmlake serves; None if it does not."""
+    return session.settings() if gmlake.is_enabled() else None
+
+
 def _limit_bytes(number: int, total_bytes: int) -> int:
     """Return the most that this process may hold of a device."""
     allowed = int(torch.cuda.get_per_process_memory_fraction(number) * total_bytes)
-    settings = session.settings() if gmlake.is_enabled() else None
+    settings = _of_session()
     return min(allowed, settings.capacity_bytes or allowed) if settings else allowed
 
 
@@ -273,14 +280,14 @@ def _job() -> str:
 
 
 def _policy() -> str:
-    settings = session.settings() if gmlake.is_enabled() else None
+    settings = _of_session()
     return f"gmlake ({settings.policy})" if settings else f"PyTorch ({device.backend()})"
 
 
 def _settings() -> str:
     """Return the variables that set allocators so, whoever set them."""
     found = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
-    settings = session.settings() if gmlake.is_enabled() else None
+    settings = _of_session()
     if settings is not None:
         told = replace(settings, on_oom="", on_oom_lines=False).to_environment()
         found |= {name: value for name, value in told.items() if name != POLICY}

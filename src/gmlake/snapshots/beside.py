@@ -30,7 +30,6 @@ VERSION: Final = 3
 
 _LONGEST_TEXT: Final = 400
 _MOST_COUNTERS: Final = 1000
-_MOST_DEVICES: Final = 1 << 10
 _HIGHEST_COUNT: Final = 1 << 62  # so that sums with sizes stay below 2^63
 _GROUPS: Final = ("states", "driver_calls", "driver_call_ns")
 """The counters that have names of their own."""
@@ -67,11 +66,13 @@ def apply(
     told: set[int] = set()
     for index, part in enumerate(entries.list_of(beside.get("devices", []), "'devices'")):
         entry = entries.entry_of(part, f"device {index} of gmlake's part")
-        number = entries.integer(entry, "device", "gmlake's part", low=0, high=_MOST_DEVICES)
+        number = entries.integer(entry, "device", "gmlake's part", low=0, high=entries.MOST_DEVICES)
         if number in told:
             raise TraceError(f"gmlake's part has device {number} twice")
         told.add(number)
-        seen = known.setdefault(number, of_trace(Trace(np.zeros(0, REQUEST), device=number)))
+        if number not in known:
+            known[number] = of_trace(Trace(np.zeros(0, REQUEST), device=number))
+        seen = known[number]
         seen.counters = _counters(entry.get("counters", {}))
         seen.stream_pairs = _stream_pairs(entry, left)
         _place_views(seen, _table(entry, "views", 2, left), _table(entry, "pieces", 3, left))

@@ -25,6 +25,8 @@ Entry: TypeAlias = dict[object, object]
 ADDRESS_LIMIT: Final = 1 << 64
 _STREAM_LOW: Final = -(1 << 63)
 TIME_LIMIT: Final = (1 << 64) // 1000
+MOST_DEVICES: Final = 1 << 10
+"""In use in one file: each costs a lake per policy, however little it did."""
 _SHOWN_TEXT: Final = 40
 
 

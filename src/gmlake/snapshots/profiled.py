@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gmlake.errors import TraceError
-from gmlake.snapshots.entries import ADDRESS_LIMIT, TIME_LIMIT
+from gmlake.snapshots.entries import ADDRESS_LIMIT, MOST_DEVICES, TIME_LIMIT
 from gmlake.snapshots.wrappings import RECORD
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE
+from gmlake.trace.trace import STEP_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     Event = dict[str, Any]
 
 _HOST: Final = 0  # a device type
-_MOST_DEVICES: Final = 1 << 10
-_STEPS: Final = ("ProfilerStep#", "Optimizer.step#")
 
 
 class _Change(NamedTuple):
@@ -40,7 +39,7 @@ def recording_of(trace: dict[str, Any]) -> dict[str, Any]:
     changes: dict[int, list[_Change]] = {}
     for one in memory:
         device, change = one.get("Device Id"), _change(one)
-        is_device = type(device) is int and 0 <= device < _MOST_DEVICES
+        is_device = type(device) is int and 0 <= device < MOST_DEVICES
         if is_device and change and one.get("Device Type") != _HOST:
             changes.setdefault(device, []).append(change)
     if not changes:
@@ -67,7 +66,7 @@ def _is_memory(event: Event) -> bool:
 def _is_step(event: Event) -> bool:
     name = event.get("name")
     numbers = {type(event.get(key)) for key in ("ts", "dur")}
-    return type(name) is str and name.startswith(_STEPS) and numbers <= {int, float}
+    return type(name) is str and name.startswith(STEP_ENDS) and numbers <= {int, float}
 
 
 def _is_time(time: object) -> bool:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
 _MAX_DEVICES: Final = 1 << 16
-_MAX_USED_DEVICES: Final = 1 << 10  # each costs a lake per policy, however little it did
 _MAX_SETTINGS: Final = 256
 _NO_END: Final = 1 << 63
 
@@ -107,8 +106,10 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
         budget.spend(len(events))
         if events:
             states.setdefault(device, _State()).events = entries.table_of(events)
-    if len(states) > _MAX_USED_DEVICES:
-        reason = f"refused: memory of {len(states)} devices; at most {_MAX_USED_DEVICES} are read"
+    if len(states) > entries.MOST_DEVICES:
+        reason = (
+            f"refused: memory of {len(states)} devices; at most {entries.MOST_DEVICES} are read"
+        )
         raise TraceError(reason)
     return states
 

@@ -61,12 +61,12 @@ class Situation:
     @property
     def verdict(self) -> str:
         """Which case it is, and what would have been served."""
-        return verdict_of({**self.numbers, "policy": self.policy})
+        return _joined(self._told[2][:2])
 
     @property
     def figures(self) -> str:
         """The device, what is held of it by whom, and what was tried."""
-        return " ".join(filter(None, self._told[2][2:]))
+        return _joined(self._told[2][2:])
 
     @property
     def held_bytes(self) -> int:
@@ -86,7 +86,11 @@ class Situation:
 
 def verdict_of(account: dict[str, Any]) -> str:
     """Return the verdict of an account as the core gives it."""
-    return " ".join(filter(None, _core.tell_refusal(account)[2][:2]))
+    return _joined(_core.tell_refusal(account)[2][:2])
+
+
+def _joined(sentences: tuple[str, ...]) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def told(playback: Playback, row: int) -> Situation | None:
