@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gmlake
+from gmlake import TraceError
+from gmlake.snapshots.beside import KEY, VERSION
 from recording import BASE, MIB, alloc, free, snapshot
 
 if TYPE_CHECKING:
@@ -54,3 +56,15 @@ def test_each_form_of_a_recording_gives_the_same_answer(name: str, tmp_path: Pat
 def test_anything_else_is_a_type_error(name: str) -> None:
     with pytest.raises(TypeError, match="expected a recording"):
         ASKED[name](7)
+
+
+def test_a_device_of_gmlakes_part_is_told_once_and_by_this_version() -> None:
+    def load(version: int, *devices: dict[str, Any]) -> gmlake.Snapshot:
+        return gmlake.load(snapshot([]) | {KEY: {"version": version, "devices": list(devices)}})
+
+    lake = {"device": 3, "counters": {"reserved_bytes": 7}}
+    assert load(VERSION, lake)[3].counters == {"reserved_bytes": 7}
+    with pytest.raises(TraceError, match="device 3 twice"):
+        load(VERSION, lake, lake)
+    with pytest.raises(TraceError, match="by another version of gmlake"):
+        load(VERSION + 1, lake)

@@ -65,6 +65,7 @@ def test_a_trace_of_the_profiler_is_read(tmp_path: Path) -> None:
         memory(23.5, -3 * MIB, BASE, total=9 * MIB - 512),  # and this allocation
         memory(2.0, MIB, 4096, total=MIB, device=1),
         {"name": "[memory]", "args": {"Bytes": "x"}},
+        {**step, "name": "forward", "dur": 9.5},  # no step
     ]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
