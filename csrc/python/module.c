@@ -160,8 +160,9 @@ static PyObject *keep_freed_memory(PyObject *module, PyObject *ignored) {
     (void)module;
     (void)ignored;
 #ifdef __GLIBC__
-    (void)mallopt(M_MMAP_MAX, 0);
-    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    /* Two such calls at once could mix their settings; a command makes one, before its work. */
+    (void)mallopt(M_MMAP_MAX, 0);             /* NOLINT(concurrency-mt-unsafe) */
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX); /* NOLINT(concurrency-mt-unsafe) */
 #endif
     Py_RETURN_NONE;
 }

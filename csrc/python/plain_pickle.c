@@ -491,9 +491,12 @@ static PyObject *take_recalled(reader *in) {
     if (code != 'h' && code != 'j') {
         return NULL;
     }
-    in->at++;
-    bool is_there = take_number(in, ARGUMENT_BYTES[code], &number) && number < in->memo.count;
-    return is_there ? in->memo.items[number] : NULL;
+    const unsigned char *at = in->at++;
+    if (!take_number(in, ARGUMENT_BYTES[code], &number) || number >= in->memo.count) {
+        in->at = at;
+        return NULL;
+    }
+    return in->memo.items[number];
 }
 
 /* What is to be added to the memo once the event is taken: a borrowed object, or None. */
@@ -501,6 +504,13 @@ typedef struct stores {
     PyObject *items[MOST_STORES];
     size_t count;
 } stores;
+
+/* Passes over one instruction without an argument, if that follows. */
+static bool take_code(reader *in, unsigned char code) {
+    bool follows = in->at < in->end && *in->at == code;
+    in->at += follows;
+    return follows;
+}
 
 /* Passes over what stores a container in the memo, if that follows. False if it stores under
  * another number, or if something recalls it and there is no such object. */
@@ -514,10 +524,11 @@ static bool take_storing(reader *in, stores *to, PyObject *object) {
     if (code != 0x94 && !take_number(in, ARGUMENT_BYTES[code], &said)) {
         return false;
     }
-    if (said != number || to->count >= MOST_STORES || (!object && is_recalled(in, number))) {
+    bool is_wanted = is_recalled(in, number);
+    if (said != number || to->count >= MOST_STORES || (is_wanted && !object)) {
         return false;
     }
-    to->items[to->count++] = is_recalled(in, number) ? object : Py_None;
+    to->items[to->count++] = is_wanted ? object : Py_None;
     return true;
 }
 
@@ -531,13 +542,13 @@ static PyObject *take_list(reader *in, stores *to) {
     if (!take_storing(in, &ignored, Py_None)) {
         return NULL;
     }
-    bool is_marked = in->at < in->end && *in->at == '(';
-    in->at += is_marked;
-    while (count < MOST_SAME_ITEMS && (items[count] = take_recalled(in))) {
-        count++;
+    bool is_marked = take_code(in, '(');
+    PyObject *item = take_recalled(in);
+    while (item && count < MOST_SAME_ITEMS) {
+        items[count++] = item;
+        item = take_recalled(in);
     }
-    if (count && (count == MOST_SAME_ITEMS || in->at >= in->end ||
-                  *in->at++ != (is_marked ? 'e' : 'a') || (!is_marked && count > 1))) {
+    if (count && (item || !take_code(in, is_marked ? 'e' : 'a') || (!is_marked && count > 1))) {
         return NULL;
     }
     PyObject *known = count ? event_tables_known_list(in->events, items, count) : Py_Ellipsis;
@@ -593,7 +604,7 @@ static bool take_value(reader *in, PyObject **value, int64_t *number, stores *to
 
 /* Reads a whole event behind its first byte; false where it has to be read as any dict. */
 static bool take_event(reader *in, stores *to) {
-    if (!take_storing(in, to, NULL) || in->at >= in->end || *in->at++ != '(') {
+    if (!take_storing(in, to, NULL) || !take_code(in, '(')) {
         return false;
     }
     event_tables_begin(in->events);
