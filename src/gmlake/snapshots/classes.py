@@ -75,7 +75,7 @@ class Owners:
         self.of_id: Integers = np.array([at[name] for name in names], np.int64)[of_id]
         before = np.flatnonzero((self.of_id == at[""]) & (lives.born < 0))
         self.of_id[before] = at[MEMORY_BEFORE]
-        self._of_no_line: Integers = np.flatnonzero(np.isin(self.of_id, self._nameless))
+        self._has_no_line: NDArray[np.bool_] = np.isin(self.of_id, self._nameless)
         for said, chosen in _before_in_words(seen, before):
             self.of_id[chosen] = len(self.names)
             self.names.append(said)
@@ -98,7 +98,7 @@ class Owners:
 
     def without_line(self, ids: Integers) -> str:
         """Say how much of these blocks has no line, why, and how to record it; "" if little has."""
-        lost = np.intersect1d(ids, self._of_no_line, assume_unique=True)
+        lost = ids[self._has_no_line[ids]]
         sizes = self._lives.size_bytes
         if int(sizes[lost].sum()) <= _LEAST_TOLD * int(sizes[ids].sum()):
             return ""
@@ -182,15 +182,19 @@ def _before_in_words(seen: DeviceSnapshot, ids: Integers) -> Iterator[tuple[str,
 
 
 def distinct(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Integers]:
-    """Return the distinct numbers and the index of each; faster if all are small.
+    """Return the distinct numbers and the index of each; faster if all are small, or rounded.
 
     numbers: at least 0.
     """
-    if int(numbers.max(initial=0)) > _MOST_COUNTED:
+    bits = int(np.bitwise_or.reduce(numbers)) if len(numbers) else 0
+    shift = max((bits & -bits).bit_length() - 1, 0)
+    if bits >> shift > _MOST_COUNTED:
         values, which = np.unique(numbers, return_inverse=True)
         return values.astype(np.uint64), which
-    is_there = np.bincount(numbers.astype(np.int64)) > 0
-    return np.flatnonzero(is_there).astype(np.uint64), (np.cumsum(is_there) - 1)[numbers]
+    small = (numbers >> shift).astype(np.int64)
+    is_there = np.bincount(small) > 0
+    values = np.flatnonzero(is_there).astype(np.uint64) << np.uint64(shift)
+    return values, (np.cumsum(is_there) - 1)[small]
 
 
 def classes_of(seen: DeviceSnapshot, owners: Owners, ids: Integers) -> Classes:

@@ -329,9 +329,7 @@ def merged_blocks(
     ):
         values, place = distinct(column[ids])
         if len(values) > 1:
-            key = (
-                np.unique(key * len(values) + place, return_inverse=True)[1] if key.any() else place
-            )
+            key = distinct(key * len(values) + place)[1] if key.any() else place
     one = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
     one[key[::-1]] = np.arange(len(ids))[::-1]  # the first of each
     is_shown = (playback.first[ids] <= shown) & (playback.end[ids] > shown)

@@ -197,7 +197,7 @@ class _Paths:
         # Blocks are of one kind by their call path, or without call paths by size.
         self.kind: Integers = which[:count]
         if not self.has_lines:
-            self.kind = np.unique(lives.requested_bytes, return_inverse=True)[1]
+            self.kind = distinct(lives.requested_bytes)[1]
         ended = np.minimum(lives.died, max(rows - 1, 0))
         self.is_cleared: Flags = np.zeros(count, np.bool_)
         if rows:

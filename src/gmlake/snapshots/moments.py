@@ -222,11 +222,12 @@ class Playback:
         return chosen, first[chosen], end[chosen]
 
     @cached_property
-    def _lost(self) -> tuple[Short, Short, Integers]:
-        """For blocks whose place is not recorded: the first moment, the end, and the size."""
-        lost = self.places.lost
-        lost = lost[self.first[lost] < self.end[lost]]
-        return self.first[lost], self.end[lost], self.seen.lives.size_bytes[lost]
+    def _lost_bytes(self) -> Integers:
+        """What is live at each moment in blocks whose place is not recorded."""
+        lost, count = self.places.lost, len(self.rows) + 1
+        sizes = self.seen.lives.size_bytes[lost]
+        came, went = (np.bincount(at[lost], sizes, minlength=count) for at in (self.first, self.end))
+        return np.cumsum(came - went).astype(np.int64)
 
     @cached_property
     def pools(self) -> tuple[PrivatePool, ...]:
@@ -502,8 +503,7 @@ class Playback:
 
     def _gone(self, number: int) -> str:
         """Say how much of what was live has no place in the recording; "" if all has."""
-        first, end, sizes = self._lost
-        lost_bytes = int(sizes[(first <= number) & (end > number)].sum())
+        lost_bytes = int(self._lost_bytes[number])
         if not lost_bytes:
             return ""
         return (
