@@ -226,7 +226,8 @@ class Playback:
         """What is live at each moment in blocks whose place is not recorded."""
         lost, count = self.places.lost, len(self.rows) + 1
         sizes = self.seen.lives.size_bytes[lost]
-        came, went = (np.bincount(at[lost], sizes, minlength=count) for at in (self.first, self.end))
+        came = np.bincount(self.first[lost], sizes, minlength=count)
+        went = np.bincount(self.end[lost], sizes, minlength=count)
         return np.cumsum(came - went).astype(np.int64)
 
     @cached_property
