@@ -95,14 +95,15 @@ GML_API void gml_torch_set_margin(uint64_t margin_bytes);
 
 /* ---- one device, several processes ----------------------------------------------------------- */
 
-/* Shares the device with the processes of this user that name the same file: before one of them is
- * refused memory, the others give what they hold idle, each from a thread of its own, without
- * stopping a stream. Begins with the first lake of the device, and ends with the process or
- * gml_torch_unshare(); a child of fork() begins anew. `path`: absolute; one for each device.
+/* Shares the device with the processes of this user, in its network namespace, that share by the
+ * same name: before one of them is refused memory, the others give what they hold idle, each from a
+ * thread of its own, without stopping a stream. Begins with the first lake of the device, and ends
+ * with the process or gml_torch_unshare(); a child of fork() begins anew. `name`: any text; one for
+ * each device.
  * Who gives first: those of the lowest `priority`, of these the one with most idle memory for its
  * `weight`, above 0. Another call changes the terms. GML_INVALID_ARGUMENT; GML_UNSUPPORTED where it
- * cannot begin, as without futexes; GML_NO_HOST_MEMORY. A reason of one line. */
-GML_API gml_status gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight,
+ * cannot begin; GML_NO_HOST_MEMORY. A reason of one line. */
+GML_API gml_status gml_torch_share(int device, const char *name, int32_t priority, uint32_t weight,
                                    char *reason, size_t reason_bytes);
 
 /* Ends it on every device. */
@@ -119,16 +120,28 @@ GML_API bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_f
  * process that begins. Whether they gave any; also before a lake is open. */
 GML_API bool gml_torch_make_room(int device, uint64_t wanted_bytes);
 
+enum { GML_SHARE_PLACES = 64 }; /* for processes that share a device */
+
+/* Another process that shares a device. */
+typedef struct gml_torch_neighbour {
+    int process; /* its number; 0: it has none here */
+    int32_t priority;
+    uint64_t idle_bytes; /* that it could give */
+    bool is_silent;      /* it does not answer, so that it is passed over */
+} gml_torch_neighbour;
+
 typedef struct gml_torch_shared {
     bool is_shared;
-    size_t neighbours;                 /* other processes that share it now */
     uint64_t given_bytes, taken_bytes; /* by this process to others and from them, so far */
     uint64_t handed_bytes;             /* of taken_bytes: as files, without the driver */
     char why[320];                     /* it could not be shared; "" */
 } gml_torch_shared;
 
-/* How a device is shared now. */
+/* How a device is shared. */
 GML_API void gml_torch_sharing(int device, gml_torch_shared *out);
+
+/* Asks the other processes that share it now what they have; returns how many there are. */
+GML_API size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES]);
 
 #ifdef __cplusplus
 }

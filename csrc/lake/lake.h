@@ -280,14 +280,14 @@ void gml_counter_page_close(gml_counter_page *page);
 gml_status gml_lake_trim_locked(gml_lake *lake, uint64_t *released_bytes);
 
 /* Releases idle memory for somebody else, `wanted_bytes` of it or a chunk more; what the policy can
- * choose, and the device export, goes into `to` as files, if that is not NULL. It waits for no
- * work; *is_pending: more can be released once work is done that is queued now. Private pools give
- * nothing. A no-op while the driver is frozen and while the lake sleeps. */
-gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, struct gml_handed *to,
+ * choose, and the device export, goes into `to` as files, if that is not NULL. waits: for all work
+ * first, and then what private pools hold idle follows where the rest is too little; otherwise it
+ * waits for no work, and *is_pending: more can be released once work is done that is queued now. A
+ * no-op while the driver is frozen and while the lake sleeps. */
+gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, struct gml_handed *to, bool waits,
                          uint64_t *released_bytes, bool *is_pending);
 
-/* What gml_lake_give() could release once all work is done, and besides it, from private pools that
- * no graph uses, gml_lake_trim(). */
+/* What gml_lake_give() could release if it waits. */
 uint64_t gml_lake_idle_bytes(gml_lake *lake);
 
 /* Makes room for `policy`, which has refused a request: waits for streams that still use freed

@@ -49,18 +49,27 @@ static bool may_give(const gml_lake *lake) {
     return !gml_driver_is_frozen(lake->driver) && !gml_lake_sleeps(lake) && lake->policy->ops->give;
 }
 
-static gml_status give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to,
+/* waits: for all work, and then gives all that is idle if that is still too little. */
+static gml_status give_locked(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, bool waits,
                               uint64_t *released_bytes, bool *is_pending) {
     gml_policy *policy = lake->policy;
+    uint64_t more_bytes = 0;
     gml_uses_poll(&lake->uses);
+    gml_status status = waits ? wait_for_uses(lake) : GML_OK;
     lake->driver->outgoing = to;
-    gml_status status = policy->ops->give(policy, wanted_bytes, released_bytes, is_pending);
+    if (status == GML_OK) {
+        status = policy->ops->give(policy, wanted_bytes, released_bytes, is_pending);
+    }
+    if (status == GML_OK && waits && *released_bytes < wanted_bytes) {
+        status = gml_lake_trim_locked(lake, &more_bytes);
+        *released_bytes += more_bytes;
+    }
     lake->driver->outgoing = NULL;
     gml_lake_note_reserved(lake);
     return status;
 }
 
-gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to,
+gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, bool waits,
                          uint64_t *released_bytes, bool *is_pending) {
     gml_status status = GML_OK;
     *released_bytes = 0;
@@ -68,7 +77,7 @@ gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to,
     gml_device_end_failed_captures(lake->driver->device);
     pthread_mutex_lock(&lake->lock);
     if (may_give(lake)) {
-        status = give_locked(lake, wanted_bytes, to, released_bytes, is_pending);
+        status = give_locked(lake, wanted_bytes, to, waits, released_bytes, is_pending);
     }
     if (*released_bytes) {
         gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, *released_bytes, 0);

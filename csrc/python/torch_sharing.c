@@ -4,9 +4,9 @@
 
 static PyObject *torch_share(PyObject *module, PyObject *args) {
     int device, priority;
-    const char *path;
+    const char *name;
     number_argument weight = {"weight", 0};
-    if (!PyArg_ParseTuple(args, "isiO&:torch_share", &device, &path, &priority, convert_number,
+    if (!PyArg_ParseTuple(args, "isiO&:torch_share", &device, &name, &priority, convert_number,
                           &weight)) {
         return NULL;
     }
@@ -17,7 +17,7 @@ static PyObject *torch_share(PyObject *module, PyObject *args) {
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = gml_torch_share(device, path, priority, (uint32_t)weight.value, reason, sizeof reason);
+    status = gml_torch_share(device, name, priority, (uint32_t)weight.value, reason, sizeof reason);
     Py_END_ALLOW_THREADS
     if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, reason);
@@ -59,6 +59,30 @@ static PyObject *torch_make_room(PyObject *Py_UNUSED(module), PyObject *args) {
     return ask_others(args, "iO&:torch_make_room", gml_torch_make_room);
 }
 
+static PyObject *torch_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
+    int device;
+    gml_torch_neighbour others[GML_SHARE_PLACES];
+    size_t count = 0;
+    if (!PyArg_ParseTuple(args, "i:torch_neighbours", &device)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    count = gml_torch_neighbours(device, others);
+    Py_END_ALLOW_THREADS
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        const gml_torch_neighbour *one = &others[i];
+        PyObject *item =
+            Py_BuildValue("(iiKO)", one->process, (int)one->priority,
+                          (unsigned long long)one->idle_bytes, one->is_silent ? Py_True : Py_False);
+        if (!item || PyList_Append(list, item) != 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
     int device;
     gml_torch_shared shared;
@@ -68,9 +92,8 @@ static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     gml_torch_sharing(device, &shared);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("{s:O,s:n,s:K,s:K,s:K,s:s}", "is_shared",
-                         shared.is_shared ? Py_True : Py_False, "neighbours",
-                         (Py_ssize_t)shared.neighbours, "given_bytes",
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:s}", "is_shared",
+                         shared.is_shared ? Py_True : Py_False, "given_bytes",
                          (unsigned long long)shared.given_bytes, "taken_bytes",
                          (unsigned long long)shared.taken_bytes, "handed_bytes",
                          (unsigned long long)shared.handed_bytes, "why", shared.why);
@@ -79,8 +102,8 @@ static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(share_doc,
-             "torch_share(device, path, priority, weight, /)\n--\n\n"
-             "Share a device with the processes that name the same file, which is made.\n\n"
+             "torch_share(device, name, priority, weight, /)\n--\n\n"
+             "Share a device with the processes of this user that share it by the same name.\n\n"
              "Raises ValueError for bad terms and UnsupportedError where it cannot begin.");
 PyDoc_STRVAR(unshare_doc, "torch_unshare()\n--\n\n"
                           "Share no device any more.");
@@ -94,11 +117,15 @@ PyDoc_STRVAR(make_room_doc,
              "gave any.");
 PyDoc_STRVAR(sharing_doc, "torch_sharing(device, /)\n--\n\n"
                           "Return how a device is shared, see gml_torch_shared.");
+PyDoc_STRVAR(neighbours_doc,
+             "torch_neighbours(device, /)\n--\n\n"
+             "Ask the processes that share a device what they have, see gml_torch_neighbour.");
 PyMethodDef torch_sharing_methods[] = {
     {"torch_share", torch_share, METH_VARARGS, share_doc},
     {"torch_unshare", torch_unshare, METH_NOARGS, unshare_doc},
     {"torch_ask_neighbours", torch_ask_neighbours, METH_VARARGS, ask_neighbours_doc},
     {"torch_make_room", torch_make_room, METH_VARARGS, make_room_doc},
     {"torch_sharing", torch_sharing, METH_VARARGS, sharing_doc},
+    {"torch_neighbours", torch_neighbours, METH_VARARGS, neighbours_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -3,9 +3,12 @@
 
 #include "base/status.h"
 #include "driver/driver.h"
-#include "torch/courier.h"
+#include "torch/answering.h"
+#include "torch/letters.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +24,15 @@ typedef struct torch_header {
 
 enum { TORCH_EXPANDABLE = 'e', TORCH_FILES = 1, FIRST_WITH_KIND = 13 };
 
-static const char magic[8] = "gmlake:2";
+static const char magic[8] = "gmlake:3";
+
+enum { FETCH_MS = 60000, MOST_PIECES = 1 << 20 };
 
 /* The end of every text, and all of some. PyTorch ignores anything after its own part. */
 typedef struct ending {
     char magic[sizeof magic];
-    gml_ticket ticket;
+    uint64_t group;         /* of who answers; see gml_answer_about_blocks() */
+    uint64_t address, mark; /* of the block; see gml_lake_lend() */
     int64_t process;
 } ending;
 
@@ -92,7 +98,7 @@ gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc
     gml_lent about = {0};
     memset(&end, 0, sizeof end); /* a text is also a key: no byte of it may be by chance */
     memcpy(end.magic, magic, sizeof magic);
-    int error = gml_courier_name(end.ticket.name);
+    int error = gml_answer_about_blocks(&end.group);
     if (error) {
         (void)snprintf(reason, reason_bytes, "no socket can be made for it: error %d", -error);
         return GML_DRIVER_FAILED;
@@ -105,8 +111,8 @@ gml_status gml_ipc_share(gml_lake *lake, gml_address address, int minor, gml_ipc
         gml_lake_reason(lake, reason, reason_bytes);
         return status;
     }
-    end.ticket.address = address;
-    end.ticket.mark = about.mark;
+    end.address = address;
+    end.mark = about.mark;
     end.process = getpid();
     write(to, (const char *)&end, sizeof end);
     *offset_bytes = about.offset_bytes;
@@ -123,6 +129,67 @@ bool gml_ipc_is_ours(const char *text, size_t size) {
     return is_whole(text, size) || (size >= sizeof magic && !memcmp(text, magic, sizeof magic));
 }
 
+/* Waits for the next letter; false, and errno says why, where none comes. */
+static bool await_letter(int socket, gml_letter *letter, int files[GML_LETTER_MOST_FILES]) {
+    struct pollfd awaited = {socket, POLLIN, 0};
+    gml_received found = GML_RECEIVED_NOTHING;
+    while (found == GML_RECEIVED_NOTHING && poll(&awaited, 1, FETCH_MS) > 0) {
+        found = gml_letter_receive(socket, letter, files);
+    }
+    errno = found == GML_RECEIVED_END ? ECONNRESET : ETIMEDOUT;
+    return found == GML_RECEIVED;
+}
+
+/* Adds the files of a letter to the pieces, of which there is room for what follows, too. */
+static bool add_pieces(const gml_letter *letter, const int *files, gml_shared_piece **pieces,
+                       size_t *count) {
+    size_t most = *count + letter->count + letter->bytes;
+    gml_shared_piece *grown =
+        letter->bytes <= MOST_PIECES ? realloc(*pieces, (most + 1) * sizeof *grown) : NULL;
+    *pieces = grown ? grown : *pieces;
+    for (uint32_t i = 0; i < letter->count; i++) {
+        if (grown) {
+            (*pieces)[*count] = (gml_shared_piece){files[i], letter->rest.sizes[i]};
+            (*count)++;
+        } else {
+            (void)close(files[i]);
+        }
+    }
+    errno = grown ? EMFILE : ENOMEM; /* why less may have come than was sent */
+    return grown && letter->count && !letter->lost;
+}
+
+/* Asks who shared the block for its files: all of them, or none and `why` says it. */
+static void fetch(const ending *end, gml_shared_piece **pieces, size_t *count, char *why,
+                  size_t why_bytes) {
+    char name[GML_LETTER_NAME_BYTES];
+    pid_t process = 0;
+    gml_letter letter = {.kind = GML_LETTER_FETCH, .address = end->address, .mark = end->mark};
+    int files[GML_LETTER_MOST_FILES];
+    gml_letter_name(name, end->group, 0);
+    int socket = gml_letter_connect(name, &process);
+    bool goes_on = socket >= 0 && gml_letter_send(socket, &letter, NULL);
+    letter.bytes = 1;
+    while (goes_on && letter.bytes) {
+        goes_on = await_letter(socket, &letter, files) && letter.kind != GML_LETTER_REFUSED &&
+                  add_pieces(&letter, files, pieces, count);
+    }
+    int error = errno;
+    gml_letter_close(socket);
+    if (goes_on) {
+        return;
+    }
+    while (*count) {
+        (void)close((*pieces)[--*count].file);
+    }
+    letter.rest.text[sizeof letter.rest.text - 1] = '\0';
+    (void)snprintf(why, why_bytes, "%s",
+                   letter.kind == GML_LETTER_REFUSED ? letter.rest.text
+                   : error == ECONNREFUSED ? "it has ended, or runs in another network namespace"
+                   : error == EMFILE ? "this process may open no more files; raise `ulimit -n`"
+                                     : strerror(error)); /* NOLINT(concurrency-mt-unsafe) */
+}
+
 gml_status gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_address *out,
                         char *reason, size_t reason_bytes) {
     ending end;
@@ -134,15 +201,16 @@ gml_status gml_ipc_open(gml_lake *lake, const char *text, size_t size, gml_addre
                     "this is no text by which a tensor is shared");
     }
     memcpy(&end, text + size - sizeof end, sizeof end);
-    gml_status status = gml_courier_fetch(&end.ticket, &pieces, &count, why, sizeof why);
-    if (status != GML_OK) {
+    fetch(&end, &pieces, &count, why, sizeof why);
+    if (!count) {
+        free(pieces);
         (void)snprintf(reason, reason_bytes,
                        "memory of process %lld cannot be opened: %s; what is made outside of "
                        "gmlake.enabled() is shared in another way",
                        (long long)end.process, why);
-        return status;
+        return GML_DRIVER_FAILED;
     }
-    status = gml_lake_import(lake, pieces, count, out);
+    gml_status status = gml_lake_import(lake, pieces, count, out);
     if (status != GML_OK) {
         gml_lake_reason(lake, reason, reason_bytes);
     }

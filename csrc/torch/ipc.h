@@ -1,6 +1,6 @@
 /* How a process tells another where a tensor lies.
  *
- * A text ends with where gmlake gets the files of the tensor's chunks from, see courier.h. Before
+ * A text ends with where gmlake gets the files of the tensor's chunks from, see letters.h. Before
  * it comes PyTorch's own, that of an expandable segment, wherever that can say it: where all chunks
  * are of one size, and there are not so many that this process would run out of files, each of
  * which stays open for it. Then the other process need not know of gmlake. PyTorch without gmlake

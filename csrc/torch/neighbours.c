@@ -1,27 +1,24 @@
-/* Asking and giving, with one page and one thread for each device that is shared. */
+/* Asking the others, all at once, over a connection with each. */
 #include "torch/neighbours.h"
 
 #include "base/clock.h"
 #include "base/reason.h"
 #include "lake/lake.h"
-#include "torch/parcel.h"
+#include "torch/answering.h"
+#include "torch/letters.h"
 #include "torch/registry.h"
-#include "torch/share_page.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MILLISECOND_NS UINT64_C(1000000)
-
-/* Left to what CUDA takes itself, as for kernels when they are first used: nobody is asked for that
- * memory. */
-#define SPARE_BYTES (UINT64_C(256) << 20)
 
 /* Native takes more than it is asked for, a lake whole chunks: this is above both. */
 #define ROUNDING_BYTES (UINT64_C(64) << 20)
@@ -31,210 +28,128 @@
 #define MOST_AT_ONCE 64
 
 enum {
-    HEAR_MS = 200,   /* for a process to hear a question; a stopped one never does */
-    GIVE_MS = 10000, /* to give: the longest wait for work that is queued */
-    SOON_MS = 100,   /* between questions that belong together */
-    PAUSE_US = 200,  /* between looks at that work */
+    SILENT_MS = 20, /* of a process that is stopped, or that the system does not say more of */
+    SLOW_MS = 100,  /* of one that runs */
+    GIVE_MS = 6000, /* for memory that it says is in use; above what it waits itself */
+    SOON_MS = 100,  /* between questions that belong together */
+    MOST_ROUNDS = 8 /* of asking for what others did not give */
 };
+
+/* What another process is asked, and has said. */
+typedef struct neighbour {
+    int socket;        /* -1: none */
+    pid_t process;     /* 0: its number is not known here */
+    bool owes;         /* an answer */
+    bool is_silent;    /* it has been waited for: it is asked again once it has answered */
+    bool is_at_work;   /* it gives when its work has ended */
+    uint64_t heard_ns; /* when it was asked, or said anything */
+    gml_share_terms terms;
+    uint64_t idle_bytes;
+    uint64_t part_bytes;  /* that it is asked for */
+    uint64_t given_bytes; /* of it, so far */
+} neighbour;
 
 typedef struct shared_device {
     pthread_mutex_t lock; /* guards the fields; held while others are asked */
-    char *path;           /* NULL: not to be shared */
-    gml_share_terms terms;
-    gml_share_page *page;           /* NULL: not shared yet, or no more */
-    pthread_t giver;                /* runs while there is a page */
-    int socket;                     /* while there is a page: where files come; -1: none can */
-    gml_handed incoming, outgoing;  /* files for this process, and of the giver for another one */
-    uint64_t taken_bytes;           /* that others gave, */
-    uint64_t handed_bytes;          /* and of it what came as files */
-    uint64_t asked_bytes, asked_ns; /* the last question, and when it was answered */
-    _Atomic uint64_t given_bytes;
-    char why[GML_REASON_BYTES]; /* it could not be shared; "" */
+    char *name;           /* NULL: not to be shared */
+    uint64_t group;       /* for the name */
+    int place;            /* of this process there; -1: not shared yet, or no more */
+    gml_giver giver;
+    neighbour neighbours[GML_SHARE_PLACES]; /* by their places */
+    uint64_t taken_bytes;                   /* that others gave, */
+    uint64_t handed_bytes;                  /* and of it what came as files */
+    uint64_t came_bytes;                    /* of taken_bytes, by the questions that are open */
+    uint64_t asked_bytes, asked_ns;         /* the last question, and when it was answered */
+    char why[GML_REASON_BYTES];             /* it could not be shared; "" */
 } shared_device;
 
 static shared_device devices[GML_TORCH_DEVICES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void init_locks(void) {
+static void forget_neighbours(shared_device *self) {
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        self->neighbours[place] = (neighbour){.socket = -1};
+    }
+    self->place = -1;
+}
+
+static void init_devices(void) {
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         (void)pthread_mutex_init(&devices[device].lock, NULL);
-        (void)pthread_mutex_init(&devices[device].incoming.lock, NULL);
-        (void)pthread_mutex_init(&devices[device].outgoing.lock, NULL);
+        (void)pthread_mutex_init(&devices[device].giver.incoming.lock, NULL);
+        (void)pthread_mutex_init(&devices[device].giver.outgoing.lock, NULL);
+        forget_neighbours(&devices[device]);
     }
 }
 
 static shared_device *device_at(int device) {
-    (void)pthread_once(&once, init_locks);
+    (void)pthread_once(&once, init_devices);
     return device >= 0 && device < GML_TORCH_DEVICES ? &devices[device] : NULL;
 }
 
-/* The number of the first lake of the device after `number`, -1 at first; -1: none. */
-static int next_lake(int device, int number) {
-    do {
-        number = gml_registry_next(number);
-    } while (number >= 0 && gml_torch_device_of(number) != device);
-    return number;
-}
-
-/* ---- giving ---------------------------------------------------------------------------------- */
-
-static uint64_t idle_bytes(int device) {
-    uint64_t sum_bytes = gml_handed_bytes(&devices[device].incoming);
-    for (int number = next_lake(device, -1); number >= 0; number = next_lake(device, number)) {
-        sum_bytes += gml_lake_idle_bytes(gml_torch_lake(number));
-    }
-    return sum_bytes;
-}
-
-/* What no work uses, into `to` if that is not NULL; *is_pending: more will follow. */
-static uint64_t give_unused(int device, uint64_t wanted_bytes, gml_handed *to, bool *is_pending) {
-    uint64_t given_bytes = 0;
-    *is_pending = false;
-    for (int number = next_lake(device, -1); number >= 0 && given_bytes < wanted_bytes;
-         number = next_lake(device, number)) {
-        uint64_t released_bytes = 0;
-        bool is_later = false;
-        /* What fails here is kept, and others are asked. */
-        (void)gml_lake_give(gml_torch_lake(number), wanted_bytes - given_bytes, to, &released_bytes,
-                            &is_later);
-        given_bytes += released_bytes;
-        *is_pending |= is_later;
-    }
-    return given_bytes;
-}
-
-/* All that is idle, after a wait for what uses it. */
-static uint64_t give_all(int device) {
-    uint64_t given_bytes = 0;
-    for (int number = next_lake(device, -1); number >= 0; number = next_lake(device, number)) {
-        uint64_t released_bytes = 0;
-        (void)gml_lake_trim(gml_torch_lake(number), &released_bytes);
-        given_bytes += released_bytes;
-    }
-    return given_bytes;
-}
-
-/* What the device lacks of the memory that is left to CUDA. */
-static uint64_t lacking_bytes(int device) {
-    uint64_t free_bytes = 0, total_bytes = 0;
-    int number = next_lake(device, -1);
-    if (number >= 0) {
-        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
-    }
-    return total_bytes && free_bytes < SPARE_BYTES ? SPARE_BYTES - free_bytes : 0;
-}
-
-/* What was handed over to this process and not used goes on first. */
-static uint64_t pass_on(shared_device *self, uint64_t wanted_bytes, gml_handed *to) {
-    return to ? gml_handed_move(&self->incoming, to, wanted_bytes)
-              : gml_handed_drop(&self->incoming);
-}
-
-/* First without waiting; then as work ends; and last what cannot be told to be unused. */
-static uint64_t give(shared_device *self, uint64_t wanted_bytes, gml_handed *to) {
-    const struct timespec pause = {.tv_nsec = (long)PAUSE_US * 1000};
-    uint64_t deadline_ns = gml_clock_ns() + GIVE_MS / 2 * MILLISECOND_NS;
-    int device = (int)(self - devices);
-    bool is_pending = false;
-    uint64_t lacking = to ? lacking_bytes(device) : 0;
-    uint64_t given_bytes = lacking ? give_unused(device, lacking, NULL, &is_pending) : 0;
-    if (given_bytes < wanted_bytes) {
-        given_bytes += pass_on(self, wanted_bytes - given_bytes, to);
-    }
-    if (given_bytes < wanted_bytes) {
-        given_bytes += give_unused(device, wanted_bytes - given_bytes, to, &is_pending);
-    }
-    while (given_bytes < wanted_bytes && is_pending && gml_clock_ns() < deadline_ns) {
-        (void)nanosleep(&pause, NULL);
-        given_bytes += give_unused(device, wanted_bytes - given_bytes, to, &is_pending);
-    }
-    return given_bytes < wanted_bytes ? given_bytes + give_all(device) : given_bytes;
-}
-
-static void *give_on_demand(void *argument) {
-    shared_device *self = argument;
-    int device = (int)(self - devices);
-    gml_share_page *page = self->page; /* set before the thread began, and closed after its end */
-    gml_share_question asked;
-    while (gml_share_page_next(page, &asked)) {
-        (void)gml_parcel_receive(self->socket, &self->incoming); /* what came too late goes on */
-        gml_handed *to = asked.takes_files && self->socket >= 0 ? &self->outgoing : NULL;
-        uint64_t given_bytes = asked.wanted_bytes ? give(self, asked.wanted_bytes, to) : 0;
-        if (to) {
-            gml_parcel_send(self->socket, asked.name, to);
-        }
-        atomic_fetch_add(&self->given_bytes, given_bytes);
-        gml_share_page_answer(page, given_bytes, idle_bytes(device));
-    }
-    return NULL;
-}
-
-/* Signals are for the program's threads. */
-static int start_giver(shared_device *self) {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&self->giver, NULL, give_on_demand, self);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
+static int number_of(const shared_device *self) {
+    return (int)(self - devices);
 }
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
 /* What the device's lakes read: what others handed over, and what is to be left to CUDA. */
 static void tell_lakes(shared_device *self) {
-    gml_device *device = gml_registry_device((int)(self - devices));
-    __atomic_store_n(&device->handed, &self->incoming, __ATOMIC_RELEASE);
-    __atomic_store_n(&device->spare_bytes, self->page ? SPARE_BYTES : 0, __ATOMIC_RELAXED);
+    gml_device *device = gml_registry_device(number_of(self));
+    __atomic_store_n(&device->handed, &self->giver.incoming, __ATOMIC_RELEASE);
+    __atomic_store_n(&device->spare_bytes, self->place < 0 ? 0 : GML_SPARE_BYTES, __ATOMIC_RELAXED);
 }
 
-/* Where no files can come, memory goes through the device. */
-static void open_socket(shared_device *self) {
-    uint64_t name[GML_PARCEL_NAME_WORDS];
-    self->socket = gml_parcel_open(name);
-    if (self->socket >= 0) {
-        gml_share_page_accept(self->page, name);
+/* Listens at the first place that is free; a negative errno where there is none. */
+static int take_place(shared_device *self) {
+    char name[GML_LETTER_NAME_BYTES];
+    int socket = -EADDRINUSE;
+    for (int place = 0; place < GML_SHARE_PLACES && socket == -EADDRINUSE; place++) {
+        gml_letter_name(name, self->group, (unsigned)place);
+        socket = gml_letter_listen(name);
+        self->place = socket < 0 ? -1 : place;
     }
-}
-
-static void close_socket(shared_device *self) {
-    (void)gml_handed_drop(&self->incoming);
-    (void)(self->socket < 0 || close(self->socket));
-    self->socket = -1;
+    return socket;
 }
 
 /* pre: the lock is held. */
 static void join_locked(shared_device *self) {
-    if (!self->path || self->page) {
+    if (!self->name || self->place >= 0) {
         return;
     }
+    int socket = take_place(self);
     self->why[0] = '\0';
-    gml_status status =
-        gml_share_page_open(self->path, self->terms, &self->page, self->why, sizeof self->why);
-    if (status == GML_OK) {
-        open_socket(self);
-    }
-    if (status == GML_OK && start_giver(self) != 0) {
+    if (socket == -EADDRINUSE) {
+        (void)gml_refuse(GML_UNSUPPORTED, self->why, sizeof self->why,
+                         "%d processes share the device already, as many as can", GML_SHARE_PLACES);
+    } else if (socket < 0) {
+        (void)gml_refuse(GML_UNSUPPORTED, self->why, sizeof self->why,
+                         "no socket can be made for it: error %d", -socket);
+    } else if (gml_answer(socket, &self->giver, number_of(self)) != GML_OK) {
         (void)gml_refuse(GML_NO_HOST_MEMORY, self->why, sizeof self->why, "no thread can begin");
-        close_socket(self);
-        gml_share_page_close(self->page);
-        self->page = NULL;
+        self->place = -1;
     }
     tell_lakes(self);
 }
 
+static void part_from(neighbour *other) {
+    gml_letter_close(other->socket);
+    *other = (neighbour){.socket = -1};
+}
+
 /* pre: the lock is held. */
 static void leave_locked(shared_device *self) {
-    if (self->page) {
-        gml_share_page_stop(self->page);
-        (void)pthread_join(self->giver, NULL);
-        close_socket(self);
-        gml_share_page_close(self->page);
-        self->page = NULL;
+    if (self->place >= 0) {
+        gml_answer_no_more(&self->giver);
+        (void)gml_handed_drop(&self->giver.incoming);
     }
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        part_from(&self->neighbours[place]);
+    }
+    self->place = -1;
     tell_lakes(self);
-    free(self->path);
-    self->path = NULL;
+    free(self->name);
+    self->name = NULL;
 }
 
 void gml_neighbours_join(int device) {
@@ -246,40 +161,39 @@ void gml_neighbours_join(int device) {
     }
 }
 
+/* The sockets are closed in a child as kept files. */
 void gml_neighbours_forget(void) {
+    gml_answer_forget();
     for (int device = 0; device < GML_TORCH_DEVICES; device++) {
         shared_device *self = &devices[device];
         (void)pthread_mutex_init(&self->lock, NULL);
-        gml_handed_forget(&self->incoming);
-        gml_handed_forget(&self->outgoing);
-        if (self->page) {
-            close_socket(self);
-            gml_share_page_abandon(self->page);
-            self->page = NULL;
-        }
+        gml_handed_forget(&self->giver.incoming);
+        gml_handed_forget(&self->giver.outgoing);
+        forget_neighbours(self);
         self->taken_bytes = self->handed_bytes = 0;
-        atomic_store(&self->given_bytes, 0);
+        atomic_store(&self->giver.given_bytes, 0);
     }
 }
 
-gml_status gml_torch_share(int device, const char *path, int32_t priority, uint32_t weight,
+gml_status gml_torch_share(int device, const char *name, int32_t priority, uint32_t weight,
                            char *reason, size_t reason_bytes) {
     shared_device *self = device_at(device);
-    if (!self || path[0] != '/' || !weight) {
+    if (!self || !name[0] || !weight) {
         return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "%s",
                           !self     ? "there is no such device"
                           : !weight ? "a weight is above 0"
-                                    : "the path of a shared page is absolute");
+                                    : "what a device is shared by has a name");
     }
-    char *copy = strdup(path);
+    char *copy = strdup(name);
     if (!copy) {
-        return gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory for a path");
+        return gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory for a name");
     }
     pthread_mutex_lock(&self->lock);
     leave_locked(self);
-    self->path = copy;
-    self->terms = (gml_share_terms){priority, weight};
-    if (next_lake(device, -1) >= 0) {
+    self->name = copy;
+    self->group = gml_letter_group(copy);
+    self->giver.terms = (gml_share_terms){priority, weight};
+    if (gml_giver_lake(device, -1) >= 0) {
         join_locked(self);
     }
     gml_status status = self->why[0] ? GML_UNSUPPORTED : GML_OK;
@@ -299,6 +213,223 @@ void gml_torch_unshare(void) {
     }
 }
 
+/* ---- one neighbour --------------------------------------------------------------------------- */
+
+/* Whether the system stopped a process, or it is about to be gone; true also of one that it says
+ * nothing of. */
+static bool is_stopped(pid_t process) {
+    char path[32], text[512];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    int file = process > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t size = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    (void)(file < 0 || close(file));
+    text[size > 0 ? size : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name is the program's choice */
+    char state = name_end && name_end[1] ? name_end[2] : 'X';
+    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
+}
+
+/* Whether an answer may still come soon. */
+static bool is_awaited(const neighbour *other, uint64_t now_ns) {
+    uint64_t silent_ns = now_ns - other->heard_ns;
+    if (!other->owes || other->is_silent || silent_ns < SILENT_MS * MILLISECOND_NS) {
+        return other->owes && !other->is_silent;
+    }
+    uint64_t most_ms = other->is_at_work ? GIVE_MS : SLOW_MS;
+    return silent_ns < most_ms * MILLISECOND_NS && !is_stopped(other->process);
+}
+
+static bool ask(neighbour *other, const gml_letter *letter) {
+    other->owes = gml_letter_send(other->socket, letter, NULL);
+    other->is_at_work = false;
+    other->heard_ns = gml_clock_ns();
+    if (!other->owes) {
+        part_from(other);
+    }
+    return other->owes;
+}
+
+static bool look_at(neighbour *other) {
+    const gml_letter letter = {.kind = GML_LETTER_LOOK};
+    return ask(other, &letter);
+}
+
+/* Connects with who is at that place, if anybody is. */
+static bool meet(shared_device *self, int place) {
+    neighbour *other = &self->neighbours[place];
+    char name[GML_LETTER_NAME_BYTES];
+    if (other->socket < 0) {
+        gml_letter_name(name, self->group, (unsigned)place);
+        other->socket = gml_letter_connect(name, &other->process);
+    }
+    return other->socket >= 0;
+}
+
+/* Has it be asked again only after it has answered that it is there. What it was asked for it does
+ * not give then, as nobody takes it. */
+static void pass_over(shared_device *self, int place) {
+    neighbour *other = &self->neighbours[place];
+    bool was_to_give = other->part_bytes > 0;
+    if (was_to_give) {
+        part_from(other);
+    }
+    if (!was_to_give || (meet(self, place) && look_at(other))) {
+        other->is_silent = true;
+    }
+}
+
+static void note_given(shared_device *self, neighbour *other, uint64_t more_bytes) {
+    other->given_bytes += more_bytes;
+    self->came_bytes += more_bytes;
+}
+
+static void keep_files(shared_device *self, neighbour *other, const gml_letter *letter,
+                       const int *files) {
+    for (uint32_t i = 0; i < letter->count; i++) {
+        uint64_t size_bytes = letter->rest.sizes[i];
+        gml_handed_add(&self->giver.incoming, (gml_shared_piece){files[i], size_bytes});
+        self->handed_bytes += size_bytes;
+        note_given(self, other, size_bytes);
+    }
+}
+
+/* Notes what it says. */
+static void hear(shared_device *self, neighbour *other, const gml_letter *letter,
+                 const int *files) {
+    other->heard_ns = gml_clock_ns();
+    if (letter->kind == GML_LETTER_FILES) {
+        keep_files(self, other, letter, files);
+    } else if (letter->kind == GML_LETTER_WORKING || letter->kind == GML_LETTER_WAITING) {
+        other->is_at_work = letter->kind == GML_LETTER_WAITING;
+    } else {
+        other->owes = other->is_silent = false;
+        other->idle_bytes = letter->idle_bytes;
+        other->terms = (gml_share_terms){letter->priority, letter->weight ? letter->weight : 1};
+        if (letter->kind == GML_LETTER_GAVE && letter->bytes > other->given_bytes) {
+            note_given(self, other, letter->bytes - other->given_bytes);
+        }
+    }
+}
+
+/* Reads all that it has said by now. */
+static void listen_to(shared_device *self, neighbour *other) {
+    gml_letter letter;
+    int files[GML_LETTER_MOST_FILES];
+    gml_received found = GML_RECEIVED;
+    while (other->socket >= 0 && found == GML_RECEIVED) {
+        found = gml_letter_receive(other->socket, &letter, files);
+        if (found == GML_RECEIVED) {
+            hear(self, other, &letter, files);
+        }
+    }
+    if (found == GML_RECEIVED_END) {
+        part_from(other);
+    }
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* Lists who is waited for; who has been silent for too long is not any more. */
+static size_t list_awaited(shared_device *self, struct pollfd *out) {
+    uint64_t now_ns = gml_clock_ns();
+    size_t count = 0;
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        neighbour *other = &self->neighbours[place];
+        if (is_awaited(other, now_ns)) {
+            out[count++] = (struct pollfd){other->socket, POLLIN, 0};
+        } else if (other->owes && !other->is_silent) {
+            pass_over(self, place);
+        }
+    }
+    return count;
+}
+
+/* Waits until each has answered or is passed over; for who runs but is slow only as long as the
+ * others have less than `enough_bytes` idle. */
+static void await_all(shared_device *self, uint64_t enough_bytes) {
+    struct pollfd awaited[GML_SHARE_PLACES];
+    uint64_t began_ns = gml_clock_ns(), idle_bytes = 0;
+    size_t count;
+    while ((count = list_awaited(self, awaited)) > 0 &&
+           (idle_bytes < enough_bytes || gml_clock_ns() - began_ns < SILENT_MS * MILLISECOND_NS)) {
+        (void)poll(awaited, count, SILENT_MS);
+        idle_bytes = 0;
+        for (int place = 0; place < GML_SHARE_PLACES; place++) {
+            listen_to(self, &self->neighbours[place]);
+            idle_bytes += self->neighbours[place].idle_bytes;
+        }
+    }
+}
+
+/* Asks all what they have, and waits as await_all() does. */
+static void look_around(shared_device *self, uint64_t enough_bytes) {
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        neighbour *other = &self->neighbours[place];
+        listen_to(self, other);
+        other->idle_bytes = other->part_bytes = other->given_bytes = 0;
+        if (place != self->place && !other->owes && meet(self, place)) {
+            (void)look_at(other);
+        }
+    }
+    await_all(self, enough_bytes);
+}
+
+static int by_order_of_giving(const void *left, const void *right) {
+    const neighbour *one = *(neighbour *const *)left, *other = *(neighbour *const *)right;
+    if (one->terms.priority != other->terms.priority) {
+        return one->terms.priority < other->terms.priority ? -1 : 1;
+    }
+    double mine = (double)one->idle_bytes / one->terms.weight;
+    double theirs = (double)other->idle_bytes / other->terms.weight;
+    return mine > theirs ? -1 : mine < theirs;
+}
+
+/* Asks those who give first for parts of it, at once; whether anybody was asked. */
+static bool ask_for_parts(shared_device *self, uint64_t wanted_bytes, bool as_files) {
+    neighbour *asked[GML_SHARE_PLACES];
+    size_t count = 0;
+    bool is_any = false;
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        neighbour *other = &self->neighbours[place];
+        bool has_given = other->given_bytes >= other->part_bytes; /* less: it has no more */
+        other->part_bytes = other->given_bytes = 0;
+        if (other->socket >= 0 && !other->owes && other->idle_bytes && has_given) {
+            asked[count++] = other;
+        }
+    }
+    qsort(asked, count, sizeof *asked, by_order_of_giving);
+    for (size_t i = 0; i < count && wanted_bytes; i++) {
+        neighbour *other = asked[i];
+        uint64_t part = other->idle_bytes < wanted_bytes ? other->idle_bytes : wanted_bytes;
+        const gml_letter letter = {.kind = GML_LETTER_TAKE, .bytes = part, .weight = as_files};
+        if (ask(other, &letter)) {
+            other->part_bytes = part;
+            other->idle_bytes = 0;
+            wanted_bytes -= part;
+            is_any = true;
+        }
+    }
+    return is_any;
+}
+
+/* as_files: what is given need not be free on the device. pre: the lock is held. */
+static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_files) {
+    self->came_bytes = 0;
+    look_around(self, wanted_bytes);
+    for (int round = 0; round < MOST_ROUNDS && self->came_bytes < wanted_bytes &&
+                        ask_for_parts(self, wanted_bytes - self->came_bytes, as_files);
+         round++) {
+        await_all(self, UINT64_MAX);
+    }
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        if (!self->neighbours[place].owes) {
+            part_from(&self->neighbours[place]);
+        }
+    }
+    self->taken_bytes += self->came_bytes;
+    return self->came_bytes;
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* What the device lacks for a request, which may also be served from files that came and were not
@@ -306,7 +437,7 @@ void gml_torch_unshare(void) {
  * or there is enough. *most_bytes: the most to ask for beyond. */
 static uint64_t missing_bytes(int device, uint64_t size_bytes, bool as_files,
                               uint64_t *most_bytes) {
-    int number = next_lake(device, -1);
+    int number = gml_giver_lake(device, -1);
     uint64_t free_bytes = 0, total_bytes = 0;
     if (number >= 0) {
         gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
@@ -315,8 +446,9 @@ static uint64_t missing_bytes(int device, uint64_t size_bytes, bool as_files,
         (total_bytes && size_bytes > total_bytes)) {
         return 0;
     }
-    uint64_t wanted_bytes = size_bytes + SPARE_BYTES + ROUNDING_BYTES;
-    uint64_t has_bytes = free_bytes + (as_files ? gml_handed_bytes(&devices[device].incoming) : 0);
+    uint64_t wanted_bytes = size_bytes + GML_SPARE_BYTES + ROUNDING_BYTES;
+    uint64_t has_bytes =
+        free_bytes + (as_files ? gml_handed_bytes(&devices[device].giver.incoming) : 0);
     uint64_t missing = wanted_bytes > has_bytes ? wanted_bytes - has_bytes : 0;
     *most_bytes = total_bytes / MOST_AT_ONCE;
     return missing;
@@ -330,77 +462,18 @@ static uint64_t raise_question(const shared_device *self, uint64_t missing, uint
     return missing > twice_bytes ? missing : twice_bytes;
 }
 
-static int by_order_of_giving(const void *left, const void *right) {
-    const gml_share_other *one = left, *other = right;
-    if (one->terms.priority != other->terms.priority) {
-        return one->terms.priority < other->terms.priority ? -1 : 1;
-    }
-    double mine = (double)one->idle_bytes / one->terms.weight;
-    double theirs = (double)other->idle_bytes / other->terms.weight;
-    return mine > theirs ? -1 : mine < theirs;
-}
-
-static bool wait_for(gml_share_page *page, uint32_t question, uint64_t asked_ns,
-                     gml_share_other *other) {
-    return gml_share_page_wait(page, question, HEAR_MS * MILLISECOND_NS,
-                               asked_ns + GIVE_MS * MILLISECOND_NS, other);
-}
-
-/* Fills `out` with those that have idle memory, who gives first at the beginning. */
-static size_t find_givers(gml_share_page *page, gml_share_other out[GML_SHARE_SLOTS]) {
-    uint32_t questions[GML_SHARE_SLOTS];
-    size_t count = gml_share_page_others(page, out), left = 0;
-    uint64_t asked_ns = gml_clock_ns();
-    for (size_t i = 0; i < count; i++) {
-        questions[i] = gml_share_page_ask(page, out[i].slot, 0, false);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (wait_for(page, questions[i], asked_ns, &out[i]) && out[i].idle_bytes) {
-            out[left] = out[i];
-            left++;
-        }
-    }
-    qsort(out, left, sizeof *out, by_order_of_giving);
-    return left;
-}
-
-static uint64_t take_from(gml_share_page *page, gml_share_other *other, uint64_t wanted_bytes,
-                          bool as_files) {
-    uint64_t before_bytes = other->given_bytes;
-    uint64_t asked_ns = gml_clock_ns();
-    uint32_t question = gml_share_page_ask(page, other->slot, wanted_bytes, as_files);
-    return wait_for(page, question, asked_ns, other) ? other->given_bytes - before_bytes : 0;
-}
-
-/* as_files: what is given need not be free on the device. pre: the lock is held. */
-static uint64_t ask_locked(shared_device *self, gml_share_page *page, uint64_t wanted_bytes,
-                           bool as_files) {
-    gml_share_other others[GML_SHARE_SLOTS];
-    size_t count = find_givers(page, others);
-    uint64_t taken_bytes = 0;
-    for (size_t i = 0; i < count && taken_bytes < wanted_bytes; i++) {
-        uint64_t left_bytes = wanted_bytes - taken_bytes;
-        uint64_t part_bytes = others[i].idle_bytes < left_bytes ? others[i].idle_bytes : left_bytes;
-        taken_bytes += take_from(page, &others[i], part_bytes, as_files);
-        self->handed_bytes += as_files ? gml_parcel_receive(self->socket, &self->incoming) : 0;
-    }
-    self->taken_bytes += taken_bytes;
-    return taken_bytes;
-}
-
 /* Whether the request has more memory now. pre: the device is shared, and the lock is held. */
 static bool ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake) {
-    int device = (int)(self - devices);
+    int device = number_of(self);
     uint64_t most_bytes = 0, freed_bytes = 0;
     uint64_t missing = missing_bytes(device, size_bytes, is_for_lake, &most_bytes);
     if (missing && !is_for_lake) { /* what came as files is of use on the device only */
-        freed_bytes = gml_handed_drop(&self->incoming);
+        freed_bytes = gml_handed_drop(&self->giver.incoming);
         missing -= freed_bytes < missing ? freed_bytes : missing;
     }
     if (missing) {
         self->asked_bytes = raise_question(self, missing, most_bytes);
-        freed_bytes +=
-            ask_locked(self, self->page, self->asked_bytes, is_for_lake && self->socket >= 0);
+        freed_bytes += ask_locked(self, self->asked_bytes, is_for_lake);
         self->asked_ns = gml_clock_ns();
     }
     return freed_bytes > 0;
@@ -412,10 +485,10 @@ bool gml_torch_ask_neighbours(int device, uint64_t size_bytes, bool is_for_lake)
         return false;
     }
     pthread_mutex_lock(&self->lock);
-    if (self->page) {
+    if (self->place >= 0) {
         gml_note_tried(GML_TRIED_PROCESSES);
     }
-    bool has_more = self->page && ask_for(self, size_bytes, is_for_lake);
+    bool has_more = self->place >= 0 && ask_for(self, size_bytes, is_for_lake);
     pthread_mutex_unlock(&self->lock);
     return has_more;
 }
@@ -425,35 +498,47 @@ bool gml_torch_make_room(int device, uint64_t wanted_bytes) {
     if (!self) {
         return false;
     }
-    uint64_t taken_bytes = 0;
     pthread_mutex_lock(&self->lock);
-    gml_share_page *page = self->page;
-    if (!page && self->path) {
-        (void)gml_share_page_open(self->path, self->terms, &page, NULL, 0);
-    }
-    if (page) {
-        taken_bytes = ask_locked(self, page, wanted_bytes, false);
-    }
-    if (page && page != self->page) {
-        gml_share_page_close(page); /* nothing answers there yet */
-    }
+    uint64_t taken_bytes = self->name ? ask_locked(self, wanted_bytes, false) : 0;
     pthread_mutex_unlock(&self->lock);
     return taken_bytes > 0;
 }
 
+size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES]) {
+    shared_device *self = device_at(device);
+    size_t count = 0;
+    if (!self) {
+        return 0;
+    }
+    pthread_mutex_lock(&self->lock);
+    if (self->place >= 0) {
+        look_around(self, UINT64_MAX);
+    }
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        neighbour *other = &self->neighbours[place];
+        if (other->socket >= 0) {
+            out[count++] = (gml_torch_neighbour){other->process, other->terms.priority,
+                                                 other->idle_bytes, other->owes};
+        }
+        if (!other->owes) {
+            part_from(other);
+        }
+    }
+    pthread_mutex_unlock(&self->lock);
+    return count;
+}
+
 void gml_torch_sharing(int device, gml_torch_shared *out) {
     shared_device *self = device_at(device);
-    gml_share_other others[GML_SHARE_SLOTS];
     *out = (gml_torch_shared){0};
     if (!self) {
         return;
     }
     pthread_mutex_lock(&self->lock);
-    out->is_shared = self->page != NULL;
-    out->neighbours = self->page ? gml_share_page_others(self->page, others) : 0;
+    out->is_shared = self->place >= 0;
     out->taken_bytes = self->taken_bytes;
     out->handed_bytes = self->handed_bytes;
-    out->given_bytes = atomic_load(&self->given_bytes);
+    out->given_bytes = atomic_load(&self->giver.given_bytes);
     (void)snprintf(out->why, sizeof out->why, "%s", self->why);
     pthread_mutex_unlock(&self->lock);
 }

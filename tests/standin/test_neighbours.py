@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.standin.gmlake_run import finish, run_benchmark, start
+from tests.standin.gmlake_run import run_benchmark
 from tests.standin.running import Outcome, run_program
 
 if TYPE_CHECKING:
@@ -127,25 +127,3 @@ def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
     released, malloc = json.loads(output.read_text(encoding="utf-8"))["ways"]
     assert list(released["steps_ms"]) == ["unmap", "release", "create", "map", "set_access"]
     assert list(malloc["steps_ms"]) == ["free", "malloc"]
-
-
-def test_a_page_that_cannot_be_made_is_told_and_the_program_goes_on(tmp_path: Path) -> None:
-    program = tmp_path / "allocates.py"
-    program.write_text(
-        "import pathlib, torch, gmlake\n"
-        f"folder = pathlib.Path({str(tmp_path)!r}) / 'gmlake'\n"
-        "folder.mkdir(0o700)\n"
-        "(folder / f'{torch.cuda.get_device_properties(0).uuid}.device').mkdir()\n"
-        "session = gmlake.enable(share='device')\n"
-        "torch.empty(1, device='cuda')\n"
-        "session.stats()\n"
-        "print(gmlake.is_enabled(), gmlake.sharing().neighbours, gmlake.sharing().why)\n",
-        encoding="utf-8",
-    )
-    ended = finish(
-        start(str(program), variables={"XDG_RUNTIME_DIR": str(tmp_path)}, folder=tmp_path)
-    )
-    assert ended.code == 0, ended.errors
-    assert ended.output.startswith("True 0 "), ended.output
-    assert str(tmp_path / "gmlake") in ended.output
-    assert "device 0 is not shared: " in ended.errors

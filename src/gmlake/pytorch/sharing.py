@@ -1,7 +1,7 @@
 """One device, several processes: idle memory goes to the process that would be refused.
 
 C does the work (csrc/torch/neighbours.c): each process gives from a thread of its own. Here it is
-told the file of each device, in the folder that no other user can enter.
+told the name of each device, below that of the folder of this user's processes.
 """
 
 # mypy: allow-untyped-calls
@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -30,14 +30,28 @@ _ROOM_BYTES: Final = 1 << 30
 _is_watched: Final[list[bool]] = []
 
 
+class Neighbour(NamedTuple):
+    """Another process that shares a device.
+
+    process: its number; 0 if it has none here, as in another container. priority: see enable().
+    idle_bytes: what it could give. is_silent: it does not answer, as while it is stopped, and is
+    passed over until it does.
+    """
+
+    process: int
+    priority: int
+    idle_bytes: int
+    is_silent: bool
+
+
 @dataclass(frozen=True)
 class Sharing:
     """How this process shares a device; sizes in bytes.
 
-    neighbours: other processes that share it now. given_bytes, taken_bytes: that this process gave
-    others, and that others gave for it, so far; handed_bytes: what of it came as files, which the
-    driver neither took back nor cleared. why: the device is not shared, for this reason; "" where
-    it is.
+    neighbours: how many other processes share it now; others: which. given_bytes, taken_bytes: that
+    this process gave others, and that others gave for it, so far; handed_bytes: what of it came as
+    files, which the driver neither took back nor cleared. why: the device is not shared, for this
+    reason; "" where it is.
     """
 
     neighbours: int
@@ -45,6 +59,7 @@ class Sharing:
     taken_bytes: int
     handed_bytes: int
     why: str = ""
+    others: tuple[Neighbour, ...] = ()
 
 
 def begin(terms: Terms) -> None:
@@ -53,7 +68,7 @@ def begin(terms: Terms) -> None:
 
 
 def _begin(terms: Terms) -> None:
-    """Tell C the file of each device; CUDA starts meanwhile, so nothing is raised."""
+    """Tell C the name of each device; CUDA starts meanwhile, so nothing is raised."""
     if not _is_watched:
         _is_watched.append(True)
         atexit.register(_core.torch_unshare)
@@ -62,7 +77,7 @@ def _begin(terms: Terms) -> None:
         free = _free_bytes()
         for number in range(torch.cuda.device_count()):
             uuid = str(torch.cuda.get_device_properties(number).uuid)
-            _core.torch_share(number, str(folder / f"{uuid}.device"), terms.priority, terms.weight)
+            _core.torch_share(number, str(folder / uuid), terms.priority, terms.weight)
             if (short := _ROOM_BYTES - free.get(uuid, _ROOM_BYTES)) > 0:
                 _core.torch_make_room(number, short)
     except (OSError, UnsupportedError, AttributeError) as error:
@@ -78,7 +93,7 @@ def _free_bytes() -> dict[str, int]:
 
 
 def sharing(device: int | None = None) -> Sharing:
-    """Return how a device is shared with other processes; None: the current one.
+    """Return how a device is shared with other processes, which are asked; None: the current one.
 
     Raises ValueError for a number that no device has.
     """
@@ -86,11 +101,13 @@ def sharing(device: int | None = None) -> Sharing:
     if not 0 <= number < torch.cuda.device_count():
         raise ValueError(f"no device has the number {number}")
     found = _core.torch_sharing(number)
+    others = tuple(Neighbour(*one) for one in _core.torch_neighbours(number))
     why = found["why"] or 'share="device" was not asked for, or nothing was allocated there yet'
     return Sharing(
-        found["neighbours"],
+        len(others),
         found["given_bytes"],
         found["taken_bytes"],
         found["handed_bytes"],
         "" if found["is_shared"] else why,
+        others,
     )

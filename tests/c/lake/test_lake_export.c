@@ -303,10 +303,10 @@ TEST(idle_chunks_are_given_as_files) {
     CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));
     gml_address kept = allocate(lake, 64 * MIB), block = allocate(lake, 192 * MIB);
     CHECK_OK(gml_lake_free(lake, block));
-    CHECK_OK(gml_lake_give(lake, 64 * MIB, NULL, &released_bytes, &is_pending));
+    CHECK_OK(gml_lake_give(lake, 64 * MIB, NULL, false, &released_bytes, &is_pending));
     CHECK_EQ(released_bytes, 64 * MIB);
     CHECK_EQ(given.count, 0);
-    CHECK_OK(gml_lake_give(lake, 100 * MIB, &given, &released_bytes, &is_pending));
+    CHECK_OK(gml_lake_give(lake, 100 * MIB, &given, false, &released_bytes, &is_pending));
     CHECK_EQ(released_bytes, 128 * MIB);
     CHECK_EQ(given.count, 2);
     CHECK_EQ(gml_handed_bytes(&given), released_bytes);

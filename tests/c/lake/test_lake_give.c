@@ -14,7 +14,7 @@
 
 static uint64_t give(gml_lake *lake, uint64_t wanted_bytes, bool *is_pending) {
     uint64_t released_bytes = 0;
-    CHECK_OK(gml_lake_give(lake, wanted_bytes, NULL, &released_bytes, is_pending));
+    CHECK_OK(gml_lake_give(lake, wanted_bytes, NULL, false, &released_bytes, is_pending));
     CHECK_OK(gml_lake_check(lake));
     return released_bytes;
 }

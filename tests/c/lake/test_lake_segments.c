@@ -71,7 +71,7 @@ TEST(what_is_given_is_told_at_once) {
     int64_t held_bytes = seen.of_none;
     lake->driver->device->changed = count_telling;
     told_count = 0;
-    CHECK_OK(gml_lake_give(lake, 8 * MIB, NULL, &released_bytes, &is_pending));
+    CHECK_OK(gml_lake_give(lake, 8 * MIB, NULL, false, &released_bytes, &is_pending));
     lake->driver->device->changed = NULL;
     CHECK_EQ(told_count, 1);
     gml_lake_changes(lake, &looks, add, &seen);

@@ -71,12 +71,12 @@ static void trim(stress *self, stress_lake *at) {
 static void give(stress *self, stress_lake *at) {
     uint64_t wanted_bytes = (1 + check_below(&self->random, 64)) * MIB, released_bytes = 0;
     uint64_t before_bytes = held_bytes(self, at);
-    bool is_pending = false;
+    bool is_pending = false, waits = check_below(&self->random, 4) == 0;
     if (check_below(&self->random, 8) == 0) {
         wanted_bytes = UINT64_MAX;
     }
-    stress_expect(self,
-                  ASK(gml_lake_give(at->lake, wanted_bytes, NULL, &released_bytes, &is_pending)));
+    stress_expect(self, ASK(gml_lake_give(at->lake, wanted_bytes, NULL, waits, &released_bytes,
+                                          &is_pending)));
     check_released(self, at, before_bytes, released_bytes);
     stress_counts.given += released_bytes > 0;
     (void)gml_lake_idle_bytes(at->lake);

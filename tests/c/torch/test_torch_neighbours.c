@@ -1,6 +1,5 @@
 /* Processes that share a device: who is asked, who gives, and what is left of one that ends. Each
  * neighbour is a child that obeys commands of one letter. */
-#include "base/clock.h"
 #include "driver/handed.h"
 #include "driver/streams.h"
 #include "gmlake_elastic.h"
@@ -10,15 +9,15 @@
 #include "support/check.h"
 #include "support/fence_bench.h"
 #include "support/torch_calls.h"
+#include "torch/letters.h"
 #include "torch/registry.h"
 #include "torch/relief.h"
-#include "torch/share_page.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,8 +32,7 @@ enum {
     WORK_US = 50000
 };
 
-static char folder[] = "/tmp/gmlake-neighbours-XXXXXX";
-static char path[sizeof folder + 16];
+static char group[64]; /* of this run, so that no other one is a neighbour */
 
 typedef struct neighbour {
     pid_t pid;
@@ -45,6 +43,12 @@ static neighbour neighbours[MOST_NEIGHBOURS];
 static int neighbour_count;
 
 /* ---- helpers --------------------------------------------------------------------------------- */
+
+static gml_torch_neighbour others[GML_SHARE_PLACES];
+
+static size_t count_others(void) {
+    return gml_torch_neighbours(0, others);
+}
 
 static gml_torch_shared sharing(void) {
     gml_torch_shared shared;
@@ -60,7 +64,7 @@ static void configure_host(void) {
 static void share(int32_t priority, uint32_t weight) {
     char reason[REASON_BYTES] = "";
     configure_host();
-    if (!CHECK_OK(gml_torch_share(0, path, priority, weight, reason, sizeof reason))) {
+    if (!CHECK_OK(gml_torch_share(0, group, priority, weight, reason, sizeof reason))) {
         fprintf(stderr, "%s\n", reason);
     }
 }
@@ -107,7 +111,7 @@ static void obey(int from, int to) {
         gml_torch_shared now = sharing();
         unsigned char answer = (unsigned char)(command == 'g'   ? now.given_bytes / MIB
                                                : command == 's' ? count_waits()
-                                                                : now.neighbours);
+                                                                : count_others());
         if (command == 'w') {
             hold_used(streams, WORKED_MIB);
         }
@@ -188,7 +192,7 @@ static void end(void) {
 TEST(idle_memory_goes_to_who_asks) {
     add_neighbour(64, 0, 1);
     begin();
-    CHECK_EQ(sharing().neighbours, 1);
+    CHECK_EQ(count_others(), 1);
     CHECK(ask_for(24));
     CHECK(ask_neighbour(0, 'g') >= 24);
     CHECK(ask_neighbour(0, 'g') < 64);
@@ -303,18 +307,29 @@ TEST(who_lacks_nothing_asks_nobody) {
     end();
 }
 
-/* Its slot stays, since it may go on; it is waited for a moment. */
+static void stop_neighbour(int number) {
+    int status = 0;
+    CHECK(kill(neighbours[number].pid, SIGSTOP) == 0);
+    CHECK(waitpid(neighbours[number].pid, &status, WUNTRACED) == neighbours[number].pid);
+    CHECK(WIFSTOPPED(status)); /* it may run on until then */
+}
+
+/* Its place stays, since it may go on. */
 TEST(who_is_stopped_holds_nobody_up) {
     add_neighbour(64, 0, 1);
     add_neighbour(32, 0, 1);
     begin();
-    int status = 0;
-    CHECK(kill(neighbours[0].pid, SIGSTOP) == 0);
-    CHECK(waitpid(neighbours[0].pid, &status, WUNTRACED) == neighbours[0].pid); /* it may run on */
-    CHECK(WIFSTOPPED(status));
+    stop_neighbour(0);
     CHECK(ask_for(8));
     CHECK(ask_neighbour(1, 'g') >= 8);
+    CHECK_EQ(count_others(), 2);
+    CHECK(others[0].is_silent && !others[1].is_silent);
+    CHECK_EQ(others[0].process, neighbours[0].pid);
     CHECK(kill(neighbours[0].pid, SIGCONT) == 0);
+    while (count_others() && others[0].is_silent) {
+        (void)usleep(1000); /* until it runs */
+    }
+    CHECK_EQ(others[0].idle_bytes, 64 * MIB);
     CHECK(ask_for(64));
     CHECK(ask_neighbour(0, 'g') > 0);
     end();
@@ -322,58 +337,43 @@ TEST(who_is_stopped_holds_nobody_up) {
 
 TEST(what_cannot_be_shared_says_why) {
     char reason[REASON_BYTES] = "";
-    const uint32_t other_version = 99;
     configure_host();
     hold_idle(2);
-    CHECK_STATUS(gml_torch_share(0, "page", 0, 1, reason, sizeof reason), GML_INVALID_ARGUMENT);
-    CHECK(strstr(reason, "absolute"));
-    CHECK_STATUS(gml_torch_share(0, path, 0, 0, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_torch_share(0, "", 0, 1, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK(strstr(reason, "name"));
+    CHECK_STATUS(gml_torch_share(0, group, 0, 0, reason, sizeof reason), GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "weight"));
-    CHECK_STATUS(gml_torch_share(GML_TORCH_DEVICES, path, 0, 1, NULL, 0), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_torch_share(0, "/nowhere/page", 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
-    CHECK(strstr(reason, "/nowhere/page"));
-    CHECK(strcmp(sharing().why, reason) == 0);
-    int file = open(path, O_RDWR | O_CREAT, 0600);
-    CHECK(write(file, &other_version, sizeof other_version) == sizeof other_version);
-    (void)close(file);
-    CHECK_STATUS(gml_torch_share(0, path, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
-    CHECK(strstr(reason, "version"));
-    CHECK(unlink(path) == 0);
-    CHECK(mkfifo(path, 0600) == 0);
-    CHECK_STATUS(gml_torch_share(0, path, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
-    CHECK(strstr(reason, "not a file of this user's"));
-    CHECK(unlink(path) == 0);
-    share(0, 1);
+    CHECK_STATUS(gml_torch_share(GML_TORCH_DEVICES, group, 0, 1, NULL, 0), GML_INVALID_ARGUMENT);
     CHECK_EQ(sharing().why[0], 0);
-    gml_torch_unshare();
 }
 
-/* ---- the page alone -------------------------------------------------------------------------- */
+/* ---- others that are not as they should be --------------------------------------------------- */
 
-#define SECOND_NS UINT64_C(1000000000)
+enum { LATE_MIB = 70 };
 
-static gml_share_page *open_page(void) {
-    gml_share_page *page = NULL;
-    CHECK_OK(gml_share_page_open(path, (gml_share_terms){0, 1}, &page, NULL, 0));
-    return page;
+static void name_place(unsigned place, char out[GML_LETTER_NAME_BYTES]) {
+    gml_letter_name(out, gml_letter_group(group), place);
 }
 
-/* A child with a slot, which does as `live` says, or nothing until it is killed. */
-static pid_t start_owner(void (*live)(gml_share_page *page, int ready)) {
+/* A child that listens at the place, and does as `live` says with who connects, one after the
+ * other. */
+static pid_t start_stranger(unsigned place, void (*live)(int peer)) {
+    char name[GML_LETTER_NAME_BYTES], letter = 0;
     int ready[2] = {-1, -1};
-    char letter = 0;
     CHECK(pipe(ready) == 0);
     (void)fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        gml_share_page *page = open_page();
-        if (live) {
-            live(page, ready[1]);
-            _exit(0);
-        }
+        name_place(place, name);
+        int listener = gml_letter_listen(name), peer = -1;
         (void)!write(ready[1], &letter, 1);
         for (;;) {
-            (void)pause();
+            peer = gml_letter_accept(listener);
+            if (peer >= 0) {
+                live(peer);
+            }
+            gml_letter_close(peer);
+            (void)usleep(1000);
         }
     }
     CHECK(read(ready[0], &letter, 1) == 1);
@@ -382,96 +382,103 @@ static pid_t start_owner(void (*live)(gml_share_page *page, int ready)) {
     return pid;
 }
 
-static gml_share_other told_of(gml_share_page *page, gml_share_other other, uint64_t wanted_bytes,
-                               bool takes_files) {
-    uint32_t question = gml_share_page_ask(page, other.slot, wanted_bytes, takes_files);
-    CHECK(gml_share_page_wait(page, question, UINT64_MAX, UINT64_MAX, &other));
-    return other;
-}
-
-enum { LATE_MIB = 70 };
-
-/* Says that it has idle memory, and ends when it is asked for some; a child of it sends that later,
- * when who asked has given up. */
-static void give_and_end(gml_share_page *page, int ready) {
-    static gml_handed given = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    uint64_t own[GML_PARCEL_NAME_WORDS];
-    gml_share_question asked;
-    int from = gml_parcel_open(own);
-    (void)!write(ready, "", 1);
-    while (gml_share_page_next(page, &asked) && !asked.wanted_bytes) {
-        gml_share_page_answer(page, 0, LATE_MIB * MIB);
-    }
-    CHECK(asked.takes_files);
-    if (fork() == 0) {
-        (void)usleep(4 * WORK_US);
-        gml_handed_add(&given, (gml_shared_piece){dup(from), LATE_MIB * MIB});
-        gml_parcel_send(from, asked.name, &given);
-        _exit(0);
-    }
-}
-
-/* What the process in that slot holds idle, by its own answer; asked from a process with a slot of
- * its own. */
-static unsigned idle_mib_of(int slot) {
-    int answer[2] = {-1, -1};
-    unsigned char mib = 0;
-    CHECK(pipe(answer) == 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        gml_share_page *page = open_page();
-        gml_share_other others[GML_SHARE_SLOTS];
-        size_t count = gml_share_page_others(page, others);
-        for (size_t i = 0; i < count; i++) {
-            if (others[i].slot == slot) {
-                mib = (unsigned char)(told_of(page, others[i], 0, false).idle_bytes / MIB);
-            }
-        }
-        (void)!write(answer[1], &mib, 1);
-        _exit(0);
-    }
-    CHECK(read(answer[0], &mib, 1) == 1);
+static void end_stranger(pid_t pid) {
+    CHECK(kill(pid, SIGKILL) == 0);
     CHECK(waitpid(pid, NULL, 0) == pid);
-    return mib;
 }
 
-/* Waits until what was sent has come, which a question finds out. */
-static void await_late(int own_slot) {
-    uint64_t deadline_ns = gml_clock_ns() + 20 * SECOND_NS;
-    while (idle_mib_of(own_slot) != LATE_MIB && gml_clock_ns() < deadline_ns) {
-        (void)usleep(WORK_US);
+/* The next letter of that kind; false: there is none, as the other end is gone. */
+static bool await(int peer, gml_letter *letter, gml_letter_kind kind) {
+    int files[GML_LETTER_MOST_FILES];
+    gml_received found = GML_RECEIVED_NOTHING;
+    while (found != GML_RECEIVED_END && !(found == GML_RECEIVED && letter->kind == kind)) {
+        found = gml_letter_receive(peer, letter, files);
+        (void)usleep(found == GML_RECEIVED_NOTHING ? 100 : 0);
     }
-    CHECK_EQ(gml_handed_bytes(gml_handed_to(gml_registry_device(0))), LATE_MIB * MIB);
+    return found == GML_RECEIVED;
 }
 
-/* It is idle memory of who got it, who asks for less until it is used. */
-TEST(what_comes_too_late_is_not_lost) {
-    add_neighbour(100, 1, 1);
+static bool say(int peer, gml_letter_kind kind, uint64_t bytes) {
+    const gml_letter letter = {
+        .kind = kind, .weight = 1, .bytes = bytes, .idle_bytes = LATE_MIB * MIB};
+    return gml_letter_send(peer, &letter, NULL);
+}
+
+/* Is asked what it has, and then for some of it. */
+static bool is_asked_for_memory(int peer) {
+    gml_letter letter;
+    return await(peer, &letter, GML_LETTER_LOOK) && say(peer, GML_LETTER_TOLD, 0) &&
+           await(peer, &letter, GML_LETTER_TAKE);
+}
+
+static void end_when_asked(int peer) {
+    (void)is_asked_for_memory(peer);
+}
+
+static void be_silent_when_asked(int peer) {
+    gml_letter letter;
+    if (is_asked_for_memory(peer)) {
+        (void)await(peer, &letter, GML_LETTER_REFUSED); /* nobody says that */
+    }
+}
+
+static void write_nonsense(int peer) {
+    gml_letter letter;
+    (void)await(peer, &letter, GML_LETTER_LOOK);
+    (void)send(peer, "nonsense", 8, MSG_NOSIGNAL);
+    (void)await(peer, &letter, GML_LETTER_REFUSED);
+}
+
+/* Sends a file, and ends before it says that this is all. */
+static void send_and_end(int peer) {
+    gml_letter letter = {.kind = GML_LETTER_FILES, .count = 1, .rest.sizes = {LATE_MIB * MIB}};
+    if (is_asked_for_memory(peer)) {
+        (void)gml_letter_send(peer, &letter, &peer);
+    }
+}
+
+static void claim_more_files(int peer) {
+    gml_letter letter = {.kind = GML_LETTER_FILES, .count = 1, .rest.sizes = {LATE_MIB * MIB}};
+    if (is_asked_for_memory(peer)) {
+        letter.count = GML_LETTER_MOST_FILES;
+        CHECK(send(peer, &letter, sizeof letter - sizeof letter.lost, MSG_NOSIGNAL) > 0);
+        CHECK(say(peer, GML_LETTER_GAVE, 0));
+        (void)await(peer, &letter, GML_LETTER_REFUSED);
+    }
+}
+
+/* Who dies, says nothing or writes nonsense is passed over, and another one gives. */
+TEST(others_give_what_one_does_not) {
+    void (*const lives[])(int) = {end_when_asked, be_silent_when_asked, write_nonsense,
+                                  claim_more_files};
+    add_neighbour(200, 1, 1);
     begin();
-    pid_t pid = start_owner(give_and_end);
-    CHECK(ask_for(8)); /* of the neighbour, after that one */
-    CHECK(waitpid(pid, NULL, 0) == pid);
-    unsigned before = ask_neighbour(0, 'g');
-    await_late(1);
-    CHECK(!ask_for(LATE_MIB - 2));
-    CHECK_EQ(ask_neighbour(0, 'g'), before);
-    CHECK(ask_for(LATE_MIB + 2));
-    unsigned given = ask_neighbour(0, 'g') - before;
-    CHECK(given > 0 && given < LATE_MIB);
+    for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
+        unsigned before = ask_neighbour(0, 'g');
+        pid_t pid = start_stranger(2, lives[i]);
+        CHECK(ask_for(8));
+        CHECK(ask_neighbour(0, 'g') >= before + 8);
+        CHECK_EQ(gml_handed_bytes(gml_handed_to(gml_registry_device(0))), 0);
+        end_stranger(pid);
+    }
     end();
 }
 
-TEST(what_waits_goes_to_the_device_when_no_more_is_shared) {
+/* What came is idle memory of who got it, who asks for less until it is used. */
+TEST(what_came_before_one_ended_is_not_lost) {
+    add_neighbour(100, 1, 1);
     begin();
-    pid_t pid = start_owner(give_and_end);
-    CHECK(!ask_for(8));
-    CHECK(waitpid(pid, NULL, 0) == pid);
-    await_late(0);
+    pid_t pid = start_stranger(2, send_and_end);
+    CHECK(ask_for(8));
+    end_stranger(pid);
     gml_handed *waiting = gml_handed_to(gml_registry_device(0));
-    pthread_mutex_lock(&waiting->lock);
-    CHECK_EQ(waiting->count, 1);
+    CHECK_EQ(gml_handed_bytes(waiting), LATE_MIB * MIB);
+    unsigned before = ask_neighbour(0, 'g');
+    CHECK(!ask_for(LATE_MIB - 2));
+    CHECK_EQ(ask_neighbour(0, 'g'), before);
+    CHECK(ask_for(LATE_MIB + 2));
+    CHECK(ask_neighbour(0, 'g') > before);
     int file = waiting->pieces[0].file;
-    pthread_mutex_unlock(&waiting->lock);
     pid = fork();
     if (pid == 0) {
         _exit(fcntl(file, F_GETFD) < 0 && gml_handed_bytes(waiting) == 0 ? 0 : 1);
@@ -479,54 +486,60 @@ TEST(what_waits_goes_to_the_device_when_no_more_is_shared) {
     int status = 1;
     CHECK(waitpid(pid, &status, 0) == pid && status == 0); /* a child has none */
     CHECK(fcntl(file, F_GETFD) >= 0);
-    gml_torch_unshare();
+    end();
     CHECK(fcntl(file, F_GETFD) < 0);
 }
 
-TEST(there_is_room_for_as_many_as_it_has_slots) {
-    pid_t children[GML_SHARE_SLOTS];
-    int ready[2] = {-1, -1}, hold[2] = {-1, -1};
-    char letter = 0;
-    gml_share_page *page = NULL;
-    char reason[REASON_BYTES] = "";
-    CHECK(pipe(ready) == 0 && pipe(hold) == 0);
-    for (int i = 0; i < GML_SHARE_SLOTS; i++) {
-        children[i] = fork();
-        if (children[i] == 0) {
-            (void)close(hold[1]);
-            gml_status status = gml_share_page_open(path, (gml_share_terms){0, 1}, &page, NULL, 0);
-            letter = (char)status;
-            (void)!write(ready[1], &letter, 1);
-            (void)!read(hold[0], &letter, 1); /* until the other end is closed */
-            _exit(0);
+/* Connections that ask for nothing, more than it keeps, and letters that nobody should write. */
+TEST(who_writes_nonsense_keeps_nobody_from_asking) {
+    enum { MOST = 600 };
+    static int sockets[MOST];
+    char name[GML_LETTER_NAME_BYTES];
+    pid_t process = 0;
+    add_neighbour(64, 0, 1);
+    begin();
+    name_place(0, name);
+    for (int i = 0; i < MOST; i++) {
+        sockets[i] = gml_letter_connect(name, &process);
+        if (sockets[i] >= 0 && i % 3 == 0) {
+            (void)send(sockets[i], name, (size_t)i % sizeof name, MSG_NOSIGNAL);
+        } else if (sockets[i] >= 0 && i % 3 == 1) {
+            (void)say(sockets[i], (gml_letter_kind)(i % 12), 0);
         }
     }
-    for (int i = 0; i < GML_SHARE_SLOTS; i++) {
-        CHECK(read(ready[0], &letter, 1) == 1 && letter == GML_OK);
+    CHECK(ask_for(8));
+    CHECK_EQ(ask_neighbour(0, 'n'), 1);
+    for (int i = 0; i < MOST; i++) {
+        gml_letter_close(sockets[i]);
     }
-    CHECK_STATUS(gml_share_page_open(path, (gml_share_terms){0, 1}, &page, reason, sizeof reason),
-                 GML_UNSUPPORTED);
+    CHECK(ask_for(64));
+    end();
+}
+
+TEST(there_is_room_for_as_many_as_it_has_places) {
+    char name[GML_LETTER_NAME_BYTES];
+    int sockets[GML_SHARE_PLACES];
+    char reason[REASON_BYTES] = "";
+    configure_host();
+    for (unsigned i = 0; i < GML_SHARE_PLACES; i++) {
+        name_place(i, name);
+        sockets[i] = gml_letter_listen(name);
+        CHECK(sockets[i] >= 0);
+    }
+    hold_idle(2);
+    CHECK_STATUS(gml_torch_share(0, group, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
     CHECK(strstr(reason, "64 processes"));
-    (void)close(hold[1]);
-    for (int i = 0; i < GML_SHARE_SLOTS; i++) {
-        CHECK(waitpid(children[i], NULL, 0) == children[i]);
-    }
-    /* They left without a word, and their slots are free. */
-    if (CHECK_OK(
-            gml_share_page_open(path, (gml_share_terms){0, 1}, &page, reason, sizeof reason))) {
-        gml_share_other others[GML_SHARE_SLOTS];
-        CHECK_EQ(gml_share_page_others(page, others), 0);
-        gml_share_page_close(page);
-    }
-    CHECK(access(path, F_OK) != 0);
+    CHECK(strcmp(sharing().why, reason) == 0);
+    gml_letter_close(sockets[7]);
+    CHECK_OK(gml_torch_share(0, group, 0, 1, reason, sizeof reason));
+    CHECK_EQ(sharing().why[0], 0);
+    gml_torch_unshare();
 }
 
 int main(void) {
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(path, sizeof path, "%s/device", folder);
+    (void)snprintf(group, sizeof group, "test %ld", (long)getpid());
     for (const check_test *test = check_tests(); test; test = test->next) {
         check_run_alone(test->name, test->run); /* lakes live as long as their process */
     }
-    CHECK(rmdir(folder) == 0);
     return report();
 }
