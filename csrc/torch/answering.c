@@ -5,6 +5,7 @@
 #include "lake/lake.h"
 #include "torch/letters.h"
 #include "torch/registry.h"
+#include "torch/relief.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -27,6 +28,7 @@ enum {
     MOST_LISTENERS = GML_TORCH_DEVICES + 1,
     MOST_CLIENTS = 256,
     WORK_MS = 5000,  /* the longest wait for work that is queued */
+    YIELD_MS = 2000, /* the longest wait for what is given up, which the program's own code does */
     NOTE_MS = 5,     /* between words that it is waited for */
     PAUSE_US = 200,  /* between looks at that work */
     FULL_MS = 10,    /* while this process may open no more files */
@@ -48,6 +50,7 @@ typedef struct client {
     bool is_given; /* a question for memory is worked on: */
     bool takes_files;
     bool waits;      /* for all work, and gives what is idle then */
+    bool yields;     /* more than is idle, after that */
     bool is_flowing; /* the last look gave some */
     uint64_t wanted_bytes, given_bytes, flowed_ns, noted_ns;
     gml_shared_piece *pieces; /* of a block, on their way; the files are open from `sent` on */
@@ -55,6 +58,15 @@ typedef struct client {
 } client;
 
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER; /* of the names; taken first */
+
+/* Giving up memory that is not idle: in a thread of its own, as it runs the program's code. */
+typedef struct yielding {
+    pthread_t thread;
+    bool is_begun;
+    _Atomic bool is_over;
+    int device;
+    uint64_t wanted_bytes, given_bytes;
+} yielding;
 
 static struct {
     pthread_mutex_t lock; /* guards the rest; the thread has it but while it sleeps */
@@ -66,6 +78,7 @@ static struct {
     size_t listener_count;
     client clients[MOST_CLIENTS];
     size_t client_count;
+    yielding yielding; /* for one client after the other */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = -1};
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -130,7 +143,8 @@ static bool tell(client *to, gml_letter_kind kind, uint64_t bytes) {
                          .priority = to->giver->terms.priority,
                          .weight = to->giver->terms.weight,
                          .bytes = bytes,
-                         .idle_bytes = gml_giver_idle(to->giver, to->device)};
+                         .idle_bytes = gml_giver_idle(to->giver, to->device),
+                         .mark = gml_relief_may_give(to->device)};
     return gml_letter_send(to->socket, &letter, NULL);
 }
 
@@ -167,20 +181,63 @@ static void give_some(client *to, bool waits, bool *may_go_on) {
     *may_go_on = to->given_bytes < to->wanted_bytes && (is_pending || given_bytes >= part_bytes);
 }
 
-/* First without waiting; then as work ends; and last what cannot be told to be unused. False if the
- * other one is gone. */
+static void *yield(void *argument) {
+    yielding *work = argument;
+    work->given_bytes = gml_relief_give(work->device, work->wanted_bytes);
+    atomic_store(&work->is_over, true);
+    return NULL;
+}
+
+static int begin_thread(pthread_t *thread, void *(*run)(void *), void *argument) {
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's affair */
+    int error = pthread_create(thread, NULL, run, argument);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* Begins to give up memory for this client, or looks whether that is over; false where there is
+ * nothing to wait for any more. */
+static bool yield_on(client *to) {
+    yielding *work = &self.yielding;
+    bool may_wait = gml_clock_ns() - to->flowed_ns < YIELD_MS * MILLISECOND_NS;
+    if (work->is_begun && !atomic_load(&work->is_over)) {
+        return may_wait;
+    }
+    if (work->is_begun) {
+        (void)pthread_join(work->thread, NULL);
+        work->is_begun = false;
+        to->given_bytes += work->given_bytes;
+        return false;
+    }
+    *work = (yielding){.device = to->device, .wanted_bytes = to->wanted_bytes - to->given_bytes};
+    work->is_begun = begin_thread(&work->thread, yield, work) == 0;
+    return work->is_begun;
+}
+
+/* Says from time to time that it goes on; false if the other one is gone. */
+static bool note(client *to, uint64_t now_ns) {
+    bool is_due = now_ns - to->noted_ns >= NOTE_MS * MILLISECOND_NS;
+    to->noted_ns = is_due ? now_ns : to->noted_ns;
+    return !is_due || tell(to, GML_LETTER_WORKING, to->given_bytes);
+}
+
+/* First without waiting; then as work ends; then what cannot be told to be unused; and last what is
+ * given up, if it is to be. False if the other one is gone. */
 static bool work_on(client *to) {
     bool may_go_on = false;
     give_some(to, to->waits, &may_go_on);
     uint64_t now_ns = gml_clock_ns();
     if (may_go_on && now_ns - to->flowed_ns < WORK_MS * MILLISECOND_NS) {
-        bool is_due = now_ns - to->noted_ns >= NOTE_MS * MILLISECOND_NS;
-        to->noted_ns = is_due ? now_ns : to->noted_ns;
-        return !is_due || tell(to, GML_LETTER_WORKING, to->given_bytes);
+        return note(to, now_ns);
     }
     if (to->given_bytes < to->wanted_bytes && !to->waits && gml_giver_idle(to->giver, to->device)) {
         to->waits = true;
         return tell(to, GML_LETTER_WAITING, to->given_bytes);
+    }
+    if (to->given_bytes < to->wanted_bytes && to->yields && yield_on(to)) {
+        return note(to, now_ns);
     }
     to->is_given = false;
     return tell(to, GML_LETTER_GAVE, to->given_bytes);
@@ -189,6 +246,7 @@ static bool work_on(client *to) {
 static void begin_giving(client *to, const gml_letter *asked) {
     to->is_given = true;
     to->waits = false;
+    to->yields = asked->mark && gml_relief_may_give(to->device);
     to->takes_files = asked->weight != 0;
     to->wanted_bytes = asked->bytes;
     to->given_bytes = 0;
@@ -361,14 +419,10 @@ static void ring(void) {
     (void)!write(self.bell, &one, sizeof one);
 }
 
-/* Signals are the program's affair. pre: the lock is held. */
-static gml_status begin_thread(void) {
-    sigset_t all, before;
+/* pre: the lock is held. */
+static gml_status begin_answering(void) {
     self.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = self.bell < 0 ? errno : pthread_create(&self.thread, NULL, answer_all, NULL);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = self.bell < 0 ? errno : begin_thread(&self.thread, answer_all, NULL);
     if (error && self.bell >= 0) {
         (void)close(self.bell);
     }
@@ -381,7 +435,7 @@ static gml_status add_listener(int socket, gml_giver *giver, int device) {
     pthread_mutex_lock(&self.lock);
     self.listeners[self.listener_count] = (listener){socket, giver, device};
     self.listener_count++;
-    gml_status status = self.is_running ? GML_OK : begin_thread();
+    gml_status status = self.is_running ? GML_OK : begin_answering();
     if (status == GML_OK) {
         ring();
     } else {
@@ -445,6 +499,8 @@ void gml_answer_no_more(const gml_giver *giver) {
     if (is_last) {
         (void)pthread_join(self.thread, NULL);
         (void)close(self.bell);
+        (void)(self.yielding.is_begun && pthread_join(self.yielding.thread, NULL));
+        self.yielding.is_begun = false;
     }
     pthread_mutex_unlock(&changes);
 }
@@ -463,5 +519,5 @@ void gml_answer_forget(void) {
     }
     self.listener_count = self.client_count = 0;
     self.group = 0;
-    self.is_running = false;
+    self.is_running = self.yielding.is_begun = false;
 }

@@ -40,7 +40,8 @@ typedef struct gml_letter {
     uint32_t weight;  /* TAKE: not 0 if files are welcome */
     uint64_t bytes;   /* TAKE: wanted; TOLD: given so far; GAVE: given; FILES: that follow later */
     uint64_t idle_bytes;    /* TOLD, GAVE: idle now */
-    uint64_t address, mark; /* FETCH: of the block, see gml_lake_lend() */
+    uint64_t address, mark; /* FETCH: of the block, see gml_lake_lend(). The mark of TOLD: not 0 if
+                               more can be given up than is idle; of TAKE: if that is to be */
     union {
         uint64_t sizes[GML_LETTER_MOST_FILES]; /* FILES */
         char text[GML_LETTER_TEXT_BYTES];      /* REFUSED; may lack its end */

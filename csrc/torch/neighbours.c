@@ -45,6 +45,7 @@ typedef struct neighbour {
     uint64_t heard_ns; /* when it was asked, or said anything */
     gml_share_terms terms;
     uint64_t idle_bytes;
+    bool may_yield;       /* more than that, and was not asked to yet */
     uint64_t part_bytes;  /* that it is asked for */
     uint64_t given_bytes; /* of it, so far */
 } neighbour;
@@ -304,6 +305,7 @@ static void hear(shared_device *self, neighbour *other, const gml_letter *letter
     } else {
         other->owes = other->is_silent = false;
         other->idle_bytes = letter->idle_bytes;
+        other->may_yield = letter->kind == GML_LETTER_TOLD ? letter->mark : other->may_yield;
         other->terms = (gml_share_terms){letter->priority, letter->weight ? letter->weight : 1};
         if (letter->kind == GML_LETTER_GAVE && letter->bytes > other->given_bytes) {
             note_given(self, other, letter->bytes - other->given_bytes);
@@ -412,6 +414,26 @@ static bool ask_for_parts(shared_device *self, uint64_t wanted_bytes, bool as_fi
     return is_any;
 }
 
+/* Asks the next one to give up what is not idle, of those that can; false: there is none. */
+static bool ask_to_yield(shared_device *self, uint64_t wanted_bytes, bool as_files) {
+    const gml_letter letter = {
+        .kind = GML_LETTER_TAKE, .bytes = wanted_bytes, .weight = as_files, .mark = true};
+    neighbour *first = NULL;
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        neighbour *other = &self->neighbours[place];
+        if (other->socket >= 0 && !other->owes && other->may_yield &&
+            (!first || other->terms.priority < first->terms.priority)) {
+            first = other;
+        }
+    }
+    if (first && ask(first, &letter)) {
+        first->may_yield = false;
+        first->part_bytes = wanted_bytes;
+        first->given_bytes = 0;
+    }
+    return first;
+}
+
 /* as_files: what is given need not be free on the device. pre: the lock is held. */
 static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_files) {
     self->came_bytes = 0;
@@ -419,6 +441,10 @@ static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_f
     for (int round = 0; round < MOST_ROUNDS && self->came_bytes < wanted_bytes &&
                         ask_for_parts(self, wanted_bytes - self->came_bytes, as_files);
          round++) {
+        await_all(self, UINT64_MAX);
+    }
+    while (self->came_bytes < wanted_bytes &&
+           ask_to_yield(self, wanted_bytes - self->came_bytes, as_files)) {
         await_all(self, UINT64_MAX);
     }
     for (int place = 0; place < GML_SHARE_PLACES; place++) {

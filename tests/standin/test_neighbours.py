@@ -19,6 +19,7 @@ TRUTHS = {
     "wakes": ("given", "awake"),
     "grows": ("given",),
     "shrinks": ("given",),
+    "yields": ("given", "too_much", "kept"),
     "natives": ("given",),
     "pools": ("given",),
     "limits": ("refused", "not_asked", "too_much"),

@@ -84,9 +84,16 @@ class Neighbour:
             else:
                 self.graph.capture_end()
 
+    def rows_left(self, least: int) -> bool:
+        return self.cache.rows >= least
+
     def rows(self, size: int) -> None:
         """Have so many rows of a MiB."""
         self.cache.resize(size)
+
+    def fill(self, kept: int) -> None:
+        """Fill the device with rows, of which all but so many may go."""
+        self.cache.fill(lambda rows: max(rows, kept))
 
     def mark(self, value: int) -> None:
         marks(self.held, value)
@@ -204,6 +211,20 @@ def shrinks(other: Other) -> Result:
     other.tell("rows", 0)
     other.tell("drop")
     return {"given": 376 - 64 <= given < 636}
+
+
+def yields(other: Other) -> Result:
+    """A cache that fills the device gives rows to another process, once nothing there is idle."""
+    other.tell("idle", 64)
+    other.tell("fill", 300)
+    mine = taken(300 * MIB)
+    given = other.tell("look")
+    too_much = refused(600 * MIB)
+    kept = other.says("rows_left", 300)
+    del mine
+    other.tell("rows", 0)
+    other.tell("drop")
+    return {"given": 300 <= given < 700, "too_much": too_much, "kept": kept}
 
 
 def natives(other: Other) -> Result:
@@ -351,7 +372,7 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, shrinks, natives, pools, limits, captures, graphs, lives, forks,
+        serves, wakes, grows, shrinks, yields, natives, pools, limits, captures, graphs, lives, forks,
         begins,
     ]  # fmt: skip
     for part in parts:
