@@ -186,9 +186,7 @@ static void say_of_pool(gml_text *out, const gml_situation *self) {
 
 static void say_of_others(gml_text *out, const gml_situation *self) {
     if (self->is_shared) {
-        gml_say(out, " The processes that share the device had nothing idle; elastic tensors yield "
-                     "only within "
-                     "their process.");
+        gml_say(out, " The processes that share the device gave nothing more.");
     } else if (self->policy[0]) {
         gml_say(out,
                 " GMLAKE_SHARE=device lets processes with gmlake give each other idle memory.");

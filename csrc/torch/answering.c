@@ -27,12 +27,12 @@
 enum {
     MOST_LISTENERS = GML_TORCH_DEVICES + 1,
     MOST_CLIENTS = 256,
-    WORK_MS = 5000,  /* the longest wait for work that is queued */
-    YIELD_MS = 2000, /* the longest wait for what is given up, which the program's own code does */
-    NOTE_MS = 5,     /* between words that it is waited for */
-    PAUSE_US = 200,  /* between looks at that work */
-    FULL_MS = 10,    /* while this process may open no more files */
-    FETCH_FILES = 16 /* beside one letter of a block, whose files may be many */
+    WORK_MS = 5000,   /* the longest wait for work that is queued */
+    YIELD_MS = 10000, /* the longest wait for what is given up, which the program's own code does */
+    NOTE_MS = 5,      /* between words that it is waited for */
+    PAUSE_US = 200,   /* between looks at that work */
+    FULL_MS = 10,     /* while this process may open no more files */
+    FETCH_FILES = 16  /* beside one letter of a block, whose files may be many */
 };
 
 typedef struct listener {
@@ -49,8 +49,9 @@ typedef struct client {
     uint64_t heard_ns;
     bool is_given; /* a question for memory is worked on: */
     bool takes_files;
-    bool waits;      /* for all work, and gives what is idle then */
-    bool yields;     /* more than is idle, after that */
+    bool waits;  /* for all work, and gives what is idle then */
+    bool yields; /* more than is idle, after that */
+    bool is_yielding;
     bool is_flowing; /* the last look gave some */
     uint64_t wanted_bytes, given_bytes, flowed_ns, noted_ns;
     gml_shared_piece *pieces; /* of a block, on their way; the files are open from `sent` on */
@@ -64,6 +65,7 @@ typedef struct yielding {
     pthread_t thread;
     bool is_begun;
     _Atomic bool is_over;
+    int socket; /* of the client */
     int device;
     uint64_t wanted_bytes, given_bytes;
 } yielding;
@@ -208,10 +210,15 @@ static bool yield_on(client *to) {
     if (work->is_begun) {
         (void)pthread_join(work->thread, NULL);
         work->is_begun = false;
-        to->given_bytes += work->given_bytes;
-        return false;
+        if (work->socket == to->socket) {
+            to->given_bytes += work->given_bytes;
+            atomic_fetch_add(&to->giver->given_bytes, work->given_bytes);
+            return false;
+        }
     }
-    *work = (yielding){.device = to->device, .wanted_bytes = to->wanted_bytes - to->given_bytes};
+    *work = (yielding){.socket = to->socket,
+                       .device = to->device,
+                       .wanted_bytes = to->wanted_bytes - to->given_bytes};
     work->is_begun = begin_thread(&work->thread, yield, work) == 0;
     return work->is_begun;
 }
@@ -220,23 +227,30 @@ static bool yield_on(client *to) {
 static bool note(client *to, uint64_t now_ns) {
     bool is_due = now_ns - to->noted_ns >= NOTE_MS * MILLISECOND_NS;
     to->noted_ns = is_due ? now_ns : to->noted_ns;
-    return !is_due || tell(to, GML_LETTER_WORKING, to->given_bytes);
+    const gml_letter working = {
+        .kind = GML_LETTER_WORKING}; /* no lake is looked at, as one may sleep */
+    return !is_due || gml_letter_send(to->socket, &working, NULL);
 }
 
 /* First without waiting; then as work ends; then what cannot be told to be unused; and last what is
  * given up, if it is to be. False if the other one is gone. */
 static bool work_on(client *to) {
     bool may_go_on = false;
-    give_some(to, to->waits, &may_go_on);
+    if (!to->is_yielding) {
+        give_some(to, to->waits, &may_go_on);
+    }
     uint64_t now_ns = gml_clock_ns();
     if (may_go_on && now_ns - to->flowed_ns < WORK_MS * MILLISECOND_NS) {
         return note(to, now_ns);
     }
-    if (to->given_bytes < to->wanted_bytes && !to->waits && gml_giver_idle(to->giver, to->device)) {
+    if (to->given_bytes < to->wanted_bytes && !to->waits && !to->is_yielding &&
+        gml_giver_idle(to->giver, to->device)) {
         to->waits = true;
         return tell(to, GML_LETTER_WAITING, to->given_bytes);
     }
-    if (to->given_bytes < to->wanted_bytes && to->yields && yield_on(to)) {
+    if (to->given_bytes < to->wanted_bytes && to->yields) {
+        to->is_yielding = yield_on(to);
+        to->yields = to->is_yielding; /* once, and then what became idle is given */
         return note(to, now_ns);
     }
     to->is_given = false;
@@ -245,7 +259,7 @@ static bool work_on(client *to) {
 
 static void begin_giving(client *to, const gml_letter *asked) {
     to->is_given = true;
-    to->waits = false;
+    to->waits = to->is_yielding = false;
     to->yields = asked->mark && gml_relief_may_give(to->device);
     to->takes_files = asked->weight != 0;
     to->wanted_bytes = asked->bytes;

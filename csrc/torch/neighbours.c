@@ -29,7 +29,8 @@
 
 enum {
     SILENT_MS = 20, /* of a process that is stopped, or that the system does not say more of */
-    SLOW_MS = 100,  /* of one that runs */
+    SLOW_MS =
+        1000, /* of one that runs, or waits for a processor: else its memory would be missed */
     GIVE_MS = 6000, /* for memory that it says is in use; above what it waits itself */
     SOON_MS = 100,  /* between questions that belong together */
     MOST_ROUNDS = 8 /* of asking for what others did not give */

@@ -2,6 +2,7 @@
 
 #include "driver/device.h"
 #include "lake/lake.h"
+#include "torch/giving.h"
 #include "torch/registry.h"
 
 #include <stdatomic.h>
@@ -13,16 +14,19 @@ void gml_torch_set_relief(gml_torch_relief relief) {
 }
 
 bool gml_relief_may_give(int device) {
-    return atomic_load(&chosen) && gml_torch_lake(device) &&
+    return atomic_load(&chosen) && gml_giver_lake(device, -1) >= 0 &&
            !gml_device_is_frozen(gml_registry_device(device));
 }
 
 /* Relief is asked for requests, so that what the device has free is no help to who asks here. */
 uint64_t gml_relief_give(int device, uint64_t wanted_bytes) {
     gml_torch_relief relief = atomic_load(&chosen);
+    int number = gml_giver_lake(device, -1);
     const gml_device *held = gml_registry_device(device);
     uint64_t free_bytes = 0, total_bytes = 0;
-    gml_lake_memory_info(gml_torch_lake(device), &free_bytes, &total_bytes);
+    if (number >= 0) {
+        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
+    }
     uint64_t before_bytes = __atomic_load_n(&held->held_bytes, __ATOMIC_RELAXED);
     if (!relief || !relief(device, free_bytes + wanted_bytes)) {
         return 0;

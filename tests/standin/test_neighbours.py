@@ -20,6 +20,7 @@ TRUTHS = {
     "grows": ("given",),
     "shrinks": ("given",),
     "yields": ("given", "too_much", "kept"),
+    "dozes": ("given", "asleep", "awake"),
     "natives": ("given",),
     "pools": ("given",),
     "limits": ("refused", "not_asked", "too_much"),

@@ -46,6 +46,8 @@ class Elastic:
     it is left. Not thread-safe, except that it gives way to requests of other threads.
     """
 
+    rank = 0
+
     def __init__(
         self, memory: ElasticMemory, shape: tuple[int, ...], dtype: torch.dtype, device: int
     ) -> None:
@@ -134,7 +136,8 @@ class Elastic:
         are still in use, and the rows behind those are removed as by resize(). It is called again
         while that is not enough and it returns fewer rows than there are; then the request is
         refused. It is not called for a request that all rows would not serve. It runs in the
-        thread that allocates, inside of that call: it must not wait for other threads, resize this
+        thread that allocates, inside of that call, or in one of gmlake's for another process that
+        shares the device: it must not wait for other threads, resize this
         tensor, or give rows that this call is about to use. An exception is printed and counts as
         having no row to give. It stays in force until the next fill(), which may name none.
 

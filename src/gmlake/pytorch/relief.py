@@ -1,5 +1,6 @@
-"""Who gives way before a request is refused: elastic tensors that were told to fill a device.
+"""Who gives way before a request is refused, here or in another process.
 
+Elastic tensors that were told to fill a device do, then regions that may be put to sleep.
 C asks in the thread that allocates, which may be any thread and in the middle of any call. It waits
 for another thread only while that one changes the memory of a giver, since it may leave enough; not
 where it does so itself, so no two of them wait for each other; and not for long, since give() is
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import torch
@@ -31,6 +33,9 @@ _PATIENCE_SECONDS: Final = 10.0  # with a thread that is inside of give()
 
 class Giver(Protocol):
     """Holds memory of a device that it can do without."""
+
+    rank: int
+    """Those of a lower one are asked first."""
 
     def spare_bytes(self, device: int) -> int:
         """Return the most bytes of a device that give_way() could free."""
@@ -58,13 +63,15 @@ _is_watched: Final[list[bool]] = []
 
 
 def add(giver: ref[Giver]) -> None:
-    """Ask this one, too, from now on; after those that were added before."""
+    """Ask this one, too, from now on; after those of its rank that were added before."""
     global _givers  # noqa: PLW0603 (of the process, as the device is)
     if not _is_watched:
         _is_watched.append(True)
         _core.torch_set_relief(ask)
         atexit.register(_core.torch_set_relief, None)
-    _givers = (*(each for each in _givers if each() is not None and each != giver), giver)
+    known = [(each, each()) for each in (*(one for one in _givers if one != giver), giver)]
+    ranked = [(held.rank, each) for each, held in known if held is not None]
+    _givers = tuple(each for _, each in sorted(ranked, key=itemgetter(0)))
 
 
 def ask(device: int, size_bytes: int, besides: Giver | None = None) -> bool:

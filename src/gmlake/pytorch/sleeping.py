@@ -14,7 +14,9 @@ import ctypes
 import os
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import torch
 
@@ -54,6 +56,45 @@ class _Named:
     number: int
     backup: str | None
     graphs: bool
+    yielder: _Yielder | None
+
+
+class _Yielder:
+    """A region that may be put to sleep where a request would be refused, see relief.Giver."""
+
+    rank = 1
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._giver = 0
+
+    def spare_bytes(self, device: int) -> int:
+        held = _lakes_by_name()[self._name]
+        awake = [lake for on, lake in held if on == device and not lake.is_asleep]
+        return sum(lake.stats()["reserved_bytes"] for lake in awake)
+
+    @property
+    def is_changed_here(self) -> bool:
+        return self._giver == get_ident()
+
+    def give_way(self, device: int, size_bytes: int) -> bool | None:  # noqa: ARG002 (all or nothing)
+        """Sleep, unless a thread is inside of a region; None where another one sleeps or wakes."""
+        if self.is_changed_here or _core.torch_has_entered() or not self.spare_bytes(device):
+            return False
+        if not _lock.acquire(blocking=False):
+            return None
+        try:
+            self._giver = get_ident()
+            return sleep(self._name).moved_bytes > 0
+        finally:
+            self._giver = 0
+            _lock.release()
+
+    def settles(self, seconds: float) -> bool:
+        done = _lock.acquire(timeout=seconds)
+        if done:
+            _lock.release()
+        return done
 
 
 @dataclass(eq=False)
@@ -140,6 +181,11 @@ class region(Inside):  # noqa: N801 (it is used as a function)
     graphs: whether memory of CUDA graphs captured inside belongs to the region; otherwise it stays
         awake. That of torch.cuda.MemPool belongs to it in both cases, unless graphs are captured in
         the pool.
+    yields: whether gmlake may put the region to sleep by itself, where it or another process that
+        shares the device would refuse a request, after all that is idle and after elastic tensors;
+        not while a thread is inside of any region, and not during a capture. Call wake() before its
+        tensors are used, and use them inside of the region. sleep() and wake() pass over such a
+        region that is asleep or awake already.
     everywhere: whether the region applies, while it is entered, to all threads that are in no
         region of their own; otherwise only to this thread, and gradients, which PyTorch's threads
         allocate, lie elsewhere.
@@ -156,6 +202,7 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         backup: str | None = None,
         graphs: bool = False,
         everywhere: bool = False,
+        yields: bool = False,
     ) -> None:
         if not name:
             raise ValueError("a region needs a name")
@@ -163,12 +210,18 @@ class region(Inside):  # noqa: N801 (it is used as a function)
             raise ValueError(f'backup is "cpu" or None, not {backup!r}')
         super().__init__(f"region {name!r}", everywhere=everywhere)
         self.name = name
-        self._wanted = (backup, graphs)
+        self._wanted = (backup, graphs, yields)
         self._numbers: list[torch.cuda.CUDAGraph] = []
 
     def _recreate_cm(self) -> Self:
-        backup, graphs = self._wanted
-        return type(self)(self.name, backup=backup, graphs=graphs, everywhere=self.is_everywhere)
+        backup, graphs, yields = self._wanted
+        return type(self)(
+            self.name,
+            backup=backup,
+            graphs=graphs,
+            everywhere=self.is_everywhere,
+            yields=yields,
+        )
 
     def _region(self) -> tuple[int, bool, bool]:
         """Return the core's region; it is known by its name from then on."""
@@ -176,13 +229,17 @@ class region(Inside):  # noqa: N801 (it is used as a function)
         with _lock:
             known = _named.get(self.name)
             if known is None:
-                backup, graphs = self._wanted
+                backup, graphs, yields = self._wanted
                 number = EXPORTABLE + 1 + len(_named)
-                known = _named[self.name] = _Named(number, backup, graphs)
-            if (known.backup, known.graphs) != self._wanted:
+                yielder = _Yielder(self.name) if yields else None
+                known = _named[self.name] = _Named(number, backup, graphs, yielder)
+                if yielder is not None:
+                    relief.add(ref(yielder))
+            if (known.backup, known.graphs, known.yielder is not None) != self._wanted:
                 raise ValueError(
                     f"region {self.name!r} exists with backup={known.backup!r}, "
-                    f"graphs={known.graphs}; its options cannot change"
+                    f"graphs={known.graphs}, yields={known.yielder is not None}; its options "
+                    "cannot change"
                 )
             return known.number, known.graphs, False
 
@@ -218,12 +275,11 @@ def _chosen(names: tuple[str, ...], *, are_asleep: bool) -> _Chosen:
         if name not in held:
             known = ", ".join(map(repr, held)) or "none"
             raise ValueError(f"no region is called {name!r}; there are: {known}")
-        if _sleeps(held[name]) is not are_asleep:
+        if _sleeps(held[name]) is not are_asleep and _named[name].yielder is None:
             raise ValueError(f"region {name!r} is {'awake' if are_asleep else 'asleep'} already")
     if len(set(names)) < len(names):
         raise ValueError("a region is named twice")
-    found = names or [name for name, each in held.items() if _sleeps(each) is are_asleep]
-    return {name: held[name] for name in found}
+    return {name: held[name] for name in names or held if _sleeps(held[name]) is are_asleep}
 
 
 def _orders(
@@ -367,6 +423,10 @@ def _wake(chosen: _Chosen) -> dict[str, int]:
         short = [each for each in wanted if relief.lacking(*each) > 0]
         return any(relief.ask(*each) for each in short or wanted)
 
+    if any(relief.lacking(*each) > 0 for each in _wanted_bytes(chosen).items()):
+        # At once for all that is missing, before chunks are made that do not suffice.
+        torch.cuda.empty_cache()
+        by_processes()
     with contextlib.suppress(OutOfMemoryError):
         return attempt()
     try:

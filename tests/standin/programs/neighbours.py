@@ -95,6 +95,20 @@ class Neighbour:
         """Fill the device with rows, of which all but so many may go."""
         self.cache.fill(lambda rows: max(rows, kept))
 
+    def doze(self, size: int) -> None:
+        """Have so much in a region that may be put to sleep."""
+        with gmlake.region("dozes", backup="cpu", yields=True):
+            self.hold(size)
+        self.mark(5)
+
+    def dozes(self, _: int) -> bool:
+        return gmlake.regions()[-1].is_asleep
+
+    def awaken(self, _: int) -> bool:
+        gmlake.wake("dozes")
+        gmlake.wake("dozes")
+        return are_marked(self.held, 5) and not gmlake.regions()[-1].is_asleep
+
     def mark(self, value: int) -> None:
         marks(self.held, value)
 
@@ -225,6 +239,18 @@ def yields(other: Other) -> Result:
     other.tell("rows", 0)
     other.tell("drop")
     return {"given": 300 <= given < 700, "too_much": too_much, "kept": kept}
+
+
+def dozes(other: Other) -> Result:
+    """A region that may sleep does so for another process, and wakes with what it had."""
+    other.tell("doze", 700)
+    mine = taken(400 * MIB)
+    given, asleep = other.tell("look"), other.says("dozes", 0)
+    del mine
+    torch.cuda.empty_cache()
+    awake = other.says("awaken", 0)
+    other.tell("drop")
+    return {"given": given >= 700, "asleep": asleep, "awake": awake}
 
 
 def natives(other: Other) -> Result:
@@ -372,8 +398,8 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, shrinks, yields, natives, pools, limits, captures, graphs, lives, forks,
-        begins,
+        serves, wakes, grows, shrinks, yields, dozes, natives, pools, limits, captures, graphs, lives,
+        forks, begins,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(first)
