@@ -153,7 +153,7 @@ class _Variables:
         try:
             return parse(self._texts[name])
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ValueError(f"{name}: {printable(str(error))}") from None
 
 
 def _text(what: str, given: object, known: tuple[str, ...]) -> str:
@@ -212,12 +212,11 @@ def new_file(path: str | Path) -> str:
         absolute = Path(path).absolute()
         is_folder = absolute.is_dir()
     except OSError as error:
-        raise ValueError(f"{printable(str(path)[:300])}: {error.strerror}") from None
-    shown, folder = (printable(str(one)[:300]) for one in (absolute, absolute.parent))
+        raise ValueError(f"{str(path)[:300]}: {error.strerror}") from None
     if is_folder:
-        raise ValueError(f"{shown} is a folder; name a file in it, as oom.pickle")
+        raise ValueError(f"{str(absolute)[:300]} is a folder; name a file in it, as oom.pickle")
     if not os.access(absolute.parent, os.W_OK):
-        raise ValueError(f"{folder} is no folder that can be written to")
+        raise ValueError(f"{str(absolute.parent)[:300]} is no folder that can be written to")
     return str(absolute)
 
 

@@ -95,12 +95,21 @@ def startup(folder: Path, code: str, **variables: str) -> subprocess.CompletedPr
     return run(sys.executable, "-c", code, env=os.environ | variables)
 
 
-@pytest.mark.parametrize("place", ["{}", "{}/oom.pickle", "/\n/a", "/\udcff/a", "/a" * 2000, "."])
-def test_a_file_that_cannot_be_written_is_a_line_with_the_variable(
-    place: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GMLAKE_ON_OOM", "x" * 5000),
+        ("GMLAKE_ON_OOM", "x" * 5000 + "/oom.pickle"),
+        ("GMLAKE_ON_OOM", "/a" * 2000),
+        *(("GMLAKE_ON_OOM", place) for place in ("/\n/a", "/\udcff/a", ".")),
+        ("GMLAKE_SHARE", "device,priority=1\n1"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_a_line_with_its_name(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GMLAKE_ON_OOM", place.format("x" * 5000))
-    with pytest.raises(ValueError, match=r"\AGMLAKE_ON_OOM: [ -~]{1,400}\Z"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=rf"\A{name}: [ -~]{{1,400}}\Z"):
         Settings.of()
 
 
