@@ -94,7 +94,7 @@ other = subprocess.Popen([sys.executable, "-c", {LOAD + START!r} + "input()"], s
         START + "os.kill(os.getpid(), 9)",
         START + "if os.fork(): os.wait()",
         START + "if not os.fork(): cuda.cuInit(0)",
-        START + ANOTHER + "other.communicate(b'\\n')",
+        START + ANOTHER + "other.communicate(b'\\n'); assert os.path.exists(path)",
         ANOTHER + START + "other.kill()",
     ],
 )
