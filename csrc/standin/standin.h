@@ -124,6 +124,9 @@ typedef struct standin_settings {
  * no lock. `pace` and `lag` may be changed by control.c, under the lock. */
 standin_settings *standin_settings_get(void);
 
+/* Ends the process: a setting that cannot be served would make every result meaningless. */
+void __attribute__((noreturn)) standin_refuse(const char *name, const char *why);
+
 /* Under the lock, and before any device is in use. */
 void standin_settings_read_again(void);
 

@@ -20,7 +20,7 @@ _SIZES: Final = {
     "max_non_split_rounding_mb": "max_non_split_rounding",
     "large_segment_size_mb": "large_segment_size",
 }
-_ENTRY: Final = re.compile(r"\s*(\w+)\s*:\s*(\[[^\]]*\]|[^,\[]*)\s*(?:,|$)", re.ASCII)
+_ENTRY: Final = re.compile(r"(?<!\w)(\w+)\s*:(\s*\[[^\[\]]*\]\s*|[^,\[]*)(?:,|$)", re.ASCII)
 _DIVISION: Final = re.compile(r"\s*(>|[0-9]{1,9})\s*:\s*([0-9]{1,9})\s*", re.ASCII)
 _INTERVALS: Final = tuple(1 << power for power in range(16))  # in MiB, as PyTorch keeps them
 

@@ -37,6 +37,7 @@ TRUTHS = {
         "has_all",
         "negative",
         "nothing",
+        "truth",
         "interrupted",
         "not_again",
         "not_within",

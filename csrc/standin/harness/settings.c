@@ -16,9 +16,13 @@ static const char *value_of(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* A setting that cannot be understood would make every result of the run meaningless. */
-static void __attribute__((noreturn)) refuse(const char *name, const char *wanted) {
-    fprintf(stderr, "gmlake stand-in: %s=%s: expected %s\n", name, value_of(name), wanted);
+void standin_refuse(const char *name, const char *why) {
+    char shown[200] = "";
+    const char *value = value_of(name);
+    for (size_t i = 0; value && value[i] && i < sizeof shown - 1; i++) {
+        shown[i] = (char)((unsigned char)value[i] < ' ' || value[i] == 127 ? '?' : value[i]);
+    }
+    fprintf(stderr, "gmlake stand-in: %s=%s: %s\n", name, shown, why);
     _Exit(2);
 }
 
@@ -31,10 +35,10 @@ static uint64_t whole_number(const char *name, uint64_t otherwise, uint64_t leas
     errno = 0;
     unsigned long long number = strtoull(value, &end, 10);
     if (errno || *end || *value == '-' || number < least || number > most) {
-        char wanted[80];
-        (void)snprintf(wanted, sizeof wanted, "a whole number from %llu to %llu",
+        char why[80];
+        (void)snprintf(why, sizeof why, "expected a whole number from %llu to %llu",
                        (unsigned long long)least, (unsigned long long)most);
-        refuse(name, wanted);
+        standin_refuse(name, why);
     }
     return number;
 }
@@ -58,7 +62,7 @@ static uint64_t size_in_bytes(const char *name, uint64_t otherwise) {
             return number << units[i].shift;
         }
     }
-    refuse(name, "a size such as 80GiB or 512MiB, from 64KiB to 64TiB");
+    standin_refuse(name, "expected a size such as 80GiB or 512MiB, from 64KiB to 64TiB");
 }
 
 static bool yes_or_no(const char *name, bool otherwise) {
@@ -79,7 +83,7 @@ bool standin_read_pace(const char *word, standin_pace *out) {
 static void read_pace(void) {
     const char *value = value_of("GMLAKE_STANDIN_PACE");
     if (!standin_read_pace(value ? value : "lag", &settings.pace)) {
-        refuse("GMLAKE_STANDIN_PACE", "eager, lag or manual");
+        standin_refuse("GMLAKE_STANDIN_PACE", "expected eager, lag or manual");
     }
     settings.lag = whole_number("GMLAKE_STANDIN_LAG", 32, 0, 1 << 20);
 }
@@ -94,7 +98,7 @@ static void read_capability(void) {
     /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
     if (value && (sscanf(value, "%2d.%1d%c", &settings.major, &settings.minor, &end) != 2 ||
                   settings.major < 7 || settings.major > 12 || settings.minor < 0)) {
-        refuse(name, "a compute capability such as 9.0, from 7.0 to 12.9");
+        standin_refuse(name, "expected a compute capability such as 9.0, from 7.0 to 12.9");
     }
 }
 
@@ -131,12 +135,15 @@ static void read_settings(void) {
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));
     settings.served_bytes = size_in_bytes("GMLAKE_STANDIN_SERVED", settings.capacity_bytes);
     if (settings.served_bytes < settings.capacity_bytes) {
-        refuse("GMLAKE_STANDIN_SERVED", "the capacity or more");
+        standin_refuse("GMLAKE_STANDIN_SERVED", "expected the capacity or more");
     }
     settings.multiprocessors = (int)whole_number("GMLAKE_STANDIN_MULTIPROCESSORS", 132, 1, 1024);
     settings.aborts_on_misuse = yes_or_no("GMLAKE_STANDIN_ABORT", false);
     settings.report_folder = value_of("GMLAKE_STANDIN_REPORT");
     settings.shared_file = value_of("GMLAKE_STANDIN_SHARED");
+    if (settings.shared_file && *settings.shared_file != '/') {
+        standin_refuse("GMLAKE_STANDIN_SHARED", "expected an absolute path");
+    }
     (void)snprintf(settings.name, sizeof settings.name, "%s", name ? name : "gmlake stand-in GPU");
     read_pace();
     read_capability();

@@ -1,12 +1,12 @@
 /* Devices that several processes use: each takes memory of what the others leave.
  *
  * The processes that name the same file have a slot each, with what they hold of each device. A
- * slot is held by the lock of the byte of its number, which goes with its process; one more byte is
- * locked during each call, so that no two take the same memory.
+ * slot is held by the lock of a byte, which goes with its process; one more byte is locked during
+ * each call, so that no two take the same memory. The last process that ends removes the file.
  *
- * Memory that goes to another process as a file is used while it is on its way. Such a file is an
- * open second file, the flights, with a lock of a byte of its own: one that belongs to what is
- * open, wherever it is sent, and ends when the last process closes it.
+ * Memory that goes to another process as a file is used while it is on its way. Such a file is the
+ * same one, opened again, with the lock of a byte of its own. All locks belong to what is open,
+ * wherever it is sent, and end when the last process closes it.
  */
 #include "driver/modelled.h"
 #include "standin/standin.h"
@@ -22,11 +22,11 @@
 
 enum { SLOTS = 64, FLIGHTS = 4096, PLACE_BYTES = 256 };
 
-/* Where what is written about flights begins, and where their locks do. */
+/* Where what is written about flights begins, and where the locks of flights, of slots, and of a
+ * call do: none is of a byte that is there. */
 #define PLACES_BEGIN (INT64_C(1) << 20)
 #define LOCKS_BEGIN (INT64_C(1) << 30)
-
-typedef uint64_t used_bytes[STANDIN_MOST_DEVICES];
+enum { SLOT_LOCKS = FLIGHTS, CALL_LOCK = SLOT_LOCKS + SLOTS };
 
 typedef struct flight {
     uint64_t size_bytes; /* 0: free */
@@ -34,67 +34,96 @@ typedef struct flight {
     int holders;         /* processes whose own memory it is; it counts as used by them */
 } flight;
 
-/* Guarded by the lock of the stand-in. Devices by their numbers, whatever CUDA_VISIBLE_DEVICES
- * makes of them. */
+/* What is in the file, held by devices by their numbers, whatever CUDA_VISIBLE_DEVICES makes of
+ * them. */
+typedef struct page {
+    char format[32];
+    uint64_t used_bytes[SLOTS][STANDIN_MOST_DEVICES];
+    flight flights[FLIGHTS];
+} page;
+
+static const char FORMAT[] = "gmlake stand-in devices 2";
+static const char OTHERS[] = "another program's file, left as it is: name one that is not there";
+
+/* Guarded by the lock of the stand-in. */
 static struct {
-    used_bytes *slots; /* NULL: not open */
+    page *page; /* NULL: not open */
     int file, slot;
-    flight *flights;
-    int flights_file;
 } shared;
 
 static void __attribute__((noreturn)) give_up(const char *what) {
-    fprintf(stderr, "gmlake stand-in: GMLAKE_STANDIN_SHARED=%s: %s: %s\n",
-            standin_settings_get()->shared_file, what, strerror(errno)); /* NOLINT(*-mt-unsafe) */
-    _Exit(2);
+    char why[200];
+    (void)snprintf(why, sizeof why, "%s: %s", what, strerror(errno)); /* NOLINT(*-mt-unsafe) */
+    standin_refuse("GMLAKE_STANDIN_SHARED", why);
 }
 
-static bool lock_byte(int number, int command, short type) {
-    struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
+/* Locks a byte, unlocks it, or asks whether anything else has it locked. */
+static bool lock_bytes(int file, int command, short type, int number, int count) {
+    struct flock wanted = {.l_type = type, .l_start = LOCKS_BEGIN + number, .l_len = count};
     int result;
     do {
-        result = fcntl(shared.file, command, &wanted);
+        result = fcntl(file, command, &wanted);
     } while (result != 0 && errno == EINTR);
-    return command == F_GETLK ? wanted.l_type != F_UNLCK : result == 0;
+    return result == 0 && (command != F_OFD_GETLK || wanted.l_type != F_UNLCK);
 }
 
-static int open_flights(void) {
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s.flights", standin_settings_get()->shared_file);
-    return open(path, O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
-}
-
-static void *map_file(int file, size_t size) {
-    if (file < 0 || posix_fallocate(file, 0, (off_t)size) != 0) {
-        give_up("it cannot be written");
+static void lock_call(void) {
+    if (!lock_bytes(shared.file, F_OFD_SETLKW, F_WRLCK, CALL_LOCK, 1)) {
+        give_up("it cannot be locked");
     }
-    void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) {
+}
+
+/* Whether the path leads to the file that is open. */
+static bool is_named(const char *path) {
+    struct stat named, opened;
+    return stat(path, &named) == 0 && fstat(shared.file, &opened) == 0 &&
+           named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+}
+
+/* The sticky bit, which does nothing to a file, tells it from those of others, even while empty. */
+static void open_file(const char *path) {
+    struct stat about;
+    shared.file = -1;
+    do {
+        (void)close(shared.file); /* the last process that had it has just removed it */
+        shared.file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, S_ISVTX | 0600);
+        if (shared.file < 0 || fstat(shared.file, &about) != 0) {
+            give_up("it cannot be written");
+        }
+        if (!(about.st_mode & S_ISVTX)) {
+            standin_refuse("GMLAKE_STANDIN_SHARED", OTHERS);
+        }
+        lock_call();
+    } while (!is_named(path));
+    errno = posix_fallocate(shared.file, 0, sizeof(page));
+    shared.page = mmap(NULL, sizeof(page), PROT_READ | PROT_WRITE, MAP_SHARED, shared.file, 0);
+    if (errno || shared.page == MAP_FAILED) {
         give_up("it cannot be mapped");
     }
-    return mapped;
-}
-
-static void open_file(void) {
-    shared.file =
-        open(standin_settings_get()->shared_file, O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    shared.slots = map_file(shared.file, SLOTS * sizeof *shared.slots);
-    shared.flights_file = open_flights();
-    shared.flights = map_file(shared.flights_file, FLIGHTS * sizeof *shared.flights);
-    while (shared.slot < SLOTS && !lock_byte(shared.slot, F_SETLK, F_WRLCK)) {
+    memcpy(shared.page->format, FORMAT, shared.page->format[0] ? 0 : sizeof FORMAT);
+    if (memcmp(shared.page->format, FORMAT, sizeof FORMAT) != 0) {
+        standin_refuse("GMLAKE_STANDIN_SHARED", OTHERS);
+    }
+    while (shared.slot < SLOTS &&
+           !lock_bytes(shared.file, F_OFD_SETLK, F_WRLCK, SLOT_LOCKS + shared.slot, 1)) {
         shared.slot++;
     }
-    if (shared.slot == SLOTS) {
-        give_up("64 processes have it already");
+    if (shared.slot >= SLOTS) {
+        standin_refuse("GMLAKE_STANDIN_SHARED", "64 processes have it already");
     }
-    memset(shared.slots[shared.slot], 0, sizeof *shared.slots);
+    memset(shared.page->used_bytes[shared.slot], 0, sizeof shared.page->used_bytes[0]);
+}
+
+/* Whether anything else than the file that this process keeps has one of these locks. */
+static bool is_locked(int number, int count) {
+    return lock_bytes(shared.file, F_OFD_GETLK, F_WRLCK, number, count);
 }
 
 static uint64_t held_by_others(int number) {
     uint64_t sum_bytes = 0;
     for (int slot = 0; slot < SLOTS; slot++) {
-        uint64_t held_bytes = slot == shared.slot ? 0 : shared.slots[slot][number];
-        if (held_bytes && lock_byte(slot, F_GETLK, F_WRLCK)) {
+        uint64_t held_bytes = shared.page->used_bytes[slot][number];
+        if (held_bytes && is_locked(SLOT_LOCKS + slot, 1)) {
             sum_bytes += held_bytes;
         }
     }
@@ -103,47 +132,42 @@ static uint64_t held_by_others(int number) {
 
 /* ---- flights --------------------------------------------------------------------------------- */
 
-/* Whether the file of a flight is open anywhere: asked of the file that this process keeps, which
- * holds no such lock. */
-static bool is_open(int number) {
-    struct flock asked = {.l_type = F_WRLCK, .l_start = LOCKS_BEGIN + number, .l_len = 1};
-    return fcntl(shared.flights_file, F_OFD_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
-}
-
 int standin_open_flight(int ordinal, uint64_t size_bytes, int *out) {
     *out = -1;
-    if (!shared.slots) {
+    if (!shared.page) {
         return memfd_create("gmlake-standin-ticket", MFD_CLOEXEC);
     }
     int number = 0;
-    while (number < FLIGHTS && shared.flights[number].size_bytes && is_open(number)) {
+    while (number < FLIGHTS && shared.page->flights[number].size_bytes && is_locked(number, 1)) {
         number++;
     }
-    int file = number < FLIGHTS ? open_flights() : -1;
-    struct flock taken = {.l_type = F_WRLCK, .l_start = LOCKS_BEGIN + number, .l_len = 1};
-    if (file >= 0 && (fcntl(file, F_OFD_SETLK, &taken) != 0 ||
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", shared.file);
+    int file = number < FLIGHTS ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file >= 0 && (!lock_bytes(file, F_OFD_SETLK, F_WRLCK, number, 1) ||
                       lseek(file, PLACES_BEGIN + (off_t)number * PLACE_BYTES, SEEK_SET) < 0)) {
         (void)close(file);
         file = -1;
     }
     if (file >= 0) {
-        shared.flights[number] = (flight){size_bytes, standin_settings_get()->numbers[ordinal], 1};
+        shared.page->flights[number] =
+            (flight){size_bytes, standin_settings_get()->numbers[ordinal], 1};
         *out = number;
     }
     return file;
 }
 
 int standin_flight_of(int file) {
-    off_t place = shared.slots ? lseek(file, 0, SEEK_CUR) : 0;
+    off_t place = shared.page ? lseek(file, 0, SEEK_CUR) : 0;
     return place >= PLACES_BEGIN ? (int)((place - PLACES_BEGIN) / PLACE_BYTES) : -1;
 }
 
 bool standin_hold_flight(int number, int change) {
-    if (number < 0 || number >= FLIGHTS || !shared.slots) {
+    if (number < 0 || number >= FLIGHTS || !shared.page) {
         return false;
     }
-    bool was_held = shared.flights[number].holders > 0;
-    shared.flights[number].holders += change;
+    bool was_held = shared.page->flights[number].holders > 0;
+    shared.page->flights[number].holders += change;
     return !was_held;
 }
 
@@ -151,9 +175,9 @@ bool standin_hold_flight(int number, int change) {
 static uint64_t flying_bytes(int device_number) {
     uint64_t sum_bytes = 0;
     for (int number = 0; number < FLIGHTS; number++) {
-        flight *at = &shared.flights[number];
+        flight *at = &shared.page->flights[number];
         if (at->size_bytes && at->holders == 0 && at->number == device_number) {
-            bool is_flying = is_open(number);
+            bool is_flying = is_locked(number, 1);
             sum_bytes += is_flying ? at->size_bytes : 0;
             at->size_bytes = is_flying ? at->size_bytes : 0;
         }
@@ -168,11 +192,10 @@ void standin_begin_sharing(standin_device *devices, int count) {
     if (!settings->shared_file) {
         return;
     }
-    if (!shared.slots) {
-        open_file();
-    }
-    if (!lock_byte(SLOTS, F_SETLKW, F_WRLCK)) {
-        give_up("it cannot be locked");
+    if (!shared.page) {
+        open_file(settings->shared_file);
+    } else {
+        lock_call();
     }
     for (int i = 0; i < count; i++) {
         gml_model *model = &((gml_modelled *)(void *)devices[i].driver)->model;
@@ -186,24 +209,36 @@ void standin_begin_sharing(standin_device *devices, int count) {
 }
 
 void standin_end_sharing(const standin_device *devices, int count) {
-    if (!shared.slots) {
+    if (!shared.page || !standin_settings_get()->shared_file) {
         return;
     }
     for (int i = 0; i < count; i++) {
         const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
         int number = standin_settings_get()->numbers[i];
-        shared.slots[shared.slot][number] = modelled->model.used_bytes;
+        shared.page->used_bytes[shared.slot][number] = modelled->model.used_bytes;
     }
-    (void)lock_byte(SLOTS, F_SETLK, F_UNLCK);
+    (void)lock_bytes(shared.file, F_OFD_SETLK, F_UNLCK, CALL_LOCK, 1);
 }
 
 void standin_forget_sharing(void) {
-    if (shared.slots) {
-        (void)munmap(shared.slots, SLOTS * sizeof *shared.slots);
-        (void)munmap(shared.flights, FLIGHTS * sizeof *shared.flights);
+    if (shared.page) {
+        (void)munmap(shared.page, sizeof *shared.page);
         (void)close(shared.file); /* the locks are the parent's, and stay */
-        (void)close(shared.flights_file);
-        shared.slots = NULL;
+        shared.page = NULL;
         shared.slot = 0;
+    }
+}
+
+/* The process ends, and the file where it is the last: others that end after this one may call
+ * still, and find the devices as they were. */
+static void __attribute__((destructor)) leave(void) {
+    standin_settings *settings = standin_settings_get();
+    if (shared.page) {
+        lock_call();
+        if (!is_locked(SLOT_LOCKS, SLOTS) && is_named(settings->shared_file)) {
+            (void)unlink(settings->shared_file);
+        }
+        settings->shared_file = NULL;
+        (void)close(shared.file);
     }
 }

@@ -9,7 +9,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from gmlake.budget import Budget
 from gmlake.errors import Error, OutOfMemoryError, TraceError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from gmlake.replaying import Progress
     from gmlake.snapshots.whole import Snapshot
+
+_Read = TypeVar("_Read")
 
 BAD_INPUT = 2
 """Exit code after a wrong argument, or a file that could not be read."""
@@ -70,27 +72,23 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Add --device."""
+    what = "only this device, if the file has several (default: all)"
+    parser.add_argument("--device", type=int, metavar="N", help=what)
+
+
 def add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add the files, and --device."""
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help=RECORDING,
-    )
-    parser.add_argument(
-        "--device",
-        type=int,
-        metavar="N",
-        help="only this device, if the file has several (default: all)",
-    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help=RECORDING)
+    add_device_option(parser)
 
 
 def add_question_options(parser: argparse.ArgumentParser) -> None:
     """Add what a question about the memory of one moment has."""
     parser.add_argument(
         "--at",
-        type=_moment,
+        type=argument(check_moment),
         metavar="MOMENT",
         help="peak, refusal (the last one), start, end, or the number of an event (default: the "
         "refusal if there is one, else the peak)",
@@ -104,27 +102,28 @@ def add_question_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=count_argument, default=10, metavar="N", help="rows to show (%(default)s)"
     )
-    parser.add_argument(
-        "--device",
-        type=int,
-        metavar="N",
-        help="only this device, if the file has several (default: all)",
-    )
+    add_device_option(parser)
     add_json_option(parser)
 
 
-def _moment(text: str) -> str:
-    try:
-        return check_moment(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def argument(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
+    """Have argparse keep the reason of a refusal."""
+
+    def read_argument(text: str) -> _Read:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_argument
 
 
+@argument
 def count_argument(text: str) -> int:
     """Read a number from 1 on for argparse."""
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0):
         msg = f"{text[:40]!r} is not a number from 1 on"
-        raise argparse.ArgumentTypeError(msg)
+        raise ValueError(msg)
     return int(text[:18])
 
 
@@ -141,15 +140,13 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@argument
 def _setting(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         msg = f"{text!r} is not NAME=VALUE"
-        raise argparse.ArgumentTypeError(msg)
-    try:
-        return settings_of({name: value})[0]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise ValueError(msg)
+    return settings_of({name: value})[0]
 
 
 def check_settings(policy: str, capacity_bytes: int | None, settings: dict[str, int | str]) -> None:
@@ -165,15 +162,13 @@ def check_settings(policy: str, capacity_bytes: int | None, settings: dict[str, 
         raise ValueError(msg) from None
 
 
+@argument
 def size_argument(text: str) -> int:
-    """Read a size for argparse, keeping the reason of a refusal."""
-    try:
-        size_bytes = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    """Read a size for argparse."""
+    size_bytes = parse_size(text)
     if size_bytes == 0:
         msg = "0 bytes cannot serve anything; leave the option out for no limit"
-        raise argparse.ArgumentTypeError(msg)
+        raise ValueError(msg)
     return size_bytes
 
 
@@ -230,6 +225,14 @@ def print_report(report: RenderableType, piped_width: int = 100) -> None:
         width = shutil.get_terminal_size((piped_width, 0)).columns
         console = Output(width=max(width, _NARROWEST), color_system=None)
     console.print(report)
+
+
+def show(report: Any, *, as_json: bool) -> None:  # noqa: ANN401 (a table that has to_dict())
+    """Print a report as the user asked for it."""
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_report(report)
 
 
 def print_json(data: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from gmlake.budget import Budget
@@ -12,6 +11,8 @@ from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.whole import load
 
 if TYPE_CHECKING:
+    import argparse
+
     from gmlake.snapshots.comparing import CompareReport
     from gmlake.snapshots.whole import Snapshot
 
@@ -27,25 +28,18 @@ class CompareCommand(common.Command):
         )
         for name, what in (("before", "the first recording"), ("after", "the second")):
             parser.add_argument(
-                name, metavar="FILE[@MOMENT]", type=_side, help=f"{what}, or a moment of it"
+                name,
+                metavar="FILE[@MOMENT]",
+                type=common.argument(split_moment),
+                help=f"{what}, or a moment of it",
             )
         common.add_question_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read both files and compare them."""
         report = _compared(args)
-        if args.json:
-            common.print_json(report.to_dict())
-        else:
-            common.print_report(report)
+        common.show(report, as_json=args.json)
         return 0
-
-
-def _side(text: str) -> tuple[str, str]:
-    try:
-        return split_moment(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _compared(args: argparse.Namespace) -> CompareReport:

@@ -26,10 +26,7 @@ class QueryCommand(common.Command):
         """Read the file and answer."""
         with common.named(args.file), Budget(args.file):
             report = query(load(args.file), args.at or "", args.by, args.device, args.top)
-        if args.json:
-            common.print_json(report.to_dict())
-        else:
-            common.print_report(report)
+        common.show(report, as_json=args.json)
         return 0
 
 

@@ -47,10 +47,8 @@ class ReplayCommand(common.Command):
             args.files, lambda path: reports.append(_replay_file(path, policies, args))
         )
         report = sum(reports[1:], reports[0]) if reports else ReplayReport()
-        if args.json:
-            common.print_json(report.to_dict())
-        elif reports:
-            common.print_report(report)
+        if args.json or reports:
+            common.show(report, as_json=args.json)
         return code or (common.DOES_NOT_FIT if args.capacity and not report.fits else 0)
 
 

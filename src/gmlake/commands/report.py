@@ -31,30 +31,18 @@ class ReportCommand(common.Command):
         add = parser.add_argument
         add("folder", metavar="FOLDER", help="the folder that --record named")
         add("-o", "--output", metavar="PAGE", help="also write an HTML page, with pictures")
-        add(
-            "--job",
-            type=common.count_argument,
-            default=0,
-            metavar="N",
-            help="which of several jobs in the folder, the oldest is 1 (default: the last one)",
-        )
-        add(
-            "--top",
-            type=common.count_argument,
-            default=10,
-            metavar="N",
-            help="rows of each table to show (%(default)s)",
-        )
+        for name, default, what in (
+            ("--job", 0, "which of several in the folder, the oldest is 1 (default: the last one)"),
+            ("--top", 10, "rows of each table to show (%(default)s)"),
+        ):
+            add(name, type=common.count_argument, default=default, metavar="N", help=what)
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read the folder and report."""
         with Budget(args.folder, seconds=600):
             made = report_of(read_folder(args.folder), args.job, args.top)
-            if args.json:
-                common.print_json(made.to_dict())
-            else:
-                common.print_report(made)
+            common.show(made, as_json=args.json)
             if args.output is not None:
                 try:
                     write_page(made.report(), Path(args.output))

@@ -34,24 +34,11 @@ class ViewCommand(common.Command):
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
         parser.epilog = "The page needs no network and no other file."
-        parser.add_argument(
-            "file",
-            metavar="FILE",
-            help=common.RECORDING
-            + "".join(f"; {annex.file_help}" for annex in annexes.hooked("view")),
-        )
-        parser.add_argument(
-            "-o",
-            "--output",
-            metavar="PAGE",
-            help="the page to write (default: FILE's name with .html, in the current folder)",
-        )
-        parser.add_argument(
-            "--device",
-            type=int,
-            metavar="N",
-            help="only this device, if the file has several (default: all)",
-        )
+        files = [common.RECORDING, *(annex.file_help for annex in annexes.hooked("view"))]
+        parser.add_argument("file", metavar="FILE", help="; ".join(files))
+        page = "the page to write (default: FILE's name with .html, in the current folder)"
+        parser.add_argument("-o", "--output", metavar="PAGE", help=page)
+        common.add_device_option(parser)
         parser.add_argument(
             "--replay",
             metavar="A,B",

@@ -165,11 +165,9 @@ class _Shown:
 # ---- arguments
 
 
+@common.argument
 def _pattern(text: str) -> str:
-    try:
-        return Pattern.of(text).words
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return Pattern.of(text).words
 
 
 def _threshold(text: str) -> tuple[str, float]:

@@ -113,19 +113,20 @@ class Lines:
     def differences(self, members: Sequence[Member]) -> list[Difference]:
         """Return the lines that hold different amounts, those that differ most first."""
         members = [one for one in members if one.device.lines]
-        tables = [self._held(one) for one in members]
         # A line that a full list has not is no larger than the last one there.
-        absent = [
-            one.device.lines[-1].size_bytes if len(one.device.lines) == MOST_LINES else 0
-            for one in members
-        ]
-        pairs = list(zip(tables, absent, strict=True))
+        full = [one.device.lines if len(one.device.lines) == MOST_LINES else () for one in members]
+        absent = np.array([lines[-1].size_bytes if lines else 0 for lines in full], np.int64)
+        holders: dict[str, dict[int, int]] = {}
+        for at, one in enumerate(members):
+            for line, size_bytes in self._held(one).items():
+                holders.setdefault(line, {})[at] = size_bytes
         found = []
-        for line in dict.fromkeys(line for table in tables for line in table):
-            held = np.array([table.get(line, least) for table, least in pairs], np.int64)
-            one = _difference(line, held, members)
-            if one is not None:
-                found.append(one)
+        for line, sizes in holders.items():
+            held = absent.copy()
+            held[list(sizes)] = list(sizes.values())
+            difference = _difference(line, held, members)
+            if difference is not None:
+                found.append(difference)
         return sorted(found, key=lambda one: -abs(one.odd_bytes - one.middle_bytes))
 
     def _held(self, member: Member) -> dict[str, int]:

@@ -23,7 +23,6 @@ from gmlake.jobs.findings import (
 )
 from gmlake.jobs.page import page_of
 from gmlake.pictures.drawable import Drawable
-from gmlake.printable import printable
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
@@ -133,11 +132,11 @@ class JobReport(Drawable, Printed):
     def title(self) -> str:
         """Name the job."""
         job, first = self.job, self.job.ranks[0]
-        began = datetime.fromtimestamp(min(job.started, 1 << 36), timezone.utc)
+        began = datetime.fromtimestamp(job.started, timezone.utc)
         restart = f", restart {first.restart}" if first.restart else ""
         which = f"{job.name}{restart}, begun {began:%Y-%m-%d %H:%M:%S} UTC"
         counted = f"{len(job.ranks):,} of {job.world:,} ranks"
-        return printable(f"{which}: {counted}, {first.policy}, PyTorch {first.torch}")
+        return f"{which}: {counted}, {first.policy}, PyTorch {first.torch}"
 
     def _warnings(self) -> Iterator[tuple[str, str]]:
         """Yield what keeps the report from being about a whole job, with the kind of each."""
@@ -146,6 +145,11 @@ class JobReport(Drawable, Printed):
         if others:
             which = f"this is number {self.number}; --job chooses another"
             yield "other jobs", f"{others:,} more in this folder, the oldest is number 1; {which}"
+        for number, other in enumerate(folder.jobs, 1):
+            if other is not job and other.is_beside(job):
+                who = f"{_names(other.ranks)} of {other.world:,}, at the same time: "
+                who += ", ".join(_first(other.files))
+                yield "contradicts", f"{who}; --job {number} reports it, or remove it"
         if job.missing:
             yield "missing", f"no file of {in_ranges(job.missing)}"
         for line in _first(folder.unreadable):
@@ -156,7 +160,7 @@ class JobReport(Drawable, Printed):
         for one in job.raised:
             by_error[one.error[:_SHORT]].append(one)
         for text, ranks in list(by_error.items())[:_FEW]:
-            yield "ended by", printable(f"{text} ({_names(ranks)})")
+            yield "ended by", f"{text} ({_names(ranks)})"
 
     def _comparisons(self) -> Iterator[tuple[str, str]]:
         """Yield what the ranks say together."""
@@ -168,7 +172,7 @@ class JobReport(Drawable, Printed):
             ("devices", {f"{one.device.name}" for one in self.members}),
         ):
             if len(different) > 1:
-                yield f"{name} differ", printable("; ".join(_first(sorted(different))))
+                yield f"{name} differ", "; ".join(_first(sorted(different)))
         for kind in (GROWS, ABOVE):
             found = [one for one in self.stragglers if one.kind == kind]
             for straggler in found[:_FEW]:
@@ -207,9 +211,9 @@ class JobReport(Drawable, Printed):
         ]
         for rank, one in self.refusals:
             sizes = map(format_size, (one.live_bytes, one.reserved_bytes))
-            where, why = printable(self.lines.name(one.frame)), printable(one.why)
             which = (rank.who.removeprefix("rank "), f"{one.step:,}")
-            rows.append((*which, format_size(one.size_bytes), where, *sizes, why))
+            where = self.lines.name(one.frame)
+            rows.append((*which, format_size(one.size_bytes), where, *sizes, one.why))
         return rows
 
     def _spread(self) -> list[tuple[str, ...]]:
@@ -227,10 +231,8 @@ class JobReport(Drawable, Printed):
             if one.least_bytes != one.most_bytes:
                 ends = f"{format_size(one.least_bytes)} to {format_size(one.most_bytes)}"
                 elsewhere += f" ({ends})"
-            names = _first(one.odd)
-            rows.append(
-                (printable(one.line), format_size(one.odd_bytes), ", ".join(names), elsewhere)
-            )
+            names = ", ".join(_first(one.odd))
+            rows.append((one.line, format_size(one.odd_bytes), names, elsewhere))
         return rows
 
 
@@ -264,7 +266,7 @@ def _cut_off(ranks: Sequence[Summary]) -> str:
 
 def _names(ranks: Sequence[Summary]) -> str:
     if any(one.rank < 0 for one in ranks):
-        return printable(", ".join(_first([one.who for one in ranks])))
+        return ", ".join(_first([one.who for one in ranks]))
     return in_ranges(one.rank for one in ranks)
 
 

@@ -1,15 +1,19 @@
 """What one rank leaves of itself: a small file of JSON, and how it is read.
 
 Every list in it is bounded, so that the file stays below 50 KiB however long the program ran.
-Sizes are in bytes.
+Sizes are in bytes. What is read here can be added up, drawn and written by whoever uses it: a file
+that says what no rank could is refused whole.
 """
 
 from __future__ import annotations
 
 import json
+import reprlib
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
+
+from gmlake.printable import printable
 
 SCHEMA: Final = "gmlake.rank/1"
 
@@ -32,8 +36,15 @@ MOST_TEXT: Final = 300
 MOST_BYTES: Final = 1 << 20
 """A larger file is none of these."""
 
+MOST_RANKS: Final = 1 << 16
+"""Ranks of a job, and files of a folder that are looked at."""
+
 _LONGEST: Final = 1 << 12
-_LARGEST: Final = 1 << 62
+_LARGEST: Final = 1 << 50
+"""Beyond any size in bytes; as many of these as a list is long add up to a number of 64 bits."""
+
+_LATEST: Final = 1 << 32
+"""The second after any of these, in the year 2106."""
 
 
 @dataclass(frozen=True)
@@ -137,36 +148,44 @@ class Summary:
 def to_bytes(summary: Summary) -> bytes:
     """Return the file of a rank."""
     document = {"schema": SCHEMA, **asdict(summary)}
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace") + b"\n"  # of half a character: JSON's escape
 
 
 def of_bytes(data: bytes) -> Summary:
     """Return what a file says. Raises ValueError, which says in a line what is wrong."""
     try:
-        document = json.loads(data, parse_constant=_refuse)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         msg = "it is cut off, or no JSON"
         raise ValueError(msg) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         msg = "no rank wrote it"
         raise ValueError(msg)
-    found = _read(Summary, document)
-    assert isinstance(found, Summary)  # noqa: S101 (for the type alone)
-    if found.world < 1 or found.rank >= found.world:
-        msg = f"it is of rank {found.rank} of {found.world}"
-        raise ValueError(msg)
-    if {refusal.device for refusal in found.refusals} - {one.index for one in found.devices}:
-        msg = "it was refused memory of a device that it does not have"
-        raise ValueError(msg)
-    for device in found.devices:
-        if len(device.curve.live) != len(device.curve.reserved) or device.curve.each < 1:
-            msg = "its steps contradict each other"
-            raise ValueError(msg)
+    found: Summary = _read(Summary, document, "file")
+    indices = [device.index for device in found.devices]
+    refused = {refusal.device for refusal in found.refusals}
+    are_possible = [_is_possible(device.curve, found.steps) for device in found.devices]
+    most = MOST_RANKS if found.rank >= 0 else 1
+    of = f"it is of rank {found.rank} of {found.world:,}, and at most {most:,} are known"
+    for is_wrong, why in (
+        (not max(found.rank, 0) < found.world <= most, of),
+        (found.state not in (RUNNING, ENDED, RAISED), f"its state is {reprlib.repr(found.state)}"),
+        (len(set(indices)) < len(indices), "it has a device twice"),
+        (refused - set(indices), "it was refused memory of a device that it does not have"),
+        (not all(are_possible), "its steps contradict each other"),
+    ):
+        if is_wrong:
+            raise ValueError(why)
     return found
 
 
-def _refuse(text: str) -> None:
-    raise ValueError(text)
+def _is_possible(curve: Curve, steps: int) -> bool:
+    """Whether Steps could have made it: points are halved only where there are too many."""
+    points, each = len(curve.live), curve.each
+    is_halved = each > 1 and each & (each - 1) == 0 and points > MOST_POINTS // 2
+    is_whole = points == len(curve.reserved) and (points == 0 or (points - 1) * each < steps)
+    return is_whole and (each == 1 or is_halved)
 
 
 @cache
@@ -175,25 +194,28 @@ def _parts(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, hints[field.name]) for field in fields(kind))
 
 
-def _read(kind: Any, value: object) -> Any:  # noqa: ANN401 (what the kind is)
+def _read(kind: Any, value: Any, name: str) -> Any:  # noqa: ANN401 (what the kind is)
     """Return a value as this kind. Raises ValueError for one of another kind, or out of bounds."""
-    if kind is int:
-        is_right = type(value) is int and -1 <= value < _LARGEST
-    elif kind is float:
-        is_right = type(value) in (int, float) and 0 <= value < _LARGEST  # type: ignore[operator]
+    if get_args(kind):
+        if type(value) is list and len(value) <= _LONGEST:
+            return tuple([_read(get_args(kind)[0], each, name) for each in value])
+        wanted = f"a list of at most {_LONGEST:,}"
     elif kind is str:
-        is_right = type(value) is str and len(value) <= _LONGEST
-    elif get_args(kind):
-        is_right = type(value) is list and len(value) <= _LONGEST
-        if is_right:
-            inner = get_args(kind)[0]
-            return tuple([_read(inner, each) for each in value])  # type: ignore[attr-defined]
+        if type(value) is str and len(value) <= MOST_TEXT:
+            return printable(value)
+        wanted = f"a text of at most {MOST_TEXT} characters"
+    elif kind is int:
+        least = -1 if name in ("rank", "local_rank") else 0
+        if type(value) is int and least <= value < _LARGEST:
+            return value
+        wanted = f"a whole number from {least} to 2^50"
+    elif kind is float:
+        if type(value) in (int, float) and 0 <= value < _LATEST:
+            return value
+        wanted = "seconds from 1970 to 2106"
     else:
-        is_right = type(value) is dict
-        if is_right:
-            found: Any = value
-            return kind(**{name: _read(of, found.get(name)) for name, of in _parts(kind)})
-    if not is_right:
-        msg = f"{str(value)[:40]!r} in it is no {getattr(kind, '__name__', kind)}"
-        raise ValueError(msg)
-    return value
+        if type(value) is dict:
+            return kind(**{part: _read(of, value.get(part), part) for part, of in _parts(kind)})
+        wanted = "an object"
+    msg = f"its {name} is not {wanted}: {reprlib.repr(value)}"
+    raise ValueError(msg)

@@ -69,10 +69,8 @@ class PlanCommand(common.Command):
         reports: list[PlanReport] = []
         code = common.run_each(args.files, lambda path: reports.append(_plan_file(path, args)))
         report = sum(reports, PlanReport())
-        if args.json:
-            common.print_json(report.to_dict())
-        elif reports:
-            common.print_report(report)
+        if args.json or reports:
+            common.show(report, as_json=args.json)
         if args.output is not None and code == 0:
             code = _write(args.output, report)
         return code or (0 if report.fits else _DOES_NOT_FIT)

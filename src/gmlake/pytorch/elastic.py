@@ -338,7 +338,7 @@ def _still_used(give: Callable[[int], int], fewer: int) -> int:
     """Ask give() for all rows but `fewer`; return how many are in use. ValueError: no number."""
     answer: object = give(fewer)
     kept = operator.index(answer) if isinstance(answer, SupportsIndex) else -1
-    if kept < 0:
+    if kept < 0 or isinstance(answer, bool):
         raise ValueError(f"give({fewer}) returned {answer!r}, not how many rows are still in use")
     return kept
 

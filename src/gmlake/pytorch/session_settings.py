@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
+from gmlake.printable import printable
 from gmlake.settings import as_typed, parse_capacity, policies, settings_of
 from gmlake.units import exact_size
 
@@ -152,7 +153,7 @@ class _Variables:
         try:
             return parse(self._texts[name])
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ValueError(f"{name}: {printable(str(error))}") from None
 
 
 def _text(what: str, given: object, known: tuple[str, ...]) -> str:
@@ -207,11 +208,15 @@ def _term(text: str) -> tuple[str, int]:
 
 def new_file(path: str | Path) -> str:
     """Return the absolute path of a file to be written later; ValueError if that is impossible."""
-    absolute = Path(path).absolute()
-    if absolute.is_dir():
-        raise ValueError(f"{absolute} is a folder; name a file in it, as oom.pickle")
+    try:
+        absolute = Path(path).absolute()
+        is_folder = absolute.is_dir()
+    except OSError as error:
+        raise ValueError(f"{str(path)[:300]}: {error.strerror}") from None
+    if is_folder:
+        raise ValueError(f"{str(absolute)[:300]} is a folder; name a file in it, as oom.pickle")
     if not os.access(absolute.parent, os.W_OK):
-        raise ValueError(f"{absolute.parent} is no folder that can be written to")
+        raise ValueError(f"{str(absolute.parent)[:300]} is no folder that can be written to")
     return str(absolute)
 
 

@@ -90,10 +90,7 @@ class ForecastCommand(common.Command):
             for line in getattr(error, "output", ()):
                 sys.stderr.write(f"  {printable(line)}\n")
             return 2
-        if args.json:
-            common.print_json(found.to_dict())
-        else:
-            common.print_report(found)
+        common.show(found, as_json=args.json)
         try:
             _keep(found, args)
         except OSError as error:

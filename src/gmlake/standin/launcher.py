@@ -56,7 +56,7 @@ class Started(Protocol):
 
 
 def _is_library(path: Path) -> bool:
-    if not path.is_file():
+    if not os.access(path, os.R_OK) or not path.is_file():
         return False
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
@@ -244,6 +244,10 @@ def run(
         with _passing_on(process):
             code = process.wait()
         report = read_reports(Path(folder))
+    variables = environment(settings)
+    if os.access(variables.get("GMLAKE_STANDIN_SHARED", ""), os.F_OK):  # they may have been killed
+        last = [sys.executable, "-S", "-c", "import ctypes; ctypes.CDLL(None).cuInit(0)"]
+        subprocess.run(last, env=variables, stderr=subprocess.DEVNULL, check=False)  # noqa: S603
     return (MISUSE_EXIT if report.misuses and code == 0 else code), report
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 import gmlake
+from gmlake.allocator_conf import VARIABLES, read_allocator_conf
 from gmlake.commands import main
+from gmlake.pytorch.session_settings import Settings
 
 STARTUP = str(Path(gmlake.__file__).parent / "pytorch" / "startup")
 RUN = (sys.executable, "-m", "gmlake", "run")
@@ -90,6 +93,31 @@ def startup(folder: Path, code: str, **variables: str) -> subprocess.CompletedPr
     """Run code in a Python that finds our sitecustomize first, then those of a folder."""
     variables["PYTHONPATH"] = paths(STARTUP, folder)
     return run(sys.executable, "-c", code, env=os.environ | variables)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GMLAKE_ON_OOM", "x" * 5000),
+        ("GMLAKE_ON_OOM", "x" * 5000 + "/oom.pickle"),
+        ("GMLAKE_ON_OOM", "/a" * 2000),
+        *(("GMLAKE_ON_OOM", place) for place in ("/\n/a", "/\udcff/a", ".")),
+        ("GMLAKE_SHARE", "device,priority=1\n1"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_a_line_with_its_name(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=rf"\A{name}: [ -~]{{1,400}}\Z"):
+        Settings.of()
+
+
+@pytest.mark.parametrize("piece", ["x", " ", "a:[", "a:" + " " * 1000 + "[", "a :", "[,"])
+def test_settings_of_pytorch_are_read_soon(piece: str) -> None:
+    begin = time.process_time()
+    assert read_allocator_conf({VARIABLES[0]: piece * (100_000 // len(piece))}) == {}
+    assert time.process_time() - begin < 1
 
 
 def test_a_file_that_cannot_be_read_is_not_the_output(

@@ -65,7 +65,7 @@ def rank(number: int, world: int, *devices: Device, **changed: Any) -> Summary:
         restart=0,
         started=BEGAN + number % 3,
         written=BEGAN + 3600,
-        steps=sum(len(one.curve.live) for one in devices[:1]),
+        steps=sum(len(one.curve.live) * one.curve.each for one in devices[:1]),
         state=ENDED,
         error="",
         gmlake="0",

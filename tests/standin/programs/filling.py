@@ -197,6 +197,8 @@ def fails() -> Result:
         torch.cuda.empty_cache()
         cache.fill(lambda _: None, leave=LEFT)  # type: ignore[arg-type,return-value]
         nothing = failure(lambda: taken(100 * MIB))
+        cache.fill(lambda _: True, leave=LEFT)
+        truth = failure(lambda: taken(100 * MIB))
         texts = [
             failure(lambda: cache.fill(7)),  # type: ignore[arg-type]
             failure(lambda: cache.fill(leave=-1)),
@@ -206,6 +208,7 @@ def fails() -> Result:
         "has_all": has_all,
         "negative": negative.startswith("OutOfMemoryError"),
         "nothing": nothing.startswith("OutOfMemoryError"),
+        "truth": truth.startswith("OutOfMemoryError"),
         "interrupted": is_interrupted,
         "not_within": within
         == ["RuntimeError: an elastic tensor cannot change while it is asked to give rows"],
