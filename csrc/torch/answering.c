@@ -236,7 +236,7 @@ static bool note(client *to, uint64_t now_ns) {
  * given up, if it is to be. False if the other one is gone. */
 static bool work_on(client *to) {
     bool may_go_on = false;
-    if (!to->is_yielding) {
+    if (!to->is_yielding && to->given_bytes < to->wanted_bytes) {
         give_some(to, to->waits, &may_go_on);
     }
     uint64_t now_ns = gml_clock_ns();
@@ -263,7 +263,7 @@ static void begin_giving(client *to, const gml_letter *asked) {
     to->yields = asked->mark && gml_relief_may_give(to->device);
     to->takes_files = asked->weight != 0;
     to->wanted_bytes = asked->bytes;
-    to->given_bytes = 0;
+    to->given_bytes = to->takes_files ? gml_giver_spare(to->giver, to->device) : 0;
     to->flowed_ns = to->noted_ns = gml_clock_ns();
 }
 

@@ -48,15 +48,19 @@ static uint64_t lacking_bytes(int device) {
     return total_bytes && free_bytes < GML_SPARE_BYTES ? GML_SPARE_BYTES - free_bytes : 0;
 }
 
+uint64_t gml_giver_spare(gml_giver *giver, int device) {
+    bool is_pending = false;
+    uint64_t lacking = lacking_bytes(device);
+    uint64_t given_bytes = lacking ? give_of_lakes(device, lacking, NULL, false, &is_pending) : 0;
+    atomic_fetch_add(&giver->given_bytes, given_bytes);
+    return given_bytes;
+}
+
 uint64_t gml_giver_give(gml_giver *giver, int device, uint64_t wanted_bytes, gml_handed *to,
                         bool waits, bool *is_pending) {
     *is_pending = false;
-    uint64_t lacking = to ? lacking_bytes(device) : 0;
-    uint64_t given_bytes = lacking ? give_of_lakes(device, lacking, NULL, waits, is_pending) : 0;
-    if (given_bytes < wanted_bytes) {
-        given_bytes += to ? gml_handed_move(&giver->incoming, to, wanted_bytes - given_bytes)
-                          : gml_handed_drop(&giver->incoming);
-    }
+    uint64_t given_bytes = to ? gml_handed_move(&giver->incoming, to, wanted_bytes)
+                              : gml_handed_drop(&giver->incoming);
     if (given_bytes < wanted_bytes) {
         given_bytes += give_of_lakes(device, wanted_bytes - given_bytes, to, waits, is_pending);
     }

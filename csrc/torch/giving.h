@@ -29,6 +29,9 @@ int gml_giver_lake(int device, int number);
 /* What it could give. */
 uint64_t gml_giver_idle(gml_giver *giver, int device);
 
+/* Gives the device, of the memory that is left to CUDA, what it lacks; returns how much. */
+uint64_t gml_giver_spare(gml_giver *giver, int device);
+
 /* Gives up to about `wanted_bytes`: into `to`, or to the device if that is NULL; returns how much.
  * *is_pending: more will follow as work ends. waits: also what cannot be told to be unused, after a
  * wait for all work. */

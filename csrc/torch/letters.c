@@ -104,16 +104,24 @@ int gml_letter_accept(int listener) {
     return trusted(peer, &process);
 }
 
-int gml_letter_connect(const char *name, pid_t *process) {
+int gml_letter_try(const char *name, int *unused, pid_t *process) {
     struct sockaddr_un at;
-    int made = open_socket();
-    if (made >= 0 && connect(made, (struct sockaddr *)&at, address_of(name, &at)) != 0) {
-        int error = errno;
-        gml_letter_close(made);
-        errno = error;
+    int made = *unused < 0 ? open_socket() : *unused;
+    *unused = made;
+    if (made < 0 || connect(made, (struct sockaddr *)&at, address_of(name, &at)) != 0) {
         return -1;
     }
+    *unused = -1;
     return trusted(made, process);
+}
+
+int gml_letter_connect(const char *name, pid_t *process) {
+    int unused = -1;
+    int made = gml_letter_try(name, &unused, process);
+    int error = errno;
+    gml_letter_close(unused);
+    errno = error;
+    return made;
 }
 
 /* ---- letters --------------------------------------------------------------------------------- */

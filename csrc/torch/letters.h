@@ -65,6 +65,10 @@ int gml_letter_accept(int listener);
  * here. -1: nobody of this user's does; errno says why. */
 int gml_letter_connect(const char *name, pid_t *process);
 
+/* The same with a socket that is connected already or was made for it, -1 at first, and is kept for
+ * the next name where nobody listens: many names are tried at once. */
+int gml_letter_try(const char *name, int *unused, pid_t *process);
+
 /* Sends without waiting; false where it cannot be sent now, or nobody is there any more. The files
  * stay the caller's. */
 bool gml_letter_send(int socket, const gml_letter *letter, const int *files);

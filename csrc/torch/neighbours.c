@@ -256,13 +256,13 @@ static bool look_at(neighbour *other) {
     return ask(other, &letter);
 }
 
-/* Connects with who is at that place, if anybody is. */
-static bool meet(shared_device *self, int place) {
+/* Connects with who is at that place, if anybody is. unused: see gml_letter_try(). */
+static bool meet(shared_device *self, int place, int *unused) {
     neighbour *other = &self->neighbours[place];
     char name[GML_LETTER_NAME_BYTES];
     if (other->socket < 0) {
         gml_letter_name(name, self->group, (unsigned)place);
-        other->socket = gml_letter_connect(name, &other->process);
+        other->socket = gml_letter_try(name, unused, &other->process);
     }
     return other->socket >= 0;
 }
@@ -272,12 +272,14 @@ static bool meet(shared_device *self, int place) {
 static void pass_over(shared_device *self, int place) {
     neighbour *other = &self->neighbours[place];
     bool was_to_give = other->part_bytes > 0;
+    int unused = -1;
     if (was_to_give) {
         part_from(other);
     }
-    if (!was_to_give || (meet(self, place) && look_at(other))) {
+    if (!was_to_give || (meet(self, place, &unused) && look_at(other))) {
         other->is_silent = true;
     }
+    gml_letter_close(unused);
 }
 
 static void note_given(shared_device *self, neighbour *other, uint64_t more_bytes) {
@@ -366,14 +368,16 @@ static void await_all(shared_device *self, uint64_t enough_bytes) {
 
 /* Asks all what they have, and waits as await_all() does. */
 static void look_around(shared_device *self, uint64_t enough_bytes) {
+    int unused = -1;
     for (int place = 0; place < GML_SHARE_PLACES; place++) {
         neighbour *other = &self->neighbours[place];
         listen_to(self, other);
         other->idle_bytes = other->part_bytes = other->given_bytes = 0;
-        if (place != self->place && !other->owes && meet(self, place)) {
+        if (place != self->place && !other->owes && meet(self, place, &unused)) {
             (void)look_at(other);
         }
     }
+    gml_letter_close(unused);
     await_all(self, enough_bytes);
 }
 
@@ -447,11 +451,6 @@ static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_f
     while (self->came_bytes < wanted_bytes &&
            ask_to_yield(self, wanted_bytes - self->came_bytes, as_files)) {
         await_all(self, UINT64_MAX);
-    }
-    for (int place = 0; place < GML_SHARE_PLACES; place++) {
-        if (!self->neighbours[place].owes) {
-            part_from(&self->neighbours[place]);
-        }
     }
     self->taken_bytes += self->came_bytes;
     return self->came_bytes;
@@ -546,9 +545,6 @@ size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES
         if (other->socket >= 0) {
             out[count++] = (gml_torch_neighbour){other->process, other->terms.priority,
                                                  other->idle_bytes, other->owes};
-        }
-        if (!other->owes) {
-            part_from(other);
         }
     }
     pthread_mutex_unlock(&self->lock);
