@@ -1,6 +1,7 @@
 /* The base range: the extents that tile it, growing, shrinking and lending it. */
 #include "core/base_range.h"
 
+#include "base/rounding.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "core/freeset.h"
@@ -393,18 +394,6 @@ static unsigned order_at(const gml_base_range *range, uint64_t slot, uint64_t gr
     return order;
 }
 
-/* That of the largest chunk which another process handed over, if it is at most `most_order`; else
- * `most_order`. */
-static unsigned offered_order(const gml_base_range *range, unsigned most_order) {
-    uint64_t granule_bytes = range->granule_bytes;
-    uint64_t offered_bytes = gml_driver_offered(range->driver, granule_bytes << most_order);
-    unsigned order = most_order;
-    while (offered_bytes && order && granule_bytes << order > offered_bytes) {
-        order--;
-    }
-    return granule_bytes << order == offered_bytes ? order : most_order;
-}
-
 /* Creates chunks from `slot` on until they cover `granules`, or slightly more if a leftover handle
  * is reused. *made: the granules that have a chunk, also after a failure. */
 static gml_status create_chunks(gml_base_range *range, uint64_t slot, uint64_t granules,
@@ -414,7 +403,6 @@ static gml_status create_chunks(gml_base_range *range, uint64_t slot, uint64_t g
         uint64_t at = slot + *made;
         if (!range->handles[at]) {
             unsigned order = order_at(range, at, granules - *made, most_order);
-            order = offered_order(range, order);
             uint64_t chunk_bytes = range->granule_bytes << order;
             gml_status status = gml_driver_create(range->driver, chunk_bytes, &range->handles[at]);
             if (status != GML_OK) {
@@ -432,19 +420,19 @@ static gml_status create_chunks(gml_base_range *range, uint64_t slot, uint64_t g
     return GML_OK;
 }
 
-/* Makes the first *granules of an absent extent present and free in `set`; *granules: how many it
- * became. */
-static gml_status grow_run(gml_base_range *range, gml_extent *extent, unsigned most_order,
-                           gml_freeset *set, uint64_t *granules) {
-    uint64_t first = extent->offset / range->granule_bytes;
+/* Makes *granules of an absent extent, from `offset` on, present and free in `set`; *granules: how
+ * many it became. */
+static gml_status grow_run(gml_base_range *range, gml_extent *extent, uint64_t offset,
+                           unsigned most_order, gml_freeset *set, uint64_t *granules) {
+    uint64_t first = offset / range->granule_bytes;
     gml_status status = create_chunks(range, first, *granules, most_order, granules);
     range->collected_count = 0;
     if (status == GML_OK) {
-        status = gml_base_range_collect(range, extent->offset, *granules * range->granule_bytes);
+        status = gml_base_range_collect(range, offset, *granules * range->granule_bytes);
     }
     if (status == GML_OK) {
-        range->stuck_offset = extent->offset;
-        status = gml_mapping_add(range->driver, range->base + extent->offset, range->collected,
+        range->stuck_offset = offset;
+        status = gml_mapping_add(range->driver, range->base + offset, range->collected,
                                  range->collected_count, &range->stuck_bytes);
     }
     if (status != GML_OK) {
@@ -452,8 +440,10 @@ static gml_status grow_run(gml_base_range *range, gml_extent *extent, unsigned m
     }
     gml_extent *before, *behind;
     gml_tree_remove(&range->absent, &extent->fit);
-    extent =
-        cut_out(range, extent, extent->offset, *granules * range->granule_bytes, &before, &behind);
+    extent = cut_out(range, extent, offset, *granules * range->granule_bytes, &before, &behind);
+    if (before) {
+        add_absent(range, before);
+    }
     if (behind) {
         add_absent(range, behind);
     }
@@ -517,6 +507,20 @@ static gml_status check_room(gml_base_range *range, uint64_t size_bytes) {
     return status;
 }
 
+uint64_t gml_base_range_gap(const gml_base_range *range, uint64_t chunk_bytes) {
+    const gml_driver *driver = range->driver;
+    bool may_leave_gaps = GML_DEVICE_READ(driver->device, spare_bytes) && !driver->arena_bytes;
+    gml_tree_node *lowest = gml_tree_first(&range->absent), *node = may_leave_gaps ? lowest : NULL;
+    for (; node; node = gml_tree_next(node)) {
+        const gml_extent *extent = gml_extent_of_fit(node);
+        uint64_t begin = gml_round_up(extent->offset, chunk_bytes);
+        if (begin + chunk_bytes <= extent->offset + extent->size_bytes) {
+            return begin;
+        }
+    }
+    return lowest ? gml_extent_of_fit(lowest)->offset : range->slots * range->granule_bytes;
+}
+
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                gml_freeset *set) {
     uint64_t all_bytes = range->slots * range->granule_bytes;
@@ -537,12 +541,13 @@ gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint6
     }
     uint64_t missing = size_bytes / range->granule_bytes;
     while (missing && status == GML_OK) {
-        gml_extent *extent = gml_extent_of_fit(gml_tree_first(&range->absent));
-        uint64_t granules = extent->size_bytes / range->granule_bytes;
+        uint64_t offset = gml_base_range_gap(range, chunk_bytes);
+        gml_extent *extent = gml_base_range_find(range, offset);
+        uint64_t granules = (extent->offset + extent->size_bytes - offset) / range->granule_bytes;
         granules = granules < missing ? granules : missing;
         status = gml_base_range_prepare(range, 2);
         if (status == GML_OK) {
-            status = grow_run(range, extent, most_order, set, &granules);
+            status = grow_run(range, extent, offset, most_order, set, &granules);
         }
         missing -= granules < missing ? granules : missing;
     }

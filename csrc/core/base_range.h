@@ -100,7 +100,11 @@ gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64
 /* The extent that covers `offset`. pre: offset < slots * granule_bytes. */
 GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
 
-/* Adds `size_bytes` (a multiple of the granule), lowest places first, as free extents in `set`.
+/* Where growing by chunks of that size begins: the lowest absent place, or the end; on a shared
+ * device the lowest with room for one, so that small chunks fill gaps and large ones stay large. */
+uint64_t gml_base_range_gap(const gml_base_range *range, uint64_t chunk_bytes);
+
+/* Adds `size_bytes` (a multiple of the granule), lowest gaps first, as free extents in `set`.
  * Chunks are as large as their place allows, at most `chunk_bytes`, a granule times a power of two.
  * Driver calls: a create and a map for each chunk, a set_access for each contiguous run of places.
  * After a failure, completed runs stay, free; other new chunks are released, except handles that

@@ -95,11 +95,6 @@ uint64_t gml_driver_left(const gml_driver *driver) {
     return had_bytes > gone_bytes ? had_bytes - gone_bytes : 0;
 }
 
-uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes) {
-    gml_handed *handed = gml_handed_to(driver->device);
-    return gml_handed_bytes(handed) ? gml_handed_largest(handed, most_bytes) : 0;
-}
-
 uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle) {
     return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
 }

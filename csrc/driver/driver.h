@@ -275,10 +275,6 @@ static inline uint64_t gml_driver_time_ns(const gml_driver *driver) {
     return sum_ns;
 }
 
-/* The size of the largest chunk of at most so many bytes that create() need not take from the
- * device, since another process handed it over; 0: there is none. */
-uint64_t gml_driver_offered(const gml_driver *driver, uint64_t most_bytes);
-
 /* Before whoever holds the chunks at [address, address + size_bytes) lets them go: who mapped them
  * at other addresses too, and kept that when it freed them, ends it, since memory lives as long as
  * any mapping of it. pre: no work uses the chunks. After a failure they must stay. */

@@ -35,19 +35,6 @@ void gml_handed_add(gml_handed *handed, gml_shared_piece piece) {
     put(handed, piece);
 }
 
-uint64_t gml_handed_largest(gml_handed *handed, uint64_t most_bytes) {
-    uint64_t largest_bytes = 0;
-    pthread_mutex_lock(&handed->lock);
-    for (size_t i = 0; i < handed->count; i++) {
-        uint64_t size_bytes = handed->pieces[i].size_bytes;
-        if (size_bytes <= most_bytes && size_bytes > largest_bytes) {
-            largest_bytes = size_bytes;
-        }
-    }
-    pthread_mutex_unlock(&handed->lock);
-    return largest_bytes;
-}
-
 int gml_handed_take(gml_handed *handed, uint64_t size_bytes) {
     int file = -1;
     pthread_mutex_lock(&handed->lock);

@@ -37,9 +37,6 @@ static inline gml_handed *gml_handed_to(const gml_device *device) {
 /* Takes over the file of the piece, and closes it where there are as many already. */
 void gml_handed_add(gml_handed *handed, gml_shared_piece piece);
 
-/* The size of the largest piece of at most so many bytes; 0: there is none. */
-uint64_t gml_handed_largest(gml_handed *handed, uint64_t most_bytes);
-
 /* The file of a piece of that size, still a kept file, which is the caller's now; -1: there is
  * none. */
 int gml_handed_take(gml_handed *handed, uint64_t size_bytes);

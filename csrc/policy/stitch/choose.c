@@ -216,21 +216,22 @@ uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_
 
 uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes) {
-    gml_tree_node *lowest = gml_tree_first(&stitch->range.absent);
-    const gml_extent *before = lowest ? gml_extent_of_fit(lowest)->previous : NULL;
+    const gml_base_range *range = &stitch->range;
+    uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range, size_bytes);
+    uint64_t begin = gml_base_range_gap(range, chunk_bytes);
+    const gml_extent *before = begin ? gml_base_range_find(range, begin - 1) : NULL;
     bool is_ours = before && before->kind == GML_EXTENT_FREE && before->set == &cache->set;
     uint64_t there_bytes = is_ours ? before->size_bytes : 0;
-    return gml_round_up(size_bytes - there_bytes, stitch->range.granule_bytes);
+    return gml_round_up(size_bytes - there_bytes, range->granule_bytes);
 }
 
 gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes) {
     gml_base_range *range = &stitch->range;
-    uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range);
+    uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range, size_bytes);
     uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);
     size_bytes = gml_round_up(size_bytes, range->granule_bytes);
-    gml_tree_node *lowest = gml_tree_first(&range->absent);
-    if (lowest && gml_cost_model_makes_whole(&stitch->costs, range)) {
-        uint64_t begin = gml_extent_of_fit(lowest)->offset;
+    if (gml_cost_model_makes_whole(&stitch->costs, range)) {
+        uint64_t begin = gml_base_range_gap(range, chunk_bytes);
         uint64_t even_bytes = gml_round_up(begin + size_bytes, chunk_bytes) - begin;
         step_bytes = step_bytes < even_bytes ? even_bytes : step_bytes;
     }

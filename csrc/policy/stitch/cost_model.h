@@ -47,9 +47,13 @@ bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *
  * are large so that they are mapped again with few calls. */
 bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_range *range);
 
-/* The chunk size for growing the base range now; on a shared device at least that of the largest
- * chunk that another process handed over. */
-uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range);
+/* Blocks of at most so many bytes lie in chunks of at most that size, apart from larger ones; 0
+ * where the device is not shared. */
+uint64_t gml_cost_model_small(const gml_cost_model *costs, const gml_base_range *range);
+
+/* The chunk size for growing the base range by `size_bytes` now. */
+uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range,
+                              uint64_t size_bytes);
 
 /* Whether `more_bytes` may be taken instead of making a view, given the most that blocks ever held
  * together. */

@@ -1,6 +1,7 @@
 /* Serving a size: the ladder.
  *
  *   0  cached  the view that the stream freed last, if it has the size     (hot)
+ *   -  apart   on a shared device, if it is small: the same in small chunks, or in a new one
  *   1  fit     the smallest free extent that holds it                      (hot)
  *   2  spend   with room: the base range grows a little, so that one extent holds it
  *   3  stitch  free pieces side by side, under a view from before or a new one
@@ -30,20 +31,39 @@ static gml_placement *create(gml_ascent *request, const gml_choice *choice) {
     return request->status == GML_OK ? placement : NULL;
 }
 
-/* Hot. */
-static gml_placement *fit(gml_ascent *request) {
-    const gml_tree_node *node = gml_tree_at_least(&request->cache->set.fit, request->size_bytes, 0);
-    if (!node) {
-        return NULL;
-    }
+/* In a free extent, at `offset`. Hot. */
+static gml_placement *take_part(gml_ascent *request, const gml_tree_node *extent, uint64_t offset) {
     gml_placement *placement = NULL;
-    bool is_exact = node->size_bytes == request->size_bytes;
-    request->status = gml_placement_fit(request->stitch, request->cache, node->address,
-                                        request->size_bytes, &placement);
+    bool is_exact = extent->size_bytes == request->size_bytes;
+    request->status =
+        gml_placement_fit(request->stitch, request->cache, offset, request->size_bytes, &placement);
     if (placement) {
         placement->block.state = is_exact ? GML_STATE_EXACT : GML_STATE_SPLIT;
     }
     return placement;
+}
+
+/* Hot. */
+static gml_placement *fit(gml_ascent *request) {
+    const gml_tree_node *node = gml_tree_at_least(&request->cache->set.fit, request->size_bytes, 0);
+    return node ? take_part(request, node, node->address) : NULL;
+}
+
+/* How many extents are looked at for small chunks: a bound on the time. */
+enum { MAX_EXTENTS_TRIED = 64 };
+
+/* The first or last bytes of an extent, if they lie in small chunks. */
+static gml_placement *fit_small(gml_ascent *request, uint64_t small_bytes) {
+    const gml_base_range *range = &request->stitch->range;
+    gml_tree_node *node = gml_tree_at_least(&request->cache->set.fit, request->size_bytes, 0);
+    for (int i = 0; node && i < MAX_EXTENTS_TRIED; i++, node = gml_tree_next(node)) {
+        uint64_t last = node->address + node->size_bytes - request->size_bytes;
+        bool is_first = gml_base_range_chunk_bytes(range, node->address) <= small_bytes;
+        if (is_first || gml_base_range_chunk_bytes(range, last) <= small_bytes) {
+            return take_part(request, node, is_first ? node->address : last);
+        }
+    }
+    return NULL;
 }
 
 /* Grows the base range; false if the device has no more memory or the policy is closed (not a
@@ -62,6 +82,19 @@ static gml_placement *as_grown(gml_placement *placement) {
         placement->block.state = GML_STATE_GROW;
     }
     return placement;
+}
+
+static gml_placement *apart(gml_ascent *request) {
+    const gml_stitch *stitch = request->stitch;
+    uint64_t small_bytes = gml_cost_model_small(&stitch->costs, &stitch->range);
+    if (request->size_bytes > small_bytes) {
+        return NULL;
+    }
+    gml_placement *placement = fit_small(request, small_bytes);
+    bool may_grow = !placement && request->status == GML_OK;
+    return may_grow && take_more(request, request->size_bytes)
+               ? as_grown(fit_small(request, small_bytes))
+               : placement;
 }
 
 bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes) {
@@ -155,7 +188,7 @@ static gml_placement *take_all(gml_ascent *request) {
 }
 
 static gml_placement *(*const ladder[])(gml_ascent *) = {
-    fit, spend, stitch_pieces, reach, wait, grow, take_all,
+    apart, fit, spend, stitch_pieces, reach, wait, grow, take_all,
 };
 
 enum { RUNGS = sizeof ladder / sizeof *ladder };

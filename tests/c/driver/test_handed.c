@@ -1,4 +1,4 @@
-/* Chunks that were handed over: found by their size, the largest first, and no file stays open. */
+/* Chunks that were handed over: found by their size, and no file stays open. */
 #include "driver/handed.h"
 #include "driver/kept_files.h"
 #include "support/check.h"
@@ -22,15 +22,10 @@ static bool is_open(int file) {
 }
 
 TEST(pieces_are_taken_by_size) {
-    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 0);
     CHECK(gml_handed_take(&handed, 4) < 0);
     int four = add(4), eight = add(8), two = add(2);
     CHECK_EQ(gml_handed_bytes(&handed), 14);
     CHECK_EQ(gml_handed_bytes(NULL), 0);
-    CHECK_EQ(gml_handed_largest(&handed, UINT64_MAX), 8);
-    CHECK_EQ(gml_handed_largest(&handed, 8), 8);
-    CHECK_EQ(gml_handed_largest(&handed, 7), 4);
-    CHECK_EQ(gml_handed_largest(&handed, 1), 0);
     CHECK(gml_handed_take(&handed, 5) < 0);
     CHECK_EQ(gml_handed_take(&handed, 4), four);
     CHECK(gml_handed_take(&handed, 4) < 0);

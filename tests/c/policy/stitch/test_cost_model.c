@@ -1,13 +1,12 @@
 /* What the setting `optimize_for` promises: how large chunks are, and how much more is reserved
  * than the program needs. */
-#include "driver/handed.h"
+#include "gmlake_elastic.h"
 #include "lake/lake.h"
 #include "support/check.h"
 #include "support/contract.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -45,6 +44,18 @@ static uint64_t chunks_of(gml_lake *lake, uint64_t more_bytes) {
     return count_chunks(lake) - before;
 }
 
+static gml_lake *open_shared(gml_device *device, uint64_t capacity_bytes,
+                             const gml_setting *setting) {
+    *device = (gml_device){.lock = PTHREAD_MUTEX_INITIALIZER, .spare_bytes = 256 * MIB};
+    const gml_lake_config config = {.driver = "sim",
+                                    .policy = "stitch",
+                                    .capacity_bytes = capacity_bytes,
+                                    .settings = setting,
+                                    .setting_count = setting != NULL,
+                                    .shared = device};
+    return lake_open_by(&config);
+}
+
 /* Whatever other processes hold of it: they may give it. */
 TEST(chunks_are_large_on_a_device_that_is_shared) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
@@ -53,14 +64,8 @@ TEST(chunks_are_large_on_a_device_that_is_shared) {
         uint64_t chunks; /* of the last GiB */
     } cases[] = {{NULL, 8}, {&fixed, 512}, {&memory, 512}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gml_device device = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare_bytes = 256 * MIB};
-        const gml_lake_config config = {.driver = "sim",
-                                        .policy = "stitch",
-                                        .capacity_bytes = 192 * GIB,
-                                        .settings = cases[i].setting,
-                                        .setting_count = cases[i].setting != NULL,
-                                        .shared = &device};
-        gml_lake *lake = lake_open_by(&config);
+        gml_device device;
+        gml_lake *lake = open_shared(&device, 192 * GIB, cases[i].setting);
         (void)chunks_of(lake, 8 * GIB);
         lake->driver->info.free_bytes = lake->driver->held_when_told = 0;
         CHECK_EQ(chunks_of(lake, GIB), cases[i].chunks);
@@ -68,37 +73,80 @@ TEST(chunks_are_large_on_a_device_that_is_shared) {
     }
 }
 
-/* There, growth takes what other processes handed over as it is, unless the user chose a size. */
-TEST(chunks_are_as_large_as_what_was_handed_over) {
+/* There, chunks stay large at the end of the device, unless the user chose otherwise. */
+TEST(chunks_are_no_smaller_where_little_is_left) {
     const gml_setting fixed = {"chunk_size", 2 * MIB}, memory = {"optimize_for", MEMORY};
     const struct {
         const gml_setting *setting;
-        uint64_t held_bytes, handed_bytes, chunks; /* of 64 MiB, of 48 GiB in all */
-    } cases[] = {{NULL, 44 * GIB, 0, 8},
-                 {NULL, 44 * GIB, 64 * MIB, 1},
-                 {NULL, 44 * GIB, 128 * MIB, 8}, /* more than a 512th of the device */
-                 {NULL, 44 * GIB, 64 * MIB + 512, 8},
-                 {&fixed, GIB, 64 * MIB, 32},
-                 {&memory, GIB, 64 * MIB, 32}};
+        uint64_t held_bytes, chunks; /* of 64 MiB, of 48 GiB in all */
+    } cases[] = {{NULL, 44 * GIB, 1}, {&fixed, GIB, 32}, {&memory, GIB, 32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gml_handed handed = {.lock = PTHREAD_MUTEX_INITIALIZER};
-        gml_device device = {
-            .lock = PTHREAD_MUTEX_INITIALIZER, .spare_bytes = 256 * MIB, .handed = &handed};
-        const gml_lake_config config = {.driver = "sim",
-                                        .policy = "stitch",
-                                        .capacity_bytes = 48 * GIB,
-                                        .settings = cases[i].setting,
-                                        .setting_count = cases[i].setting != NULL,
-                                        .shared = &device};
-        gml_lake *lake = lake_open_by(&config);
+        gml_device device;
+        gml_lake *lake = open_shared(&device, 48 * GIB, cases[i].setting);
         (void)chunks_of(lake, cases[i].held_bytes);
-        if (cases[i].handed_bytes) {
-            gml_handed_add(&handed, (gml_shared_piece){dup(STDERR_FILENO), cases[i].handed_bytes});
-        }
         CHECK_EQ(chunks_of(lake, 64 * MIB), cases[i].chunks);
         close_lake(lake);
-        (void)gml_handed_drop(&handed);
     }
+}
+
+static uint64_t give_all(gml_lake *lake) {
+    uint64_t given_bytes = 0;
+    bool is_pending;
+    CHECK_OK(gml_lake_give(lake, UINT64_MAX / 2, NULL, &given_bytes, &is_pending));
+    return given_bytes;
+}
+
+enum { PAIRS = 24 };
+
+/* There, what small blocks keep, and how many chunks large ones have beside them. Of 192 GiB a
+ * large chunk has 128 MiB, a small one 32 MiB. */
+TEST(small_blocks_lie_apart_on_a_device_that_is_shared) {
+    gml_device device;
+    gml_lake *lake = open_shared(&device, 192 * GIB, NULL);
+    gml_address large[PAIRS];
+    const uint64_t small_chunks = PAIRS / 4 + 1;
+    for (int i = 0; i < PAIRS; i++) {
+        large[i] = lake_take(lake, 128 * MIB, 0);
+        (void)lake_take(lake, i % 2 ? MIB / 4 : 16 * MIB, 0);
+    }
+    CHECK_EQ(count_chunks(lake), PAIRS + small_chunks);
+    for (int i = 0; i < PAIRS; i++) {
+        lake_give(lake, large[i]);
+    }
+    CHECK_EQ(give_all(lake), PAIRS * 128 * MIB);
+    CHECK_EQ(lake_stats_of(lake).reserved_bytes, small_chunks * 32 * MIB);
+    (void)lake_take(lake, PAIRS * 128 * MIB, 0); /* where large ones were */
+    CHECK_EQ(count_chunks(lake), 2 * PAIRS + small_chunks);
+    close_lake(lake);
+}
+
+/* They use what they have, and what is idle anyway before they are refused. */
+TEST(small_blocks_take_no_more_than_there_is) {
+    gml_device device;
+    gml_lake *lake = open_shared(&device, 192 * GIB, NULL);
+    lake_give(lake, lake_take(lake, 128 * MIB, 0));
+    uint64_t chunks = count_chunks(lake);
+    (void)lake_take(lake, 16 * MIB, 0);
+    (void)lake_take(lake, 16 * MIB, 0);
+    CHECK_EQ(count_chunks(lake), chunks + 1);
+    device.limit_bytes = device.held_bytes;
+    (void)lake_take(lake, 16 * MIB, 0);
+    CHECK_EQ(count_chunks(lake), chunks + 1);
+    close_lake(lake);
+    lake = open_shared(&device, 192 * GIB, &(gml_setting){"chunk_size", 64 * MIB});
+    (void)lake_take(lake, 16 * MIB, 0);
+    (void)lake_take(lake, 16 * MIB, 0);
+    CHECK_EQ(count_chunks(lake), 1);
+    close_lake(lake);
+}
+
+/* No view joins what lies behind a gap to what lies before it. */
+TEST(an_arena_has_no_gaps_where_its_device_is_shared) {
+    gml_device device;
+    gml_lake *lake = open_shared(&device, 128 * GIB, &(gml_setting){"arena", 64 * GIB});
+    (void)lake_take(lake, 16 * MIB, 0);
+    CHECK(lake_take(lake, 64 * GIB - 96 * MIB, 0) != 0);
+    close_lake(lake);
 }
 
 enum { PROGRAMS = 200, OPERATIONS = 3000, MOST_LIVE = 2048 };
