@@ -92,7 +92,7 @@ TEST(chunks_are_no_smaller_where_little_is_left) {
 static uint64_t give_all(gml_lake *lake) {
     uint64_t given_bytes = 0;
     bool is_pending;
-    CHECK_OK(gml_lake_give(lake, UINT64_MAX / 2, NULL, &given_bytes, &is_pending));
+    CHECK_OK(gml_lake_give(lake, UINT64_MAX / 2, NULL, false, &given_bytes, &is_pending));
     return given_bytes;
 }
 
