@@ -41,7 +41,6 @@ typedef struct neighbour {
     int socket;        /* -1: none */
     pid_t process;     /* 0: its number is not known here */
     bool owes;         /* an answer */
-    bool is_silent;    /* it has been waited for: it is asked again once it has answered */
     bool is_at_work;   /* it gives when its work has ended */
     uint64_t heard_ns; /* when it was asked, or said anything */
     gml_share_terms terms;
@@ -234,8 +233,8 @@ static bool is_stopped(pid_t process) {
 /* Whether an answer may still come soon. */
 static bool is_awaited(const neighbour *other, uint64_t now_ns) {
     uint64_t silent_ns = now_ns - other->heard_ns;
-    if (!other->owes || other->is_silent || silent_ns < SILENT_MS * MILLISECOND_NS) {
-        return other->owes && !other->is_silent;
+    if (!other->owes || silent_ns < SILENT_MS * MILLISECOND_NS) {
+        return other->owes;
     }
     uint64_t most_ms = other->is_at_work ? GIVE_MS : SLOW_MS;
     return silent_ns < most_ms * MILLISECOND_NS && !is_stopped(other->process);
@@ -267,17 +266,15 @@ static bool meet(shared_device *self, int place, int *unused) {
     return other->socket >= 0;
 }
 
-/* Has it be asked again only after it has answered that it is there. What it was asked for it does
- * not give then, as nobody takes it. */
+/* What it was asked for it does not give now, as nobody takes it; and it is asked again when it has
+ * answered that it is there. */
 static void pass_over(shared_device *self, int place) {
     neighbour *other = &self->neighbours[place];
-    bool was_to_give = other->part_bytes > 0;
+    uint64_t heard_ns = other->heard_ns;
     int unused = -1;
-    if (was_to_give) {
-        part_from(other);
-    }
-    if (!was_to_give || (meet(self, place, &unused) && look_at(other))) {
-        other->is_silent = true;
+    part_from(other);
+    if (meet(self, place, &unused) && look_at(other)) {
+        other->heard_ns = heard_ns;
     }
     gml_letter_close(unused);
 }
@@ -306,7 +303,7 @@ static void hear(shared_device *self, neighbour *other, const gml_letter *letter
     } else if (letter->kind == GML_LETTER_WORKING || letter->kind == GML_LETTER_WAITING) {
         other->is_at_work = letter->kind == GML_LETTER_WAITING;
     } else {
-        other->owes = other->is_silent = false;
+        other->owes = false;
         other->idle_bytes = letter->idle_bytes;
         other->may_yield = letter->kind == GML_LETTER_TOLD ? letter->mark : other->may_yield;
         other->terms = (gml_share_terms){letter->priority, letter->weight ? letter->weight : 1};
@@ -334,7 +331,7 @@ static void listen_to(shared_device *self, neighbour *other) {
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Lists who is waited for; who has been silent for too long is not any more. */
+/* Lists who is waited for, which who has been silent for too long is not any more. */
 static size_t list_awaited(shared_device *self, struct pollfd *out) {
     uint64_t now_ns = gml_clock_ns();
     size_t count = 0;
@@ -342,7 +339,7 @@ static size_t list_awaited(shared_device *self, struct pollfd *out) {
         neighbour *other = &self->neighbours[place];
         if (is_awaited(other, now_ns)) {
             out[count++] = (struct pollfd){other->socket, POLLIN, 0};
-        } else if (other->owes && !other->is_silent) {
+        } else if (other->owes && other->part_bytes) {
             pass_over(self, place);
         }
     }

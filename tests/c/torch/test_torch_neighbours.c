@@ -182,9 +182,18 @@ static void begin(void) {
     CHECK(torch_allocate(USED_MIB * MIB, 0, NULL) != NULL);
 }
 
+static void name_place(unsigned place, char out[GML_LETTER_NAME_BYTES]) {
+    gml_letter_name(out, gml_letter_group(group), place);
+}
+
 static void end(void) {
+    char name[GML_LETTER_NAME_BYTES];
     end_neighbours();
     gml_torch_unshare();
+    name_place(0, name);
+    int socket = gml_letter_listen(name);
+    CHECK(socket >= 0); /* nobody is there any more */
+    gml_letter_close(socket);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -232,6 +241,16 @@ TEST(the_lowest_priority_gives_first_and_then_the_next) {
     end();
 }
 
+TEST(of_one_priority_who_has_most_for_its_weight_gives_first) {
+    add_neighbour(64, 0, 4);
+    add_neighbour(40, 0, 1);
+    begin();
+    CHECK(ask_for(8));
+    CHECK_EQ(ask_neighbour(0, 'g'), 0);
+    CHECK(ask_neighbour(1, 'g') >= 8);
+    end();
+}
+
 TEST(memory_in_use_is_given_when_its_work_is_done) {
     add_neighbour(WORKED_MIB, 0, 1);
     begin();
@@ -239,6 +258,18 @@ TEST(memory_in_use_is_given_when_its_work_is_done) {
     CHECK(ask_for(WORKED_MIB));
     CHECK_EQ(ask_neighbour(0, 'g'), WORKED_MIB);
     CHECK_EQ(ask_neighbour(0, 's'), 0);
+    end();
+}
+
+/* Nobody knows when that is: it is given after a wait for all work. */
+TEST(memory_of_unknown_use_is_given_after_a_wait) {
+    add_neighbour(2, 0, 1);
+    begin();
+    (void)ask_neighbour(0, 'x');
+    unsigned before = ask_neighbour(0, 's');
+    CHECK(ask_for(WORKED_MIB));
+    CHECK(ask_neighbour(0, 'g') >= WORKED_MIB);
+    CHECK(ask_neighbour(0, 's') > before);
     end();
 }
 
@@ -351,10 +382,6 @@ TEST(what_cannot_be_shared_says_why) {
 
 enum { LATE_MIB = 70 };
 
-static void name_place(unsigned place, char out[GML_LETTER_NAME_BYTES]) {
-    gml_letter_name(out, gml_letter_group(group), place);
-}
-
 /* A child that listens at the place, and does as `live` says with who connects, one after the
  * other. */
 static pid_t start_stranger(unsigned place, void (*live)(int peer)) {
@@ -422,6 +449,24 @@ static void be_silent_when_asked(int peer) {
     }
 }
 
+static void give_nothing_of_what_it_has(int peer) {
+    gml_letter letter;
+    bool goes_on = is_asked_for_memory(peer);
+    while (goes_on) {
+        goes_on = say(peer, GML_LETTER_GAVE, 0) && await(peer, &letter, GML_LETTER_TAKE);
+    }
+}
+
+/* Sends a file when it goes on, after it was stopped. */
+static void send_late(int peer) {
+    gml_letter letter = {.kind = GML_LETTER_FILES, .count = 1, .rest.sizes = {LATE_MIB * MIB}};
+    if (is_asked_for_memory(peer)) {
+        (void)raise(SIGSTOP);
+        (void)gml_letter_send(peer, &letter, &peer);
+        (void)say(peer, GML_LETTER_GAVE, LATE_MIB * MIB);
+    }
+}
+
 static void write_nonsense(int peer) {
     gml_letter letter;
     (void)await(peer, &letter, GML_LETTER_LOOK);
@@ -450,7 +495,7 @@ static void claim_more_files(int peer) {
 /* Who dies, says nothing or writes nonsense is passed over, and another one gives. */
 TEST(others_give_what_one_does_not) {
     void (*const lives[])(int) = {end_when_asked, be_silent_when_asked, write_nonsense,
-                                  claim_more_files};
+                                  claim_more_files, give_nothing_of_what_it_has};
     add_neighbour(200, 1, 1);
     begin();
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
@@ -464,6 +509,25 @@ TEST(others_give_what_one_does_not) {
     end();
 }
 
+/* Nobody waits for it any more, and it is asked again once it has answered that it is there. */
+TEST(what_is_given_too_late_is_not_taken) {
+    add_neighbour(100, 1, 1);
+    begin();
+    pid_t pid = start_stranger(2, send_late);
+    CHECK(ask_for(8));
+    unsigned before = ask_neighbour(0, 'g');
+    CHECK(before >= 8);
+    CHECK(kill(pid, SIGCONT) == 0);
+    for (int looks = 0; looks < 10000 && (count_others() < 2 || others[1].is_silent); looks++) {
+        (void)usleep(1000);
+    }
+    CHECK_EQ(others[1].idle_bytes, LATE_MIB * MIB);
+    CHECK_EQ(gml_handed_bytes(gml_handed_to(gml_registry_device(0))), 0);
+    CHECK_EQ(sharing().taken_bytes / MIB, before);
+    end_stranger(pid);
+    end();
+}
+
 /* What came is idle memory of who got it, who asks for less until it is used. */
 TEST(what_came_before_one_ended_is_not_lost) {
     add_neighbour(100, 1, 1);
@@ -473,6 +537,7 @@ TEST(what_came_before_one_ended_is_not_lost) {
     end_stranger(pid);
     gml_handed *waiting = gml_handed_to(gml_registry_device(0));
     CHECK_EQ(gml_handed_bytes(waiting), LATE_MIB * MIB);
+    CHECK_EQ(sharing().taken_bytes, LATE_MIB * MIB);
     unsigned before = ask_neighbour(0, 'g');
     CHECK(!ask_for(LATE_MIB - 2));
     CHECK_EQ(ask_neighbour(0, 'g'), before);
@@ -490,21 +555,57 @@ TEST(what_came_before_one_ended_is_not_lost) {
     CHECK(fcntl(file, F_GETFD) < 0);
 }
 
+TEST(who_asked_and_is_gone_is_given_nothing) {
+    char name[GML_LETTER_NAME_BYTES];
+    pid_t process = 0;
+    const gml_letter asked = {.kind = GML_LETTER_TAKE, .bytes = 32 * MIB};
+    add_neighbour(64, 0, 1);
+    begin();
+    stop_neighbour(0);
+    name_place(0, name);
+    int socket = gml_letter_connect(name, &process);
+    CHECK_EQ(process, neighbours[0].pid);
+    CHECK(gml_letter_send(socket, &asked, NULL));
+    gml_letter_close(socket);
+    CHECK(kill(neighbours[0].pid, SIGCONT) == 0);
+    CHECK_EQ(ask_neighbour(0, 'n'), 1);
+    while (count_others() && others[0].is_silent) {
+        (void)usleep(1000);
+    }
+    CHECK_EQ(others[0].idle_bytes, 64 * MIB);
+    CHECK_EQ(ask_neighbour(0, 'g'), 0);
+    end();
+}
+
+static size_t count_files(void) {
+    size_t count = 0;
+    for (int file = 0; file < 1024; file++) {
+        count += fcntl(file, F_GETFD) >= 0;
+    }
+    return count;
+}
+
 /* Connections that ask for nothing, more than it keeps, and letters that nobody should write. */
 TEST(who_writes_nonsense_keeps_nobody_from_asking) {
-    enum { MOST = 600 };
+    enum { MOST = 400 };
+    const gml_letter with_a_file = {.kind = GML_LETTER_FILES, .count = 1};
     static int sockets[MOST];
     char name[GML_LETTER_NAME_BYTES];
     pid_t process = 0;
     add_neighbour(64, 0, 1);
     begin();
-    name_place(0, name);
+    CHECK(ask_for(8));
+    CHECK_EQ(ask_neighbour(0, 'n'), 1); /* each knows the other one */
+    size_t before = count_files();
+    name_place(1, name); /* its own: the neighbour came first */
     for (int i = 0; i < MOST; i++) {
         sockets[i] = gml_letter_connect(name, &process);
-        if (sockets[i] >= 0 && i % 3 == 0) {
+        if (sockets[i] >= 0 && i % 8 == 0) {
             (void)send(sockets[i], name, (size_t)i % sizeof name, MSG_NOSIGNAL);
-        } else if (sockets[i] >= 0 && i % 3 == 1) {
+        } else if (sockets[i] >= 0 && i % 8 == 1) {
             (void)say(sockets[i], (gml_letter_kind)(i % 12), 0);
+        } else if (sockets[i] >= 0 && i % 8 == 2) {
+            (void)gml_letter_send(sockets[i], &with_a_file, &sockets[0]);
         }
     }
     CHECK(ask_for(8));
@@ -513,6 +614,10 @@ TEST(who_writes_nonsense_keeps_nobody_from_asking) {
         gml_letter_close(sockets[i]);
     }
     CHECK(ask_for(64));
+    for (int looks = 0; looks < 10000 && count_files() > before; looks++) {
+        (void)usleep(1000); /* until it has seen that they are gone */
+    }
+    CHECK(count_files() <= before);
     end();
 }
 
@@ -530,6 +635,7 @@ TEST(there_is_room_for_as_many_as_it_has_places) {
     CHECK_STATUS(gml_torch_share(0, group, 0, 1, reason, sizeof reason), GML_UNSUPPORTED);
     CHECK(strstr(reason, "64 processes"));
     CHECK(strcmp(sharing().why, reason) == 0);
+    CHECK(!sharing().is_shared);
     gml_letter_close(sockets[7]);
     CHECK_OK(gml_torch_share(0, group, 0, 1, reason, sizeof reason));
     CHECK_EQ(sharing().why[0], 0);
