@@ -23,7 +23,7 @@ set -u
 cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-SINGLE="varying turns long training planned features howtos forecasts graphs sleeping loop elastic filling handing handing_costs peers streams overhead costs tests"
+SINGLE="varying turns long training planned features howtos forecasts graphs sleeping loop elastic filling handing two_of_random_sizes handing_costs peers streams overhead costs tests"
 PAIRED="frontier forecast_ranks report transports links"
 NAMED="forecast_largest others"
 PAIRED_NAMED="four"
@@ -77,7 +77,7 @@ measure() {
     forecast_ranks | report | four) "$1" ;;
     others) "$PYTHON" -m gpu.others --libraries "${LIBRARIES:?names a folder}" --write ;;
     forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
-    planned | streams | long | features | howtos | sleeping | loop | elastic | filling | handing | handing_costs | peers | graphs | turns | transports | links)
+    planned | streams | long | features | howtos | sleeping | loop | elastic | filling | handing | two_of_random_sizes | handing_costs | peers | graphs | turns | transports | links)
         "$PYTHON" -m "gpu.$1" --write
         ;;
     esac

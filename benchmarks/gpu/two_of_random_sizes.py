@@ -1,6 +1,7 @@
 """Two processes whose blocks have random sizes on one device: who is refused, and what it costs.
 
     PYTHONPATH=benchmarks python -m gpu.two_of_random_sizes [--allocator gmlake] [--live 0.89]
+    PYTHONPATH=benchmarks python -m gpu.two_of_random_sizes --write
 
 Both have a budget: together --live of --memory, which is what the device has for them; another
 process takes the rest of it. Every 1.5 seconds the larger budget, three quarters, changes sides:
@@ -13,7 +14,8 @@ gmlake      gmlake.enable(share="device"): nothing else is called
 default     PyTorch's allocator: whose budget falls calls torch.cuda.empty_cache()
 expandable  the same with expandable segments
 
-Prints one line of JSON. `allocating_seconds`, of each process, is that of torch.empty() and
+Prints one line of JSON; --write does so for every allocator, live to 0.89 and to 0.76, and keeps
+them. `allocating_seconds`, of each process, is that of torch.empty() and
 empty_cache(); `p999_ms` is of the requests of both. A refusal is a torch.OutOfMemoryError. --set
 names settings of gmlake, as GMLAKE_SET does. --compare ends writes and compares the ends of blocks
 alone, for devices that only copy.
@@ -35,16 +37,21 @@ import sys
 import tempfile
 import time
 from collections import deque
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+import machine
 from gmlake.units import parse_size
 from gpu.settings import ALLOCATORS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHOICES = ("gmlake", "default", "expandable")
+CHOICES = ("gmlake", "expandable", "default")
+LIVE = (0.89, 0.76)
 LEAST_BYTES = 1 << 18
 LARGER = 0.75  # of what both may have
 FREED_AT_ONCE = 2
@@ -80,8 +87,6 @@ class Blocks:
 
     def add(self, size: int) -> None:
         """Allocate and fill a block."""
-        import torch
-
         self.requests += 1
         began = time.perf_counter_ns()
         try:
@@ -127,8 +132,6 @@ class Blocks:
 
     def empty_cache(self) -> None:
         """Give back what is free, as PyTorch's allocators have to be told to."""
-        import torch
-
         began = time.perf_counter_ns()
         torch.cuda.empty_cache()
         self.emptying_ns += time.perf_counter_ns() - began
@@ -170,8 +173,6 @@ def run_one(options: argparse.Namespace) -> None:
 
 def run_ballast() -> None:
     """Leave so much of the device as a line says, and answer with what it has then."""
-    import torch
-
     torch.cuda.init()
     torch.empty(1, device="cuda")
     print(json.dumps({}), flush=True)
@@ -274,15 +275,22 @@ def main() -> int:
     parser.add_argument("--largest", default="2969MiB", help="block")
     parser.add_argument("--compare", choices=("all", "ends"), default="all")
     parser.add_argument("--set", default="", help="settings of gmlake")
+    parser.add_argument("--write", action="store_true", help="keep the figures of all")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--page", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is None:
-        with tempfile.TemporaryDirectory() as folder:
-            options.page = Path(folder) / "fallen"
-            figures = measure(options)
-        print(json.dumps(figures))
-        return int(figures["wrong_contents"] > 0)
+        chosen = product(LIVE, CHOICES) if options.write else [(options.live, options.allocator)]
+        rows = []
+        for options.live, options.allocator in chosen:
+            with tempfile.TemporaryDirectory() as folder:
+                options.page = Path(folder) / "fallen"
+                rows.append(measure(options))
+            print(json.dumps(rows[-1]), flush=True)
+        if options.write:
+            gpu = torch.cuda.get_device_name()
+            machine.write("gpu_two_of_random_sizes", {"rows": rows}, gpu=gpu)
+        return int(any(row["wrong_contents"] for row in rows))
     if options.one < 0:
         run_ballast()
     else:
