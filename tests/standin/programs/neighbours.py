@@ -398,8 +398,8 @@ def main() -> int:
     results["terms"] = terms()
     first = Other()
     parts: list[Callable[[Other], Result]] = [
-        serves, wakes, grows, shrinks, yields, dozes, natives, pools, limits, captures, graphs, lives,
-        forks, begins,
+        serves, wakes, grows, shrinks, yields, dozes, natives, pools, limits, captures, graphs,
+        lives, forks, begins,
     ]  # fmt: skip
     for part in parts:
         results[part.__name__] = part(first)
