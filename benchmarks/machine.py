@@ -74,6 +74,16 @@ def write(
     return path
 
 
+def answer_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the JSON object of the next line that a process prints; exits where it has ended."""
+    assert process.stdout is not None  # noqa: S101 (it is a pipe)
+    line = process.stdout.readline()
+    if not line:
+        sys.exit("a process has ended early")
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
 def told_by(
     command: Sequence[str],
     *,

@@ -176,22 +176,14 @@ class Process:
 
     def wait(self) -> Self:
         """Wait until it can be told something."""
-        self._answer()
+        machine.answer_of(self.process)
         return self
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None  # noqa: S101 (it is a pipe)
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("a process has ended")
-        told: dict[str, Any] = json.loads(line)
-        return told
 
     def tell(self, name: str, value: int = 0) -> dict[str, Any]:
         """Return what it answers to a line."""
         assert self.process.stdin is not None  # noqa: S101 (it is a pipe)
         print(name, value, file=self.process.stdin, flush=True)
-        return self._answer()
+        return machine.answer_of(self.process)
 
     def kill(self) -> None:
         """End it at once, as a signal of the system does."""

@@ -211,12 +211,7 @@ class Process:
 
     def answer(self) -> dict[str, Any]:
         """Return the next line that it prints."""
-        assert self.process.stdout is not None  # noqa: S101 (it is a pipe)
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("a process has ended early")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        return machine.answer_of(self.process)
 
     def tell(self, line: str) -> None:
         """Send a line."""

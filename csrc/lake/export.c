@@ -1,13 +1,11 @@
 /* Memory of a lake that other processes map, and theirs that is mapped through it. */
+#include "base/fnv.h"
 #include "base/status.h"
 #include "gmlake_share.h"
 #include "lake/lake.h"
 
 #include <inttypes.h>
 #include <unistd.h>
-
-#define FNV_BEGIN UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
@@ -60,7 +58,7 @@ static void add_chunks(tour *of, gml_address range, uint64_t size_bytes) {
         }
         of->first_bytes = of->count ? of->first_bytes : chunk.size_bytes;
         of->are_alike &= chunk.size_bytes == of->first_bytes;
-        of->mark = (of->mark ^ chunk.handle) * FNV_PRIME;
+        of->mark = gml_fnv_add(of->mark, chunk.handle);
         if (of->count++ == 0) {
             of->offset_bytes = skipped;
         } else if (skipped) {
@@ -135,7 +133,7 @@ gml_status gml_lake_lend(gml_lake *lake, gml_address address, gml_shared_piece *
                .capacity = capacity,
                .is_lent = true,
                .are_alike = true,
-               .mark = (FNV_BEGIN ^ address) * FNV_PRIME};
+               .mark = gml_fnv_add(GML_FNV_BEGIN, address)};
     pthread_mutex_lock(&lake->lock);
     gml_status status = export_locked(lake, address, &of);
     pthread_mutex_unlock(&lake->lock);

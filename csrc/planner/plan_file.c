@@ -5,6 +5,8 @@
  */
 #include "planner/plan_file.h"
 
+#include "base/fnv.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,9 +206,9 @@ static void code_sections(plan_codec *codec, const gml_plan *plan, gml_plan *out
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static uint64_t checksum(const uint8_t *bytes, size_t count) {
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    uint64_t sum = GML_FNV_BEGIN;
     for (size_t i = 0; i < count; i++) {
-        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+        sum = gml_fnv_add(sum, bytes[i]);
     }
     return sum;
 }

@@ -140,11 +140,17 @@ static void accept_all(const listener *from) {
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-static bool tell(client *to, gml_letter_kind kind, uint64_t bytes) {
+/* Looks at no lake, which another thread may have for long. */
+static bool say(client *to, gml_letter_kind kind) {
+    const gml_letter word = {.kind = kind};
+    return gml_letter_send(to->socket, &word, NULL);
+}
+
+static bool tell(client *to, gml_letter_kind kind) {
     gml_letter letter = {.kind = kind,
                          .priority = to->giver->terms.priority,
                          .weight = to->giver->terms.weight,
-                         .bytes = bytes,
+                         .bytes = to->given_bytes,
                          .idle_bytes = gml_giver_idle(to->giver, to->device),
                          .mark = gml_relief_may_give(to->device)};
     return gml_letter_send(to->socket, &letter, NULL);
@@ -227,9 +233,7 @@ static bool yield_on(client *to) {
 static bool note(client *to, uint64_t now_ns) {
     bool is_due = now_ns - to->noted_ns >= NOTE_MS * MILLISECOND_NS;
     to->noted_ns = is_due ? now_ns : to->noted_ns;
-    const gml_letter working = {
-        .kind = GML_LETTER_WORKING}; /* no lake is looked at, as one may sleep */
-    return !is_due || gml_letter_send(to->socket, &working, NULL);
+    return !is_due || say(to, GML_LETTER_WORKING);
 }
 
 /* First without waiting; then as work ends; then what cannot be told to be unused; and last what is
@@ -246,7 +250,7 @@ static bool work_on(client *to) {
     if (to->given_bytes < to->wanted_bytes && !to->waits && !to->is_yielding &&
         gml_giver_idle(to->giver, to->device)) {
         to->waits = true;
-        return tell(to, GML_LETTER_WAITING, to->given_bytes);
+        return say(to, GML_LETTER_WAITING);
     }
     if (to->given_bytes < to->wanted_bytes && to->yields) {
         to->is_yielding = yield_on(to);
@@ -254,7 +258,7 @@ static bool work_on(client *to) {
         return note(to, now_ns);
     }
     to->is_given = false;
-    return tell(to, GML_LETTER_GAVE, to->given_bytes);
+    return tell(to, GML_LETTER_GAVE);
 }
 
 static void begin_giving(client *to, const gml_letter *asked) {
@@ -338,8 +342,7 @@ static bool answer(client *to, const gml_letter *asked) {
         begin_giving(to, asked);
         return true;
     }
-    return asked->kind == GML_LETTER_LOOK &&
-           tell(to, GML_LETTER_TOLD, atomic_load(&to->giver->given_bytes));
+    return asked->kind == GML_LETTER_LOOK && tell(to, GML_LETTER_TOLD);
 }
 
 /* Reads a letter and works on what was asked; false: this client is dropped. What somebody asked

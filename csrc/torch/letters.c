@@ -1,6 +1,7 @@
 /* Packets over abstract sockets. */
 #include "torch/letters.h"
 
+#include "base/fnv.h"
 #include "driver/kept_files.h"
 
 #include <errno.h>
@@ -10,9 +11,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define FNV_BEGIN UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
 
 /* WAY_BYTES: of letters under way over one connection, few enough for the kernel's limit on files
  * under way. */
@@ -26,9 +24,9 @@ typedef union control {
 /* ---- names and connections ------------------------------------------------------------------- */
 
 uint64_t gml_letter_group(const char *text) {
-    uint64_t group = FNV_BEGIN;
+    uint64_t group = GML_FNV_BEGIN;
     for (; *text; text++) {
-        group = (group ^ (unsigned char)*text) * FNV_PRIME;
+        group = gml_fnv_add(group, (unsigned char)*text);
     }
     return group;
 }

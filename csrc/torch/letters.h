@@ -35,10 +35,10 @@ typedef enum gml_letter_kind {
 
 typedef struct gml_letter {
     uint32_t kind;
-    uint32_t count;   /* FILES: how many; their sizes follow */
-    int32_t priority; /* TOLD, with the weight: who gives first, see gml_torch_share() */
-    uint32_t weight;  /* TAKE: not 0 if files are welcome */
-    uint64_t bytes;   /* TAKE: wanted; TOLD: given so far; GAVE: given; FILES: that follow later */
+    uint32_t count;         /* FILES: how many; their sizes follow */
+    int32_t priority;       /* TOLD, with the weight: who gives first, see gml_torch_share() */
+    uint32_t weight;        /* TAKE: not 0 if files are welcome */
+    uint64_t bytes;         /* TAKE: wanted; GAVE: given; FILES: that follow later */
     uint64_t idle_bytes;    /* TOLD, GAVE: idle now */
     uint64_t address, mark; /* FETCH: of the block, see gml_lake_lend(). The mark of TOLD: not 0 if
                                more can be given up than is idle; of TAKE: if that is to be */

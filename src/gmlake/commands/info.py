@@ -89,9 +89,17 @@ def _devices(driver: str) -> list[dict[str, Any]]:
 
 
 def _describe(driver: str, device: int) -> dict[str, Any]:
-    entry: dict[str, Any] = {"driver": driver, "device": device, "available": False}
-    entry |= dict.fromkeys(("name", "granularity_bytes", "total_bytes", "free_bytes"))
-    entry |= {"has_virtual_memory": False, "reason": None}
+    entry: dict[str, Any] = {
+        "driver": driver,
+        "device": device,
+        "available": False,
+        "name": None,
+        "granularity_bytes": None,
+        "total_bytes": None,
+        "free_bytes": None,
+        "has_virtual_memory": False,
+        "reason": None,
+    }
     try:
         entry.update(_core.device_describe(driver, device))
     except Error as error:

@@ -31,11 +31,20 @@ class ReportCommand(common.Command):
         add = parser.add_argument
         add("folder", metavar="FOLDER", help="the folder that --record named")
         add("-o", "--output", metavar="PAGE", help="also write an HTML page, with pictures")
-        for name, default, what in (
-            ("--job", 0, "which of several in the folder, the oldest is 1 (default: the last one)"),
-            ("--top", 10, "rows of each table to show (%(default)s)"),
-        ):
-            add(name, type=common.count_argument, default=default, metavar="N", help=what)
+        add(
+            "--job",
+            type=common.count_argument,
+            default=0,
+            metavar="N",
+            help="which of several in the folder, the oldest is 1 (default: the last one)",
+        )
+        add(
+            "--top",
+            type=common.count_argument,
+            default=10,
+            metavar="N",
+            help="rows of each table to show (%(default)s)",
+        )
         common.add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
