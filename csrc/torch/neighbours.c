@@ -268,7 +268,7 @@ static bool meet(shared_device *self, int place, int *unused) {
 
 /* What it was asked for it does not give now, as nobody takes it; and it is asked again when it has
  * answered that it is there. */
-static void pass_over(shared_device *self, int place) {
+static void meet_again(shared_device *self, int place) {
     neighbour *other = &self->neighbours[place];
     uint64_t heard_ns = other->heard_ns;
     int unused = -1;
@@ -313,8 +313,10 @@ static void hear(shared_device *self, neighbour *other, const gml_letter *letter
     }
 }
 
-/* Reads all that it has said by now. */
-static void listen_to(shared_device *self, neighbour *other) {
+/* Reads all that it has said by now. Who ends a connection that served before, and is not giving,
+ * may only have needed its place for others: it is met again. */
+static void listen_to(shared_device *self, int place) {
+    neighbour *other = &self->neighbours[place];
     gml_letter letter;
     int files[GML_LETTER_MOST_FILES];
     gml_received found = GML_RECEIVED;
@@ -324,7 +326,9 @@ static void listen_to(shared_device *self, neighbour *other) {
             hear(self, other, &letter, files);
         }
     }
-    if (found == GML_RECEIVED_END) {
+    if (found == GML_RECEIVED_END && other->terms.weight && !other->part_bytes) {
+        meet_again(self, place);
+    } else if (found == GML_RECEIVED_END) {
         part_from(other);
     }
 }
@@ -340,7 +344,7 @@ static size_t list_awaited(shared_device *self, struct pollfd *out) {
         if (is_awaited(other, now_ns)) {
             out[count++] = (struct pollfd){other->socket, POLLIN, 0};
         } else if (other->owes && other->part_bytes) {
-            pass_over(self, place);
+            meet_again(self, place);
         }
     }
     return count;
@@ -357,7 +361,7 @@ static void await_all(shared_device *self, uint64_t enough_bytes) {
         (void)poll(awaited, count, SILENT_MS);
         idle_bytes = 0;
         for (int place = 0; place < GML_SHARE_PLACES; place++) {
-            listen_to(self, &self->neighbours[place]);
+            listen_to(self, place);
             idle_bytes += self->neighbours[place].idle_bytes;
         }
     }
@@ -368,9 +372,10 @@ static void look_around(shared_device *self, uint64_t enough_bytes) {
     int unused = -1;
     for (int place = 0; place < GML_SHARE_PLACES; place++) {
         neighbour *other = &self->neighbours[place];
-        listen_to(self, other);
+        listen_to(self, place);
         other->idle_bytes = other->part_bytes = other->given_bytes = 0;
-        if (place != self->place && !other->owes && meet(self, place, &unused)) {
+        if (place != self->place && !other->owes && meet(self, place, &unused) && !look_at(other) &&
+            meet(self, place, &unused)) { /* see listen_to() */
             (void)look_at(other);
         }
     }

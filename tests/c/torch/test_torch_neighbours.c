@@ -492,6 +492,27 @@ static void claim_more_files(int peer) {
     }
 }
 
+/* Answers once, and ends the connection at the next question. */
+static void answer_once(int peer) {
+    gml_letter letter;
+    if (await(peer, &letter, GML_LETTER_LOOK) && say(peer, GML_LETTER_TOLD, 0)) {
+        (void)await(peer, &letter, GML_LETTER_LOOK);
+    }
+}
+
+/* It may have needed the place for others. */
+TEST(who_ends_a_connection_is_asked_over_another) {
+    begin();
+    pid_t pid = start_stranger(2, answer_once);
+    for (int looks = 0; looks < 3; looks++) {
+        CHECK_EQ(count_others(), 1);
+        CHECK_EQ(others[0].idle_bytes, LATE_MIB * MIB);
+    }
+    end_stranger(pid);
+    CHECK_EQ(count_others(), 0);
+    end();
+}
+
 /* Who dies, says nothing or writes nonsense is passed over, and another one gives. */
 TEST(others_give_what_one_does_not) {
     void (*const lives[])(int) = {end_when_asked, be_silent_when_asked, write_nonsense,
