@@ -126,8 +126,10 @@ enum { GML_SHARE_PLACES = 64 }; /* for processes that share a device */
 typedef struct gml_torch_neighbour {
     int process; /* its number; 0: it has none here */
     int32_t priority;
-    uint64_t idle_bytes; /* that it could give */
+    uint64_t held_bytes; /* on the device */
+    uint64_t idle_bytes; /* of them, that it could give */
     bool is_silent;      /* it does not answer, so that it is passed over */
+    bool is_stopped;     /* that is why */
 } gml_torch_neighbour;
 
 typedef struct gml_torch_shared {
@@ -142,6 +144,10 @@ GML_API void gml_torch_sharing(int device, gml_torch_shared *out);
 
 /* Asks the other processes that share it now what they have; returns how many there are. */
 GML_API size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES]);
+
+/* The same of all that share by that name, for who does not share itself. 0 also where there is no
+ * host memory. */
+GML_API size_t gml_torch_look_at(const char *name, gml_torch_neighbour out[GML_SHARE_PLACES]);
 
 #ifdef __cplusplus
 }

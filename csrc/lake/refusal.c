@@ -273,6 +273,20 @@ static void say_held(gml_text *out, const gml_situation *self) {
     gml_say(out, ".");
 }
 
+static void say_processes(gml_text *out, const gml_situation *self) {
+    gml_say(out, " %" PRIu64 " %s the device: %s held there%s%s%s.", self->processes,
+            self->processes == 1 ? "process with gmlake shares" : "processes with gmlake share",
+            SIZE(self->processes_held_bytes), self->processes_idle_bytes ? ", " : "",
+            self->processes_idle_bytes ? SIZE(self->processes_idle_bytes) : "",
+            self->processes_idle_bytes ? " of it idle" : "");
+    if (self->processes_silent) {
+        gml_say(out,
+                " %" PRIu64 " of them did not answer and %s passed over: see "
+                "gmlake.sharing().",
+                self->processes_silent, self->processes_silent == 1 ? "was" : "were");
+    }
+}
+
 static void say_others(gml_text *out, const gml_situation *self) {
     uint64_t others_bytes = gml_situation_others(self);
     const char *space = "";
@@ -291,6 +305,9 @@ static void say_others(gml_text *out, const gml_situation *self) {
                 "%sThe other %s are taken by CUDA itself, libraries such as NCCL, and other "
                 "processes.",
                 space, SIZE(others_bytes));
+    }
+    if (self->processes) {
+        say_processes(out, self);
     }
 }
 

@@ -38,17 +38,21 @@ enum { GML_POOL_KIND_UNKNOWN, GML_POOL_KIND_GRAPH, GML_POOL_KIND_MEMPOOL };
     X(most_owner)                                                                                  \
     X(most_number)                                                                                 \
     X(most_kind)                                                                                   \
-    X(outside_bytes)      /* free, outside of the private pool that was to serve */                \
-    X(regions_bytes)      /* held by other lakes of the device, awake */                           \
-    X(regions_idle_bytes) /* of them free */                                                       \
-    X(asleep_bytes)       /* of lakes that sleep: not held */                                      \
-    X(native_bytes)       /* held by PyTorch's own allocator beside gmlake */                      \
-    X(is_capturing)       /* a graph was captured: nothing can be waited for or given back */      \
-    X(is_arena)           /* free and total are of the one allocation that serves */               \
-    X(is_limited)         /* a limit left less than the device */                                  \
-    X(is_shared)          /* with processes that are asked for memory */                           \
-    X(is_region)          /* a region's lake refused */                                            \
-    X(tried)              /* bits, by gml_tried */
+    X(outside_bytes)        /* free, outside of the private pool that was to serve */              \
+    X(regions_bytes)        /* held by other lakes of the device, awake */                         \
+    X(regions_idle_bytes)   /* of them free */                                                     \
+    X(asleep_bytes)         /* of lakes that sleep: not held */                                    \
+    X(native_bytes)         /* held by PyTorch's own allocator beside gmlake */                    \
+    X(is_capturing)         /* a graph was captured: nothing can be waited for or given back */    \
+    X(is_arena)             /* free and total are of the one allocation that serves */             \
+    X(is_limited)           /* a limit left less than the device */                                \
+    X(is_shared)            /* with processes that are asked for memory */                         \
+    X(processes)            /* of these, */                                                        \
+    X(processes_held_bytes) /* what they hold, */                                                  \
+    X(processes_idle_bytes) /* of it what they could give when they were asked last, */            \
+    X(processes_silent)     /* and how many did not answer */                                      \
+    X(is_region)            /* a region's lake refused */                                          \
+    X(tried)                /* bits, by gml_tried */
 
 typedef struct gml_situation {
 #define GML_SITUATION_FIELD(name) uint64_t name;

@@ -59,6 +59,24 @@ static PyObject *torch_make_room(PyObject *Py_UNUSED(module), PyObject *args) {
     return ask_others(args, "iO&:torch_make_room", gml_torch_make_room);
 }
 
+static PyObject *list_of(const gml_torch_neighbour *others, size_t count) {
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        const gml_torch_neighbour *one = &others[i];
+        PyObject *item =
+            Py_BuildValue("(iiKKs)", one->process, (int)one->priority,
+                          (unsigned long long)one->held_bytes, (unsigned long long)one->idle_bytes,
+                          one->is_stopped  ? "stopped"
+                          : one->is_silent ? "no answer"
+                                           : "");
+        if (!item || PyList_Append(list, item) != 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static PyObject *torch_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
     int device;
     gml_torch_neighbour others[GML_SHARE_PLACES];
@@ -69,18 +87,20 @@ static PyObject *torch_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     count = gml_torch_neighbours(device, others);
     Py_END_ALLOW_THREADS
-    PyObject *list = PyList_New(0);
-    for (size_t i = 0; list && i < count; i++) {
-        const gml_torch_neighbour *one = &others[i];
-        PyObject *item =
-            Py_BuildValue("(iiKO)", one->process, (int)one->priority,
-                          (unsigned long long)one->idle_bytes, one->is_silent ? Py_True : Py_False);
-        if (!item || PyList_Append(list, item) != 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(item);
+    return list_of(others, count);
+}
+
+static PyObject *torch_look_at(PyObject *Py_UNUSED(module), PyObject *args) {
+    const char *name;
+    gml_torch_neighbour others[GML_SHARE_PLACES];
+    size_t count = 0;
+    if (!PyArg_ParseTuple(args, "s:torch_look_at", &name)) {
+        return NULL;
     }
-    return list;
+    Py_BEGIN_ALLOW_THREADS
+    count = gml_torch_look_at(name, others);
+    Py_END_ALLOW_THREADS
+    return list_of(others, count);
 }
 
 static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
@@ -120,6 +140,9 @@ PyDoc_STRVAR(sharing_doc, "torch_sharing(device, /)\n--\n\n"
 PyDoc_STRVAR(neighbours_doc,
              "torch_neighbours(device, /)\n--\n\n"
              "Ask the processes that share a device what they have, see gml_torch_neighbour.");
+PyDoc_STRVAR(look_at_doc,
+             "torch_look_at(name, /)\n--\n\n"
+             "Ask all processes that share a device by that name, see gml_torch_neighbour.");
 PyMethodDef torch_sharing_methods[] = {
     {"torch_share", torch_share, METH_VARARGS, share_doc},
     {"torch_unshare", torch_unshare, METH_NOARGS, unshare_doc},
@@ -127,5 +150,6 @@ PyMethodDef torch_sharing_methods[] = {
     {"torch_make_room", torch_make_room, METH_VARARGS, make_room_doc},
     {"torch_sharing", torch_sharing, METH_VARARGS, sharing_doc},
     {"torch_neighbours", torch_neighbours, METH_VARARGS, neighbours_doc},
+    {"torch_look_at", torch_look_at, METH_VARARGS, look_at_doc},
     {NULL, NULL, 0, NULL},
 };

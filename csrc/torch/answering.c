@@ -152,7 +152,8 @@ static bool tell(client *to, gml_letter_kind kind) {
                          .weight = to->giver->terms.weight,
                          .bytes = to->given_bytes,
                          .idle_bytes = gml_giver_idle(to->giver, to->device),
-                         .mark = gml_relief_may_give(to->device)};
+                         .held_bytes = gml_giver_held(to->device),
+                         .flags = gml_relief_may_give(to->device) ? GML_LETTER_YIELDS : 0};
     return gml_letter_send(to->socket, &letter, NULL);
 }
 
@@ -264,8 +265,8 @@ static bool work_on(client *to) {
 static void begin_giving(client *to, const gml_letter *asked) {
     to->is_given = true;
     to->waits = to->is_yielding = false;
-    to->yields = asked->mark && gml_relief_may_give(to->device);
-    to->takes_files = asked->weight != 0;
+    to->yields = asked->flags & GML_LETTER_YIELDS && gml_relief_may_give(to->device);
+    to->takes_files = asked->flags & GML_LETTER_AS_FILES;
     to->wanted_bytes = asked->bytes;
     to->given_bytes = to->takes_files ? gml_giver_spare(to->giver, to->device) : 0;
     to->flowed_ns = to->noted_ns = gml_clock_ns();

@@ -22,6 +22,10 @@ uint64_t gml_giver_idle(gml_giver *giver, int device) {
     return sum_bytes;
 }
 
+uint64_t gml_giver_held(int device) {
+    return GML_DEVICE_READ(gml_registry_device(device), held_bytes);
+}
+
 static uint64_t give_of_lakes(int device, uint64_t wanted_bytes, gml_handed *to, bool waits,
                               bool *is_pending) {
     uint64_t given_bytes = 0;

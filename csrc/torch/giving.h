@@ -29,6 +29,9 @@ int gml_giver_lake(int device, int number);
 /* What it could give. */
 uint64_t gml_giver_idle(gml_giver *giver, int device);
 
+/* What all lakes of the device hold. */
+uint64_t gml_giver_held(int device);
+
 /* Gives the device, of the memory that is left to CUDA, what it lacks; returns how much. */
 uint64_t gml_giver_spare(gml_giver *giver, int device);
 

@@ -33,15 +33,22 @@ typedef enum gml_letter_kind {
     GML_LETTER_REFUSED,
 } gml_letter_kind;
 
+enum {
+    GML_LETTER_AS_FILES =
+        1,                /* TAKE: files are welcome, so that it need not be free on the device */
+    GML_LETTER_YIELDS = 2 /* TOLD: more can be given up than is idle; TAKE: it is to be */
+};
+
 typedef struct gml_letter {
     uint32_t kind;
-    uint32_t count;         /* FILES: how many; their sizes follow */
-    int32_t priority;       /* TOLD, with the weight: who gives first, see gml_torch_share() */
-    uint32_t weight;        /* TAKE: not 0 if files are welcome */
-    uint64_t bytes;         /* TAKE: wanted; GAVE: given; FILES: that follow later */
-    uint64_t idle_bytes;    /* TOLD, GAVE: idle now */
-    uint64_t address, mark; /* FETCH: of the block, see gml_lake_lend(). The mark of TOLD: not 0 if
-                               more can be given up than is idle; of TAKE: if that is to be */
+    uint32_t flags;
+    uint32_t count;                  /* FILES: how many; their sizes follow */
+    int32_t priority;                /* TOLD, with the weight: who gives first, see */
+    uint32_t weight;                 /* gml_torch_share() */
+    uint32_t unused;                 /* 0 */
+    uint64_t bytes;                  /* TAKE: wanted; GAVE: given; FILES: that follow later */
+    uint64_t idle_bytes, held_bytes; /* TOLD, GAVE: by now */
+    uint64_t address, mark;          /* FETCH: of the block, see gml_lake_lend() */
     union {
         uint64_t sizes[GML_LETTER_MOST_FILES]; /* FILES */
         char text[GML_LETTER_TEXT_BYTES];      /* REFUSED; may lack its end */

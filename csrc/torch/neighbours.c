@@ -44,8 +44,8 @@ typedef struct neighbour {
     bool is_at_work;   /* it gives when its work has ended */
     uint64_t heard_ns; /* when it was asked, or said anything */
     gml_share_terms terms;
-    uint64_t idle_bytes;
-    bool may_yield;       /* more than that, and was not asked to yet */
+    uint64_t idle_bytes, held_bytes;
+    bool may_yield;       /* more than is idle, and was not asked to yet */
     uint64_t part_bytes;  /* that it is asked for */
     uint64_t given_bytes; /* of it, so far */
 } neighbour;
@@ -284,10 +284,15 @@ static void note_given(shared_device *self, neighbour *other, uint64_t more_byte
     self->came_bytes += more_bytes;
 }
 
+/* Who was asked for none hands over nothing. */
 static void keep_files(shared_device *self, neighbour *other, const gml_letter *letter,
                        const int *files) {
     for (uint32_t i = 0; i < letter->count; i++) {
         uint64_t size_bytes = letter->rest.sizes[i];
+        if (!other->part_bytes) {
+            (void)close(files[i]);
+            continue;
+        }
         gml_handed_add(&self->giver.incoming, (gml_shared_piece){files[i], size_bytes});
         self->handed_bytes += size_bytes;
         note_given(self, other, size_bytes);
@@ -305,7 +310,9 @@ static void hear(shared_device *self, neighbour *other, const gml_letter *letter
     } else {
         other->owes = false;
         other->idle_bytes = letter->idle_bytes;
-        other->may_yield = letter->kind == GML_LETTER_TOLD ? letter->mark : other->may_yield;
+        other->held_bytes = letter->held_bytes;
+        other->may_yield =
+            letter->kind == GML_LETTER_TOLD ? letter->flags & GML_LETTER_YIELDS : other->may_yield;
         other->terms = (gml_share_terms){letter->priority, letter->weight ? letter->weight : 1};
         if (letter->kind == GML_LETTER_GAVE && letter->bytes > other->given_bytes) {
             note_given(self, other, letter->bytes - other->given_bytes);
@@ -410,7 +417,8 @@ static bool ask_for_parts(shared_device *self, uint64_t wanted_bytes, bool as_fi
     for (size_t i = 0; i < count && wanted_bytes; i++) {
         neighbour *other = asked[i];
         uint64_t part = other->idle_bytes < wanted_bytes ? other->idle_bytes : wanted_bytes;
-        const gml_letter letter = {.kind = GML_LETTER_TAKE, .bytes = part, .weight = as_files};
+        const gml_letter letter = {
+            .kind = GML_LETTER_TAKE, .bytes = part, .flags = as_files ? GML_LETTER_AS_FILES : 0};
         if (ask(other, &letter)) {
             other->part_bytes = part;
             other->idle_bytes = 0;
@@ -423,8 +431,9 @@ static bool ask_for_parts(shared_device *self, uint64_t wanted_bytes, bool as_fi
 
 /* Asks the next one to give up what is not idle, of those that can; false: there is none. */
 static bool ask_to_yield(shared_device *self, uint64_t wanted_bytes, bool as_files) {
-    const gml_letter letter = {
-        .kind = GML_LETTER_TAKE, .bytes = wanted_bytes, .weight = as_files, .mark = true};
+    const gml_letter letter = {.kind = GML_LETTER_TAKE,
+                               .bytes = wanted_bytes,
+                               .flags = GML_LETTER_YIELDS | (as_files ? GML_LETTER_AS_FILES : 0)};
     neighbour *first = NULL;
     for (int place = 0; place < GML_SHARE_PLACES; place++) {
         neighbour *other = &self->neighbours[place];
@@ -532,9 +541,27 @@ bool gml_torch_make_room(int device, uint64_t wanted_bytes) {
     return taken_bytes > 0;
 }
 
+/* pre: the lock is held. */
+static size_t list_locked(const shared_device *self, gml_torch_neighbour out[GML_SHARE_PLACES]) {
+    size_t count = 0;
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        const neighbour *other = &self->neighbours[place];
+        if (other->socket >= 0) {
+            out[count++] = (gml_torch_neighbour){
+                .process = other->process,
+                .priority = other->terms.priority,
+                .held_bytes = other->held_bytes,
+                .idle_bytes = other->idle_bytes,
+                .is_silent = other->owes,
+                .is_stopped = other->owes && is_stopped(other->process),
+            };
+        }
+    }
+    return count;
+}
+
 size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES]) {
     shared_device *self = device_at(device);
-    size_t count = 0;
     if (!self) {
         return 0;
     }
@@ -542,15 +569,41 @@ size_t gml_torch_neighbours(int device, gml_torch_neighbour out[GML_SHARE_PLACES
     if (self->place >= 0) {
         look_around(self, UINT64_MAX);
     }
-    for (int place = 0; place < GML_SHARE_PLACES; place++) {
-        neighbour *other = &self->neighbours[place];
-        if (other->socket >= 0) {
-            out[count++] = (gml_torch_neighbour){other->process, other->terms.priority,
-                                                 other->idle_bytes, other->owes};
-        }
-    }
+    size_t count = list_locked(self, out);
     pthread_mutex_unlock(&self->lock);
     return count;
+}
+
+size_t gml_torch_look_at(const char *name, gml_torch_neighbour out[GML_SHARE_PLACES]) {
+    shared_device *guest = calloc(1, sizeof *guest); /* nobody else has it, so it needs no lock */
+    if (!guest) {
+        return 0;
+    }
+    forget_neighbours(guest);
+    guest->group = gml_letter_group(name);
+    look_around(guest, UINT64_MAX);
+    size_t count = list_locked(guest, out);
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        part_from(&guest->neighbours[place]);
+    }
+    free(guest);
+    return count;
+}
+
+void gml_neighbours_tell(gml_situation *out) {
+    gml_torch_neighbour others[GML_SHARE_PLACES];
+    shared_device *self = device_at((int)out->device);
+    if (!self) {
+        return;
+    }
+    pthread_mutex_lock(&self->lock);
+    out->processes = list_locked(self, others);
+    pthread_mutex_unlock(&self->lock);
+    for (size_t i = 0; i < out->processes; i++) {
+        out->processes_held_bytes += others[i].held_bytes;
+        out->processes_idle_bytes += others[i].idle_bytes;
+        out->processes_silent += others[i].is_silent;
+    }
 }
 
 void gml_torch_sharing(int device, gml_torch_shared *out) {

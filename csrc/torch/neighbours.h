@@ -7,9 +7,13 @@
 #define GML_TORCH_NEIGHBOURS_H
 
 #include "gmlake_torch.h"
+#include "lake/situation.h"
 
 /* A lake of the device is open now: if the device is to be shared, it is from here on. */
 void gml_neighbours_join(int device);
+
+/* Adds to the account of a refusal what the others had when they were asked last. */
+void gml_neighbours_tell(gml_situation *out);
 
 /* In a child of fork(), before it has lakes. */
 void gml_neighbours_forget(void);

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "gmlake_torch.h"
 #include "lake/lake.h"
+#include "torch/neighbours.h"
 #include "torch/registry.h"
 
 #include <inttypes.h>
@@ -87,6 +88,7 @@ void gml_refusal_look(gml_lake *lake, const gml_pool_id *pool, uint64_t size_byt
             now->asleep_bytes += asleep_bytes;
         }
     }
+    gml_neighbours_tell(now);
     is_open = true;
 }
 

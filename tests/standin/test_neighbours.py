@@ -26,7 +26,7 @@ TRUTHS = {
     "limits": ("refused", "not_asked", "too_much"),
     "captures": ("refused", "kept", "later"),
     "graphs": ("given",),
-    "lives": ("refused", "kept"),
+    "lives": ("refused", "kept", "known"),
     "forks": ("ended", "served"),
     "begins": ("given", "ended"),
     "ended": ("well",),

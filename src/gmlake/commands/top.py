@@ -18,6 +18,7 @@ from gmlake.commands import common
 from gmlake.printable import printable
 from gmlake.watching import CountersError, find, processes, read
 from gmlake.watching.devices import Nvml, device_of
+from gmlake.watching.neighbours import who_share
 from gmlake.watching.processes import command_line, environment
 from gmlake.watching.table import MINUTE_S, Interval, picture
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from gmlake.watching import Counters, Source
     from gmlake.watching.devices import Device
+    from gmlake.watching.neighbours import Neighbour
 
 _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1
@@ -91,6 +93,7 @@ class _Watch:
         self._history: dict[Source, deque[tuple[int, int]]] = {}
         self._nvml = Nvml()
         self.devices: list[Device] = []
+        self.sharers: dict[int, list[Neighbour]] = {}
         self.intervals: list[Interval] = []
         self.problems: list[str] = []
 
@@ -98,6 +101,7 @@ class _Watch:
         """Read the published counters; ValueError if there are none, unless that is allowed."""
         self.intervals, self.problems = [], []
         self.devices = self._nvml.devices()
+        self.sharers = {each.index: who_share(each.uuid) for each in self.devices}
         readings: dict[Source, tuple[Counters, int]] = {}
         for source in find():
             if self._pids and source.pid not in self._pids:
@@ -146,7 +150,7 @@ class _Watch:
         from rich.text import Text
 
         problems = [Text(printable(problem), style="red") for problem in self.problems]
-        return Group(*picture(self.intervals), *problems)
+        return Group(*picture(self.intervals, self.sharers), *problems)
 
     def _absence(self) -> str:
         """Say why there is nothing to show."""
@@ -224,7 +228,9 @@ def _is_pressed(file: int, seconds: float) -> bool:
 def _print_json(watch: _Watch) -> int:
     lakes = [interval.to_dict() for interval in watch.intervals]
     devices = [device.to_dict() for device in watch.devices]
-    common.print_json({"lakes": lakes, "devices": devices, "unreadable": watch.problems})
+    sharers = {index: [one._asdict() for one in all_] for index, all_ in watch.sharers.items()}
+    found = {"lakes": lakes, "devices": devices, "sharers": sharers, "unreadable": watch.problems}
+    common.print_json(found)
     return 0
 
 

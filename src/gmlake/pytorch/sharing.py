@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -20,6 +20,7 @@ from gmlake.errors import UnsupportedError
 from gmlake.pytorch import compat, lakes, notices
 from gmlake.watching import folders
 from gmlake.watching.devices import Nvml
+from gmlake.watching.neighbours import Neighbour, name_of
 
 if TYPE_CHECKING:
     from gmlake.pytorch.session_settings import Terms
@@ -28,20 +29,6 @@ _ROOM_BYTES: Final = 1 << 30
 """For a context and the first kernels, whose memory CUDA takes itself."""
 
 _is_watched: Final[list[bool]] = []
-
-
-class Neighbour(NamedTuple):
-    """Another process that shares a device.
-
-    process: its number; 0 if it has none here, as in another container. priority: see enable().
-    idle_bytes: what it could give. is_silent: it does not answer, as while it is stopped, and is
-    passed over until it does.
-    """
-
-    process: int
-    priority: int
-    idle_bytes: int
-    is_silent: bool
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ def _begin(terms: Terms) -> None:
         free = _free_bytes()
         for number in range(torch.cuda.device_count()):
             uuid = str(torch.cuda.get_device_properties(number).uuid)
-            _core.torch_share(number, str(folder / uuid), terms.priority, terms.weight)
+            _core.torch_share(number, name_of(folder, uuid), terms.priority, terms.weight)
             if (short := _ROOM_BYTES - free.get(uuid, _ROOM_BYTES)) > 0:
                 _core.torch_make_room(number, short)
     except (OSError, UnsupportedError, AttributeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
@@ -12,13 +13,14 @@ from gmlake.tables import new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.watching.counters import Counters
     from gmlake.watching.devices import Device
+    from gmlake.watching.neighbours import Neighbour
 
 _NARROWEST: Final = 12
 _FEW: Final = 10
@@ -91,9 +93,16 @@ class Interval:
         }
 
 
-def picture(intervals: list[Interval]) -> Iterator[RenderableType]:
-    """Yield a bar for each device, the table of lakes by rank, and the processes' commands."""
+def picture(
+    intervals: list[Interval], sharers: Mapping[int, list[Neighbour]]
+) -> Iterator[RenderableType]:
+    """Yield a bar for each device, the table of lakes by rank, and the processes' commands.
+
+    sharers: the processes that share each device, by its index.
+    """
     yield from _device_lines(intervals)
+    for index, found in sorted(sharers.items()):
+        yield from map(partial(_sharer_line, index), found)
     ordered = sorted(intervals, key=_place)
     yield counters_table(ordered)
     yield from _rank_line(ordered)
@@ -167,6 +176,14 @@ def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
         yield Text(f"  {told}")
     if intervals and not devices:
         yield Text("other users of the devices are not known: NVML does not tell", "dim")
+
+
+def _sharer_line(index: int, one: Neighbour) -> Text:
+    who = f"process {one.process}" if one.process else "a process of another container"
+    if one.passed_over:
+        return Text(f"{who} shares GPU {index}, and is passed over: {one.passed_over}", "red")
+    held, idle = format_size(one.held_bytes), format_size(one.idle_bytes)
+    return Text(f"{who} shares GPU {index}: {held} held, {idle} of it idle")
 
 
 def _bar(parts: Iterable[tuple[str, str, int]], total: int) -> str:

@@ -10,6 +10,7 @@
 #include "support/fence_bench.h"
 #include "support/torch_calls.h"
 #include "torch/letters.h"
+#include "torch/refusal.h"
 #include "torch/registry.h"
 #include "torch/relief.h"
 
@@ -48,6 +49,22 @@ static gml_torch_neighbour others[GML_SHARE_PLACES];
 
 static size_t count_others(void) {
     return gml_torch_neighbours(0, others);
+}
+
+static size_t count_files(void) {
+    size_t count = 0;
+    for (int file = 0; file < 1024; file++) {
+        count += fcntl(file, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+/* Once it has seen which connections are gone. */
+static bool closes_files_down_to(size_t count) {
+    for (int looks = 0; looks < 10000 && count_files() > count; looks++) {
+        (void)usleep(1000);
+    }
+    return count_files() <= count;
 }
 
 static gml_torch_shared sharing(void) {
@@ -500,6 +517,71 @@ static void answer_once(int peer) {
     }
 }
 
+/* Sends a file with its answer, which nobody asked for. */
+static void send_unasked(int peer) {
+    gml_letter letter = {.kind = GML_LETTER_FILES, .count = 1, .rest.sizes = {LATE_MIB * MIB}};
+    if (await(peer, &letter, GML_LETTER_LOOK)) {
+        letter = (gml_letter){.kind = GML_LETTER_FILES, .count = 1};
+        letter.rest.sizes[0] = LATE_MIB * MIB;
+        (void)gml_letter_send(peer, &letter, &peer);
+        (void)say(peer, GML_LETTER_TOLD, 0);
+        (void)await(peer, &letter, GML_LETTER_REFUSED);
+    }
+}
+
+TEST(files_that_nobody_asked_for_are_not_kept) {
+    begin();
+    pid_t pid = start_stranger(2, send_unasked);
+    size_t before = count_files();
+    CHECK_EQ(count_others(), 1);
+    CHECK_EQ(gml_torch_look_at(group, others), 2); /* this process, too */
+    CHECK(closes_files_down_to(before + 1));       /* a connection is kept */
+    CHECK_EQ(gml_handed_bytes(gml_handed_to(gml_registry_device(0))), 0);
+    CHECK_EQ(sharing().taken_bytes, 0);
+    end_stranger(pid);
+    end();
+}
+
+/* So that who watches sees what a process that asks would see. */
+TEST(who_does_not_share_sees_all_that_do) {
+    CHECK_EQ(gml_torch_look_at(group, others), 0);
+    add_neighbour(64, 3, 1);
+    add_neighbour(32, 0, 1);
+    stop_neighbour(1);
+    CHECK_EQ(gml_torch_look_at(group, others), 2);
+    CHECK_EQ(others[0].process, neighbours[0].pid);
+    CHECK_EQ(others[0].priority, 3);
+    CHECK_EQ(others[0].held_bytes, 64 * MIB);
+    CHECK_EQ(others[0].idle_bytes, 64 * MIB);
+    CHECK(!others[0].is_silent && !others[0].is_stopped);
+    CHECK(others[1].is_silent && others[1].is_stopped);
+    CHECK(kill(neighbours[1].pid, SIGCONT) == 0);
+    CHECK_EQ(ask_neighbour(0, 'n'), 1); /* nobody joined */
+    end();
+}
+
+/* In the account of a refusal, and its text. */
+TEST(a_refusal_says_what_others_hold) {
+    char text[GML_REFUSAL_BYTES];
+    add_neighbour(64, 0, 1);
+    add_neighbour(32, 0, 1);
+    begin();
+    CHECK(ask_for(8));
+    CHECK_EQ(ask_neighbour(1, 'n'), 2);
+    stop_neighbour(1);
+    (void)ask_for(200);
+    gml_lake *lake = gml_torch_lake(0);
+    gml_refusal_look(lake, NULL, 512 * MIB, 0, 0);
+    gml_refusal_write(lake, 0, 512 * MIB, GML_OUT_OF_MEMORY, text, sizeof text);
+    gml_refusal_end();
+    CHECK_EQ(gml_last_refusal()->processes, 2);
+    CHECK_EQ(gml_last_refusal()->processes_silent, 1);
+    CHECK(strstr(text, "2 processes with gmlake share the device: "));
+    CHECK(strstr(text, "1 of them did not answer and was passed over"));
+    CHECK(kill(neighbours[1].pid, SIGCONT) == 0);
+    end();
+}
+
 /* It may have needed the place for others. */
 TEST(who_ends_a_connection_is_asked_over_another) {
     begin();
@@ -598,14 +680,6 @@ TEST(who_asked_and_is_gone_is_given_nothing) {
     end();
 }
 
-static size_t count_files(void) {
-    size_t count = 0;
-    for (int file = 0; file < 1024; file++) {
-        count += fcntl(file, F_GETFD) >= 0;
-    }
-    return count;
-}
-
 /* Connections that ask for nothing, more than it keeps, and letters that nobody should write. */
 TEST(who_writes_nonsense_keeps_nobody_from_asking) {
     enum { MOST = 400 };
@@ -635,10 +709,7 @@ TEST(who_writes_nonsense_keeps_nobody_from_asking) {
         gml_letter_close(sockets[i]);
     }
     CHECK(ask_for(64));
-    for (int looks = 0; looks < 10000 && count_files() > before; looks++) {
-        (void)usleep(1000); /* until it has seen that they are gone */
-    }
-    CHECK(count_files() <= before);
+    CHECK(closes_files_down_to(before));
     end();
 }
 

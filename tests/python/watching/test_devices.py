@@ -14,9 +14,11 @@ import pytest
 from gmlake.tables import as_text
 from gmlake.watching.counters import Counters
 from gmlake.watching.devices import Device
+from gmlake.watching.neighbours import Neighbour
 from gmlake.watching.table import Interval, picture
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 GIB = 1 << 30
@@ -68,7 +70,11 @@ def interval(pid: int, live: int, reserved: int, **more: Any) -> Interval:
 
 
 def shown(*intervals: Interval) -> list[str]:
-    return [line for part in picture(list(intervals)) for line in as_text(part, 80).splitlines()]
+    return lines_of(picture(list(intervals), {}))
+
+
+def lines_of(parts: Iterable[Any]) -> list[str]:
+    return [line for part in parts for line in as_text(part, 80).splitlines()]
 
 
 def test_a_bar_says_whose_a_device_is() -> None:
@@ -88,6 +94,14 @@ def test_processes_of_one_device_are_added_up() -> None:
     assert "█ live 15.0 GiB  ▒ reserved, idle 15.0 GiB  ░ all else 20.0 GiB" in lines[2]
     assert lines[3].startswith("GPU 1 ")
     assert "░ all else 0 B" in lines[5]
+
+
+def test_a_process_that_shares_a_device_says_what_it_has_or_why_not() -> None:
+    sharers = {0: [Neighbour(7, 0, 30 * GIB, 10 * GIB, ""), Neighbour(0, 0, 0, 0, "stopped")]}
+    assert lines_of(picture([], sharers))[:2] == [
+        "process 7 shares GPU 0: 30.0 GiB held, 10.0 GiB of it idle",
+        "a process of another container shares GPU 0, and is passed over: stopped",
+    ]
 
 
 def test_the_last_minute_is_a_line() -> None:

@@ -168,13 +168,18 @@ class Other:
 # ---- what is seen --------------------------------------------------------------------------------
 
 
-def refused(size: int) -> bool:
-    """Whether PyTorch is refused memory as users know it."""
+def refusal(size: int) -> str:
+    """Return the text with which PyTorch is refused memory, as users know it; "" if it is not."""
     try:
         taken(size)
-    except torch.OutOfMemoryError:
-        return True
-    return False
+    except torch.OutOfMemoryError as error:
+        return str(error)
+    return ""
+
+
+def refused(size: int) -> bool:
+    """Whether it is refused."""
+    return bool(refusal(size))
 
 
 def serves(other: Other) -> Result:
@@ -327,8 +332,14 @@ def graphs(other: Other) -> Result:
 def lives(other: Other) -> Result:
     """What is in use stays, and one who needs more is refused."""
     other.tell("hold", 700)
-    is_refused = refused(600 * MIB)
-    return {"refused": is_refused, "kept": other.tell("drop") == 0}
+    text = refusal(600 * MIB)
+    (seen,) = gmlake.sharing().others
+    return {
+        "refused": "1 process with gmlake shares the device: 7" in text,
+        "kept": other.tell("drop") == 0,
+        "known": (seen.process, seen.passed_over) == (other.process.pid, "")
+        and seen.held_bytes >= 700 * MIB,
+    }
 
 
 def forks(other: Other) -> Result:

@@ -253,7 +253,7 @@ def answer_to(text: bytes, user: int) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.connect(name)
             with suppress(OSError):
-                peer.send(struct.pack("<4I4Q", FETCH, 0, 0, 0, 0, 0, address, mark))
+                peer.send(struct.pack("<6I5Q", FETCH, *[0] * 8, address, mark))
                 os.write(theirs, peer.recv(8) or b"nothing")
         os._exit(0)
     os.close(theirs)
