@@ -136,6 +136,7 @@ typedef struct gml_torch_shared {
     bool is_shared;
     uint64_t given_bytes, taken_bytes; /* by this process to others and from them, so far */
     uint64_t handed_bytes;             /* of taken_bytes: as files, without the driver */
+    uint64_t longest_ns;               /* that others were waited for, in one question */
     char why[320];                     /* it could not be shared; "" */
 } gml_torch_shared;
 

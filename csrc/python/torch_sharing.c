@@ -112,11 +112,12 @@ static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     gml_torch_sharing(device, &shared);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:s}", "is_shared",
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s}", "is_shared",
                          shared.is_shared ? Py_True : Py_False, "given_bytes",
                          (unsigned long long)shared.given_bytes, "taken_bytes",
                          (unsigned long long)shared.taken_bytes, "handed_bytes",
-                         (unsigned long long)shared.handed_bytes, "why", shared.why);
+                         (unsigned long long)shared.handed_bytes, "longest_ns",
+                         (unsigned long long)shared.longest_ns, "why", shared.why);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -61,6 +61,7 @@ typedef struct shared_device {
     uint64_t handed_bytes;                  /* and of it what came as files */
     uint64_t came_bytes;                    /* of taken_bytes, by the questions that are open */
     uint64_t asked_bytes, asked_ns;         /* the last question, and when it was answered */
+    uint64_t longest_ns;                    /* that one took */
     char why[GML_REASON_BYTES];             /* it could not be shared; "" */
 } shared_device;
 
@@ -171,7 +172,7 @@ void gml_neighbours_forget(void) {
         gml_handed_forget(&self->giver.incoming);
         gml_handed_forget(&self->giver.outgoing);
         forget_neighbours(self);
-        self->taken_bytes = self->handed_bytes = 0;
+        self->taken_bytes = self->handed_bytes = self->longest_ns = 0;
         atomic_store(&self->giver.given_bytes, 0);
     }
 }
@@ -509,9 +510,12 @@ static bool ask_for(shared_device *self, uint64_t size_bytes, bool is_for_lake) 
         missing -= freed_bytes < missing ? freed_bytes : missing;
     }
     if (missing) {
+        uint64_t began_ns = gml_clock_ns();
         self->asked_bytes = raise_question(self, missing, most_bytes);
         freed_bytes += ask_locked(self, self->asked_bytes, is_for_lake);
         self->asked_ns = gml_clock_ns();
+        uint64_t took_ns = self->asked_ns - began_ns;
+        self->longest_ns = took_ns > self->longest_ns ? took_ns : self->longest_ns;
     }
     return freed_bytes > 0;
 }
@@ -616,6 +620,7 @@ void gml_torch_sharing(int device, gml_torch_shared *out) {
     out->is_shared = self->place >= 0;
     out->taken_bytes = self->taken_bytes;
     out->handed_bytes = self->handed_bytes;
+    out->longest_ns = self->longest_ns;
     out->given_bytes = atomic_load(&self->giver.given_bytes);
     (void)snprintf(out->why, sizeof out->why, "%s", self->why);
     pthread_mutex_unlock(&self->lock);

@@ -37,14 +37,15 @@ class Sharing:
 
     neighbours: how many other processes share it now; others: which. given_bytes, taken_bytes: that
     this process gave others, and that others gave for it, so far; handed_bytes: what of it came as
-    files, which the driver neither took back nor cleared. why: the device is not shared, for this
-    reason; "" where it is.
+    files, which the driver neither took back nor cleared. longest_s: that a request waited for
+    others, in seconds. why: the device is not shared, for this reason; "" where it is.
     """
 
     neighbours: int
     given_bytes: int
     taken_bytes: int
     handed_bytes: int
+    longest_s: float
     why: str = ""
     others: tuple[Neighbour, ...] = ()
 
@@ -95,6 +96,7 @@ def sharing(device: int | None = None) -> Sharing:
         found["given_bytes"],
         found["taken_bytes"],
         found["handed_bytes"],
+        found["longest_ns"] / 1e9,
         "" if found["is_shared"] else why,
         others,
     )
