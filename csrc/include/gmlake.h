@@ -537,49 +537,6 @@ typedef struct gml_visitor {
 /* Walks everything held, under the lake's lock: a visitor must not call any lake of the device. */
 GML_API gml_status gml_lake_visit(gml_lake *lake, const gml_visitor *visitor);
 
-/* ---- counters for others to follow --------------------------------------------------------------
- *
- * A file that holds one gml_published, little endian. A reader reads `sequence`, the whole, and
- * `sequence` again: the copy is consistent if both are the same even number. Another version may
- * have written the file, and its process may have ended: readers must validate it.
- */
-
-#define GML_PUBLISHED_MAGIC "GMLCOUNT" /* eight bytes, no terminator */
-enum { GML_PUBLISHED_VERSION = 1 };
-
-typedef struct gml_published {
-    char magic[8];
-    uint32_t version;
-    uint32_t size_bytes; /* of the file */
-    uint64_t sequence;   /* odd during a write */
-    uint32_t pid;        /* in the process's own pid namespace */
-    int32_t device;
-    uint64_t start_ns; /* CLOCK_REALTIME: start of publishing */
-    uint64_t time_ns;  /* of the last request, accurate to a few milliseconds */
-    /* As of time_ns; named as in gml_stats. */
-    uint64_t live_blocks, live_bytes, requested_bytes, reserved_bytes;
-    uint64_t peak_live_bytes, peak_reserved_bytes;
-    uint64_t largest_free_bytes; /* as of looked_ns; 0: unknown */
-    uint64_t allocations, frees;
-    uint64_t driver_calls, driver_time_ns;                          /* of all kinds of calls */
-    uint64_t views, view_bytes, cross_stream_waits, borrowed_bytes; /* as of looked_ns */
-    uint64_t states[GML_STATE_COUNT];
-    uint64_t looked_ns; /* time of the last full update: at most once a second, and after every trim
-                           and refusal */
-    uint64_t looked_free_bytes; /* reserved and not live, as of looked_ns */
-} gml_published;
-
-/* Publishes the lake's counters in a new file at `path`, which must be absolute, until the lake is
- * closed or this is called again; NULL stops publishing. Only this user can read the file, which is
- * unlinked when publishing ends. Each request updates it, at the cost of a few dozen instructions;
- * a child of fork() writes nothing. Truncating the file kills the process with SIGBUS, so the
- * folder must belong to this user.
- *
- * GML_INVALID_ARGUMENT, with errno set by the system, if the file cannot be created: EEXIST if it
- * exists, ELOOP or EEXIST for a symbolic link, EINVAL for a relative path. Nothing changes then.
- * GML_NO_HOST_MEMORY; GML_UNSUPPORTED on a machine that is not little endian. */
-GML_API gml_status gml_lake_publish(gml_lake *lake, const char *path);
-
 /* ---- what a device can do -------------------------------------------------------------------- */
 
 typedef struct gml_device_info {

@@ -9,7 +9,6 @@ gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *
     pthread_mutex_lock(&lake->lock);
     gml_status status = action(lake->policy, context);
     gml_lake_note_reserved(lake);
-    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

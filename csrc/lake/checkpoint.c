@@ -205,7 +205,6 @@ static gml_status restore_locked(way_back *way, const gml_pool_state *state) {
     if (status == GML_OK) {
         status = go_back(way);
     }
-    gml_lake_show(lake);
     return status;
 }
 

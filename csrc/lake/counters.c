@@ -282,7 +282,6 @@ gml_status gml_lake_reset_peaks(gml_lake *lake) {
     if (lake->policy->ops->reset_peaks) {
         lake->policy->ops->reset_peaks(lake->policy);
     }
-    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return GML_OK;
 }

@@ -504,7 +504,6 @@ static gml_status resize(gml_lake *lake, gml_address address, uint64_t size_byte
     if (status == GML_OK) {
         *memory_bytes = of->count * of->chunk_bytes;
     }
-    gml_lake_show_request(lake, is_final ? status : GML_OK);
     pthread_mutex_unlock(&lake->lock);
     gml_lake_tell(lake);
     return status;
@@ -529,7 +528,6 @@ gml_status gml_lake_close_elastic(gml_lake *lake, gml_address address) {
         gml_list_remove(&of->all);
         gml_list_append(lake->elastic_list.next, &of->all); /* before the first */
         (void)gml_elastics_end_closed(lake);
-        gml_lake_show(lake);
     }
     pthread_mutex_unlock(&lake->lock);
     return of ? GML_OK : GML_UNKNOWN_ADDRESS;

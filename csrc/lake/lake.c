@@ -211,7 +211,6 @@ gml_status gml_lake_close(gml_lake *lake) {
     gml_map_clear(&lake->blocks);
     gml_history_close(&lake->history);
     gml_lake_end_segments(lake);
-    gml_counter_page_close(lake->counter_page);
     pthread_mutex_destroy(&lake->lock);
     free(lake);
     return status;
@@ -351,7 +350,6 @@ static void enter(gml_lake *lake, gml_block *block) {
 void gml_lake_refuse(gml_lake *lake, const gml_situation *seen) {
     pthread_mutex_lock(&lake->lock);
     gml_lake_count_refusal(lake, seen);
-    gml_lake_show_request(lake, GML_OUT_OF_MEMORY);
     pthread_mutex_unlock(&lake->lock);
 }
 
@@ -384,7 +382,6 @@ static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size
         if (status == GML_OUT_OF_MEMORY && is_final) {
             gml_lake_refuse_locked(lake, pool, size_bytes, stream);
         }
-        gml_lake_show_request(lake, is_final ? status : GML_OK);
     }
     pthread_mutex_unlock(&lake->lock);
     return status;
@@ -479,7 +476,6 @@ gml_status gml_lake_free(gml_lake *lake, gml_address address) {
     }
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_lake_free_locked(lake, address);
-    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }
@@ -491,7 +487,6 @@ gml_status gml_lake_trim(gml_lake *lake, uint64_t *released_bytes) {
     gml_status status = gml_lake_trim_locked(lake, &released);
     released += gml_handed_drop(gml_handed_to(lake->driver->device));
     gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, released, 0);
-    gml_lake_show_all(lake);
     pthread_mutex_unlock(&lake->lock);
     gml_lake_tell(lake);
     if (released_bytes) {

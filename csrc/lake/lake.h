@@ -52,9 +52,6 @@ typedef struct gml_looks {
     uint64_t changes; /* of driver->gone, at that look */
 } gml_looks;
 
-/* Counters in a file that others map, see gml_published. */
-typedef struct gml_counter_page gml_counter_page;
-
 struct gml_lake {
     pthread_mutex_t lock;
     gml_sharer sharer; /* of the driver's device */
@@ -67,11 +64,10 @@ struct gml_lake {
     gml_pools pools;
     gml_uses uses;
     gml_history history;
-    gml_looks looks;                /* while events are kept */
-    gml_counter_page *counter_page; /* NULL: not published */
-    gml_map imports;                /* see export.c */
-    size_t over_imports;            /* of them: whose users are done */
-    gml_map elastics;               /* see elastic.c: address -> buffer */
+    gml_looks looks;       /* while events are kept */
+    gml_map imports;       /* see export.c */
+    size_t over_imports;   /* of them: whose users are done */
+    gml_map elastics;      /* see elastic.c: address -> buffer */
     gml_link elastic_list; /* the same: first those that were closed and are still mapped */
     gml_map blocks;        /* live: address -> gml_block */
     gml_stats stats;       /* except those kept in gml_policy and gml_driver */
@@ -242,35 +238,6 @@ static inline void gml_lake_tell(const gml_lake *lake) {
         changed();
     }
 }
-
-/* ---- publish.c ------------------------------------------------------------------------------- */
-
-/* Updates the counters on the lake's page; with a look, also the costly ones. pre: there is a page,
- * and the lock is held. */
-void gml_lake_publish_counters(gml_lake *lake, bool is_look);
-
-/* The same if there is a page: one branch without one. */
-static inline void gml_lake_show(gml_lake *lake) {
-    if (lake->counter_page) {
-        gml_lake_publish_counters(lake, false);
-    }
-}
-
-static inline void gml_lake_show_all(gml_lake *lake) {
-    if (lake->counter_page) {
-        gml_lake_publish_counters(lake, true);
-    }
-}
-
-/* After a request: a refusal is looked into. */
-static inline void gml_lake_show_request(gml_lake *lake, gml_status status) {
-    if (lake->counter_page) {
-        gml_lake_publish_counters(lake, status == GML_OUT_OF_MEMORY);
-    }
-}
-
-/* Unlinks the file and frees the page; NULL is allowed. A child of fork() leaves the file. */
-void gml_counter_page_close(gml_counter_page *page);
 
 /* ---- reclaim.c ------------------------------------------------------------------------------- */
 

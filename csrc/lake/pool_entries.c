@@ -46,7 +46,6 @@ gml_status gml_lake_release_pool(gml_lake *lake, gml_pool_id id) {
     pthread_mutex_lock(&lake->lock);
     gml_status status = gml_pools_release(&lake->pools, id);
     gml_lake_note_reserved(lake);
-    gml_lake_show(lake);
     pthread_mutex_unlock(&lake->lock);
     return status;
 }

@@ -81,7 +81,6 @@ gml_status gml_lake_give(gml_lake *lake, uint64_t wanted_bytes, gml_handed *to, 
     }
     if (*released_bytes) {
         gml_history_add(&lake->history, GML_REQUEST_TRIM, 0, 0, *released_bytes, 0);
-        gml_lake_show_all(lake);
     }
     pthread_mutex_unlock(&lake->lock);
     gml_lake_tell(lake);

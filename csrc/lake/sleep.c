@@ -240,7 +240,6 @@ static gml_status change(gml_lake *lake, const gml_sleeping *how, gml_sleep_repo
     if (status == GML_OK) {
         status = how ? sleep_locked(lake, how->backup, &report) : wake_whole(lake, &report);
         gml_lake_note_reserved(lake);
-        gml_lake_show(lake);
     }
     if (status == GML_OK && how) {
         (void)snprintf(lake->title, sizeof lake->title, "%s", how->title ? how->title : "");

@@ -139,7 +139,7 @@ extern const char lake_count_chunks_doc[];
 /* Methods of Lake that lake_history.c has. */
 PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
 PyObject *lake_history(PyObject *object, PyObject *unused);
-PyObject *lake_publish(PyObject *object, PyObject *path);
+PyObject *lake_publish(PyObject *object, PyObject *name);
 
 /* lake_sleep.c */
 PyObject *lake_saved(PyObject *object, PyObject *args);
@@ -157,6 +157,9 @@ PyObject *lake_elastic_bytes(PyObject *object, PyObject *address);
 PyObject *dlpack_bytes(PyObject *module, PyObject *args);
 extern const char lake_open_elastic_doc[], lake_resize_elastic_doc[], lake_close_elastic_doc[],
     lake_elastic_doc[], lake_elastic_bytes_doc[];
+
+/* A number for each way to serve a request. */
+PyObject *states_dict(const uint64_t states[GML_STATE_COUNT]);
 
 /* Reports on a lake that is held open: new dicts and lists, or NULL. */
 PyObject *report_stats(const core_state *state, gml_lake *lake);
@@ -201,6 +204,7 @@ extern PyMethodDef refusal_methods[];
 
 /* Those by which processes share a device; ended by an empty one. */
 extern PyMethodDef torch_sharing_methods[];
+extern PyMethodDef publishing_methods[];
 
 /* The functions interop_*: those lakes, for other libraries; ended by an empty one. */
 extern PyMethodDef interop_methods[];

@@ -1,4 +1,4 @@
-/* A lake's live reports: histories, and published counters. */
+/* A lake's history. */
 #include "core.h"
 
 #include <errno.h>
@@ -48,43 +48,4 @@ PyObject *lake_history(PyObject *object, PyObject *Py_UNUSED(unused)) {
     PyObject *events = copy_history(self, lake, &total);
     lake_leave(self);
     return events ? Py_BuildValue("(NK)", events, (unsigned long long)total) : NULL;
-}
-
-/* ---- counters for others --------------------------------------------------------------------- */
-
-/* Publishes at `path`, NULL to stop, without the GIL. *error: errno after a failure. */
-static gml_status publish(lake_object *self, const char *path, int *error) {
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return GML_MISUSE;
-    }
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_publish(lake, path);
-    *error = errno;
-    Py_END_ALLOW_THREADS
-    lake_leave(self);
-    return status;
-}
-
-PyObject *lake_publish(PyObject *object, PyObject *path) {
-    lake_object *self = (lake_object *)object;
-    PyObject *encoded = NULL;
-    if (path != Py_None && !PyUnicode_FSConverter(path, &encoded)) {
-        return NULL;
-    }
-    int error = 0;
-    gml_status status = publish(self, encoded ? PyBytes_AsString(encoded) : NULL, &error);
-    Py_XDECREF(encoded);
-    if (status == GML_OK) {
-        Py_RETURN_NONE;
-    }
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    if (status != GML_INVALID_ARGUMENT) {
-        return raise_status(self->state, status, NULL);
-    }
-    errno = error;
-    return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
 }

@@ -1,6 +1,7 @@
 /* The type Lake: one open lake, kept open while a thread is inside a call on it. */
 #include "core.h"
 #include "gmlake_share.h"
+#include "torch/publish.h"
 
 #include <string.h>
 
@@ -69,13 +70,17 @@ static gml_lake *take_lake(lake_object *self, uint64_t *exports) {
     return lake;
 }
 
+static gml_status close_lake(gml_lake *lake) {
+    gml_publish_no_more(lake);
+    return gml_lake_close(lake);
+}
+
 static PyObject *lake_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     lake_object *self = as_lake(object);
     uint64_t exports = 0;
     gml_status status = GML_OK;
     Py_BEGIN_ALLOW_THREADS
-    gml_lake *lake = take_lake(self, &exports);
-    status = gml_lake_close(lake);
+    status = close_lake(take_lake(self, &exports));
     Py_END_ALLOW_THREADS
     if (exports > 0) {
         return PyErr_Format(PyExc_BufferError,
@@ -96,7 +101,7 @@ static void lake_dealloc(PyObject *object) {
     if (self->state && !lake_is_inherited(self)) {
         uint64_t exports = 0;
         Py_BEGIN_ALLOW_THREADS
-        gml_lake_close(take_lake(self, &exports));
+        close_lake(take_lake(self, &exports));
         Py_END_ALLOW_THREADS
         gml_map_clear(&self->blocks);
         pthread_cond_destroy(&self->idle);
@@ -355,10 +360,9 @@ PyDoc_STRVAR(history_doc,
              "history($self, /)\n--\n\n"
              "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
              "of a trace; and the number of events since keep_history().");
-PyDoc_STRVAR(publish_doc,
-             "publish($self, path, /)\n--\n\n"
-             "Publish the counters in a new file at an absolute path, for this user only, until\n"
-             "the lake is closed; None: stop. Raises OSError.");
+PyDoc_STRVAR(publish_doc, "publish($self, name, /)\n--\n\n"
+                          "Have the process tell others of this user the lake's counters, see\n"
+                          "torch_publish().");
 PyDoc_STRVAR(saved_doc,
              "saved($self, address, size, /)\n--\n\n"
              "Return the host address of the backup of that part of a sleeping block, valid until\n"

@@ -72,6 +72,7 @@ static int core_exec(PyObject *module) {
     if (PyModule_AddFunctions(module, torch_methods) < 0 ||
         PyModule_AddFunctions(module, refusal_methods) < 0 ||
         PyModule_AddFunctions(module, torch_sharing_methods) < 0 ||
+        PyModule_AddFunctions(module, publishing_methods) < 0 ||
         PyModule_AddFunctions(module, sleep_methods) < 0 ||
         PyModule_AddFunctions(module, interop_methods) < 0) {
         return -1;

@@ -34,10 +34,10 @@ static const number_field stat_fields[] = {
     {NULL, 0},
 };
 
-static PyObject *states_dict(const gml_stats *stats) {
+PyObject *states_dict(const uint64_t states[GML_STATE_COUNT]) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < GML_STATE_COUNT; i++) {
-        if (put_number(dict, gml_state_name((gml_state)i), stats->states[i]) < 0) {
+        if (put_number(dict, gml_state_name((gml_state)i), states[i]) < 0) {
             Py_CLEAR(dict);
         }
     }
@@ -66,7 +66,7 @@ PyObject *report_stats(const core_state *state, gml_lake *lake) {
         return raise_from_lake(state, status, lake);
     }
     PyObject *dict = fields_dict(&stats, stat_fields);
-    if (dict && (put(dict, "states", states_dict(&stats)) < 0 ||
+    if (dict && (put(dict, "states", states_dict(stats.states)) < 0 ||
                  put(dict, "driver_calls", calls_dict(stats.driver_calls)) < 0 ||
                  put(dict, "driver_call_ns", calls_dict(stats.driver_call_ns)) < 0)) {
         Py_CLEAR(dict);

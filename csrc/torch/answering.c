@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "lake/lake.h"
 #include "torch/letters.h"
+#include "torch/publish.h"
 #include "torch/registry.h"
 #include "torch/relief.h"
 
@@ -25,7 +26,7 @@
 #define PART_BYTES (UINT64_C(1) << 30)
 
 enum {
-    MOST_LISTENERS = GML_TORCH_DEVICES + 1,
+    MOST_LISTENERS = GML_TORCH_DEVICES + 2, /* blocks, and counters */
     MOST_CLIENTS = 256,
     WORK_MS = 5000,   /* the longest wait for work that is queued */
     YIELD_MS = 10000, /* the longest wait for what is given up, which the program's own code does */
@@ -335,6 +336,9 @@ static bool answer(client *to, const gml_letter *asked) {
     to->heard_ns = gml_clock_ns();
     if (asked->kind == GML_LETTER_FETCH) {
         return begin_lending(to, asked);
+    }
+    if (asked->kind == GML_LETTER_COUNT) {
+        return gml_publish_answer(to->socket);
     }
     if (!to->giver || is_busy(to)) {
         return false;

@@ -10,7 +10,8 @@
 #include "torch/giving.h"
 
 /* Answers at a socket that listens, which is the thread's from now on, with what `giver` gives of
- * the device. GML_NO_HOST_MEMORY if no thread can begin; then the socket is closed. */
+ * the device; NULL: only about blocks and counters. GML_NO_HOST_MEMORY if no thread can begin; then
+ * the socket is closed. */
 gml_status gml_answer(int socket, gml_giver *giver, int device);
 
 /* Answers who asks for files of shared blocks, at the first place of a group that nobody guesses. A

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,17 +128,6 @@ bool gml_ipc_is_ours(const char *text, size_t size) {
     return is_whole(text, size) || (size >= sizeof magic && !memcmp(text, magic, sizeof magic));
 }
 
-/* Waits for the next letter; false, and errno says why, where none comes. */
-static bool await_letter(int socket, gml_letter *letter, int files[GML_LETTER_MOST_FILES]) {
-    struct pollfd awaited = {socket, POLLIN, 0};
-    gml_received found = GML_RECEIVED_NOTHING;
-    while (found == GML_RECEIVED_NOTHING && poll(&awaited, 1, FETCH_MS) > 0) {
-        found = gml_letter_receive(socket, letter, files);
-    }
-    errno = found == GML_RECEIVED_END ? ECONNRESET : ETIMEDOUT;
-    return found == GML_RECEIVED;
-}
-
 /* Adds the files of a letter to the pieces, of which there is room for what follows, too. */
 static bool add_pieces(const gml_letter *letter, const int *files, gml_shared_piece **pieces,
                        size_t *count) {
@@ -171,8 +159,8 @@ static void fetch(const ending *end, gml_shared_piece **pieces, size_t *count, c
     bool goes_on = socket >= 0 && gml_letter_send(socket, &letter, NULL);
     letter.bytes = 1;
     while (goes_on && letter.bytes) {
-        goes_on = await_letter(socket, &letter, files) && letter.kind != GML_LETTER_REFUSED &&
-                  add_pieces(&letter, files, pieces, count);
+        goes_on = gml_letter_await(socket, &letter, files, FETCH_MS) &&
+                  letter.kind != GML_LETTER_REFUSED && add_pieces(&letter, files, pieces, count);
     }
     int error = errno;
     gml_letter_close(socket);

@@ -3,8 +3,11 @@
 
 #include "base/fnv.h"
 #include "driver/kept_files.h"
+#include "torch/publish.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,6 +130,7 @@ int gml_letter_connect(const char *name, pid_t *process) {
 static size_t rest_bytes(const gml_letter *letter) {
     return letter->kind == GML_LETTER_FILES     ? letter->count * sizeof *letter->rest.sizes
            : letter->kind == GML_LETTER_REFUSED ? sizeof letter->rest.text
+           : letter->kind == GML_LETTER_COUNTED ? sizeof(gml_counters)
                                                 : 0;
 }
 
@@ -189,4 +193,30 @@ gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LE
     letter->lost = letter->count - (uint32_t)count;
     letter->count = (uint32_t)count;
     return GML_RECEIVED;
+}
+
+bool gml_letter_await(int socket, gml_letter *letter, int *files, int most_ms) {
+    struct pollfd awaited = {socket, POLLIN, 0};
+    int unwanted[GML_LETTER_MOST_FILES];
+    gml_received found = GML_RECEIVED_NOTHING;
+    while (found == GML_RECEIVED_NOTHING && poll(&awaited, 1, most_ms) > 0) {
+        found = gml_letter_receive(socket, letter, files ? files : unwanted);
+    }
+    for (uint32_t i = 0; found == GML_RECEIVED && !files && i < letter->count; i++) {
+        (void)close(unwanted[i]);
+    }
+    errno = found == GML_RECEIVED_END ? ECONNRESET : ETIMEDOUT;
+    return found == GML_RECEIVED;
+}
+
+bool gml_letter_is_stopped(pid_t process) {
+    char path[32], text[512];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    int file = process > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t size = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    (void)(file < 0 || close(file));
+    text[size > 0 ? size : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name is the program's choice */
+    char state = name_end && name_end[1] ? name_end[2] : 'X';
+    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }

@@ -31,6 +31,8 @@ typedef enum gml_letter_kind {
     GML_LETTER_GAVE,
     GML_LETTER_FETCH, /* asks for the files of a shared block; answered by FILES, or REFUSED */
     GML_LETTER_REFUSED,
+    GML_LETTER_COUNT, /* asks for counters; answered by a COUNTED for each device, and one more */
+    GML_LETTER_COUNTED,
 } gml_letter_kind;
 
 enum {
@@ -46,11 +48,11 @@ typedef struct gml_letter {
     int32_t priority;                /* TOLD, with the weight: who gives first, see */
     uint32_t weight;                 /* gml_torch_share() */
     uint32_t unused;                 /* 0 */
-    uint64_t bytes;                  /* TAKE: wanted; GAVE: given; FILES: that follow later */
+    uint64_t bytes;                  /* TAKE: wanted; GAVE: given; FILES, COUNTED: that follow */
     uint64_t idle_bytes, held_bytes; /* TOLD, GAVE: by now */
     uint64_t address, mark;          /* FETCH: of the block, see gml_lake_lend() */
     union {
-        uint64_t sizes[GML_LETTER_MOST_FILES]; /* FILES */
+        uint64_t sizes[GML_LETTER_MOST_FILES]; /* FILES; COUNTED: as gml_counters */
         char text[GML_LETTER_TEXT_BYTES];      /* REFUSED; may lack its end */
     } rest;
     uint32_t lost; /* is not sent: files beside it that this process may not open */
@@ -87,6 +89,14 @@ typedef enum gml_received { GML_RECEIVED, GML_RECEIVED_NOTHING, GML_RECEIVED_END
  * were sent. END: the other one is gone, or writes
  * what is no letter. */
 gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LETTER_MOST_FILES]);
+
+/* The same, and waits for it; false, and errno says why, where none comes within so many
+ * milliseconds. files NULL: those that come are closed. */
+bool gml_letter_await(int socket, gml_letter *letter, int *files, int most_ms);
+
+/* Whether the system has stopped a process, or it is about to be gone; true also of one that it
+ * says nothing of. */
+bool gml_letter_is_stopped(pid_t process);
 
 void gml_letter_close(int socket);
 

@@ -9,7 +9,6 @@
 #include "torch/registry.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -217,20 +216,6 @@ void gml_torch_unshare(void) {
 
 /* ---- one neighbour --------------------------------------------------------------------------- */
 
-/* Whether the system stopped a process, or it is about to be gone; true also of one that it says
- * nothing of. */
-static bool is_stopped(pid_t process) {
-    char path[32], text[512];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    int file = process > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    ssize_t size = file < 0 ? 0 : read(file, text, sizeof text - 1);
-    (void)(file < 0 || close(file));
-    text[size > 0 ? size : 0] = '\0';
-    const char *name_end = strrchr(text, ')'); /* the name is the program's choice */
-    char state = name_end && name_end[1] ? name_end[2] : 'X';
-    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
-}
-
 /* Whether an answer may still come soon. */
 static bool is_awaited(const neighbour *other, uint64_t now_ns) {
     uint64_t silent_ns = now_ns - other->heard_ns;
@@ -238,7 +223,7 @@ static bool is_awaited(const neighbour *other, uint64_t now_ns) {
         return other->owes;
     }
     uint64_t most_ms = other->is_at_work ? GIVE_MS : SLOW_MS;
-    return silent_ns < most_ms * MILLISECOND_NS && !is_stopped(other->process);
+    return silent_ns < most_ms * MILLISECOND_NS && !gml_letter_is_stopped(other->process);
 }
 
 static bool ask(neighbour *other, const gml_letter *letter) {
@@ -557,7 +542,7 @@ static size_t list_locked(const shared_device *self, gml_torch_neighbour out[GML
                 .held_bytes = other->held_bytes,
                 .idle_bytes = other->idle_bytes,
                 .is_silent = other->owes,
-                .is_stopped = other->owes && is_stopped(other->process),
+                .is_stopped = other->owes && gml_letter_is_stopped(other->process),
             };
         }
     }

@@ -15,8 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gmlake.commands import common
+from gmlake.errors import Error
 from gmlake.printable import printable
-from gmlake.watching import CountersError, find, processes, read
+from gmlake.watching import processes
+from gmlake.watching.counters import publishers, read
 from gmlake.watching.devices import Nvml, device_of
 from gmlake.watching.neighbours import who_share
 from gmlake.watching.processes import command_line, environment
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from gmlake.watching import Counters, Source
+    from gmlake.watching.counters import Counters
     from gmlake.watching.devices import Device
     from gmlake.watching.neighbours import Neighbour
 
@@ -37,6 +39,9 @@ _LONGEST_S: Final = 3600.0
 _KEYS: Final = 64
 _LONG: Final = 10  # digits of a rank; longer ones are not real
 _HOW: Final = "start it with GMLAKE_TOP=1, or call gmlake.publish() in it"
+_Source = tuple[int, int]
+"""A process, and a device as it numbers them."""
+
 _EPILOG: Final = (
     "A process publishes if it is started with GMLAKE_TOP=1 or calls gmlake.publish(); only its "
     "own user can read that. Rates are since the last refresh; at first, and with --once, since "
@@ -89,8 +94,8 @@ class _Watch:
 
     def __init__(self, pids: tuple[int, ...]) -> None:
         self._pids = pids
-        self._before: dict[Source, tuple[Counters, int]] = {}
-        self._history: dict[Source, deque[tuple[int, int]]] = {}
+        self._before: dict[_Source, tuple[Counters, int]] = {}
+        self._history: dict[_Source, deque[tuple[int, int]]] = {}
         self._nvml = Nvml()
         self.devices: list[Device] = []
         self.sharers: dict[int, list[Neighbour]] = {}
@@ -102,27 +107,19 @@ class _Watch:
         self.intervals, self.problems = [], []
         self.devices = self._nvml.devices()
         self.sharers = {each.index: who_share(each.uuid) for each in self.devices}
-        readings: dict[Source, tuple[Counters, int]] = {}
-        for source in find():
-            if self._pids and source.pid not in self._pids:
-                continue
-            try:
-                now = read(source)
-            except CountersError as error:
-                self.problems.append(f"{source.folder / str(source.name)}: {error}")
-                continue
-            except OSError:
-                continue  # the process ended meanwhile
+        readings: dict[_Source, tuple[Counters, int]] = {}
+        for now in self._read():
+            source = now.pid, now.device
             before, begin_ns = self._before.get(source, (None, now.start_ns))
             readings[source] = now, time.time_ns()
             seconds = (readings[source][1] - begin_ns) / _NS_PER_S
-            variables = environment(source.pid)
+            variables = environment(now.pid)
             self.intervals.append(
                 Interval(
                     now,
                     before,
                     seconds,
-                    command_line(source.pid),
+                    command_line(now.pid),
                     _number(variables.get("RANK", "")),
                     _number(variables.get("WORLD_SIZE", "")),
                     device_of(now.device, variables, self.devices),
@@ -134,8 +131,19 @@ class _Watch:
         if not may_be_none and not self.intervals:
             raise ValueError(self._absence())
 
+    def _read(self) -> Iterator[Counters]:
+        """Ask the processes that are looked at; one that does not answer is a problem."""
+        for pid in publishers():
+            if self._pids and pid not in self._pids:
+                continue
+            try:
+                yield from read(pid)
+            except Error as error:
+                if processes.is_running(pid):
+                    self.problems.append(f"process {pid}: {error}")
+
     def _last_minute(
-        self, source: Source, live_bytes: int, now_ns: int
+        self, source: _Source, live_bytes: int, now_ns: int
     ) -> tuple[tuple[float, int], ...]:
         """Keep a reading; return those of the last minute, with their ages in seconds."""
         kept = self._history.setdefault(source, deque())
@@ -145,7 +153,7 @@ class _Watch:
         return tuple(((now_ns - at_ns) / _NS_PER_S, live) for at_ns, live in kept)
 
     def picture(self) -> RenderableType:
-        """Return bars and table, and a line for each file that could not be read."""
+        """Return bars and table, and a line for each process that does not answer."""
         from rich.console import Group
         from rich.text import Text
 

@@ -1,7 +1,7 @@
 """One device, several processes: idle memory goes to the process that would be refused.
 
 C does the work (csrc/torch/neighbours.c): each process gives from a thread of its own. Here it is
-told the name of each device, below that of the folder of this user's processes.
+told the name of each device.
 """
 
 # mypy: allow-untyped-calls
@@ -18,7 +18,6 @@ import torch
 from gmlake import _core
 from gmlake.errors import UnsupportedError
 from gmlake.pytorch import compat, lakes, notices
-from gmlake.watching import folders
 from gmlake.watching.devices import Nvml
 from gmlake.watching.neighbours import Neighbour, name_of
 
@@ -61,14 +60,13 @@ def _begin(terms: Terms) -> None:
         _is_watched.append(True)
         atexit.register(_core.torch_unshare)
     try:
-        folder = folders.make()
         free = _free_bytes()
         for number in range(torch.cuda.device_count()):
             uuid = str(torch.cuda.get_device_properties(number).uuid)
-            _core.torch_share(number, name_of(folder, uuid), terms.priority, terms.weight)
+            _core.torch_share(number, name_of(uuid), terms.priority, terms.weight)
             if (short := _ROOM_BYTES - free.get(uuid, _ROOM_BYTES)) > 0:
                 _core.torch_make_room(number, short)
-    except (OSError, UnsupportedError, AttributeError) as error:
+    except (UnsupportedError, AttributeError) as error:
         notices.say(f"this process does not share its devices: {error}")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from typing import NamedTuple
 
 from gmlake import _core
-from gmlake.watching import folders
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Neighbour(NamedTuple):
@@ -26,12 +23,14 @@ class Neighbour(NamedTuple):
     passed_over: str
 
 
-def name_of(folder: Path, uuid: str) -> str:
-    """Return the name by which a device is shared. uuid: as PyTorch writes it, or NVML."""
-    return str(folder / uuid.removeprefix("GPU-"))
+def name_of(what: str) -> str:
+    """Return the name by which processes of one runtime folder find each other.
+
+    what: the UUID of a device, as PyTorch or NVML writes it, or another purpose.
+    """
+    return f"{os.environ.get('XDG_RUNTIME_DIR', '')}/{what.removeprefix('GPU-')}"
 
 
 def who_share(uuid: str) -> list[Neighbour]:
     """Ask all processes of this user that share a device what they have."""
-    names = [name_of(folder, uuid) for folder in folders.candidates()]
-    return [Neighbour(*one) for name in names for one in _core.torch_look_at(name)]
+    return [Neighbour(*one) for one in _core.torch_look_at(name_of(uuid))]

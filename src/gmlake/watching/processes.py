@@ -1,13 +1,11 @@
-"""Queries a process from the system: whether it runs, since when, and its command line."""
+"""Queries a process from the system: whether it runs, and its command line."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Final
 
-_START_FIELD: Final = 19  # of /proc/PID/stat, counted from behind the name in parentheses
 _LONGEST_LINE: Final = 4096
 
 
@@ -30,17 +28,6 @@ def is_own(pid: int) -> bool:
         return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
     except OSError:
         return False
-
-
-def start_ns(pid: int) -> int | None:
-    """Return when a process started, by CLOCK_REALTIME; None if the system does not say."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        began_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - began_s
-    return time.time_ns() - int(age_s * 1e9)
 
 
 def command_line(pid: int) -> str:

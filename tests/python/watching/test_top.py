@@ -1,8 +1,7 @@
-"""gmlake top: what processes publish, files that are not what they should be, the command."""
+"""gmlake top: what processes publish, and the command."""
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
@@ -11,30 +10,26 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gmlake
-from gmlake.watching import CountersError, find, folders, read
-from gmlake.watching.counters import Counters
+from gmlake.watching.counters import publishers, read
 from running import refused, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 GIB = 1 << 30
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of this user's files, empty."""
-    runtime = tmp_path / "run"
-    runtime.mkdir(0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setattr(folders, "SHARED_FOLDER", tmp_path / "shared")
-    return folders.make()
+@pytest.fixture(autouse=True, scope="module")
+def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Who else publishes is not seen. This process publishes by one name only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        yield
 
 
 @pytest.fixture
@@ -45,18 +40,14 @@ def lake() -> Iterator[gmlake.Lake]:
         blocks = [lake.allocate(GIB) for _ in range(4)]
         lake.free(blocks[0])
         lake.free(blocks[2])
-        with pytest.raises(gmlake.OutOfMemoryError):
-            lake.allocate(64 * GIB)  # after which all is looked at
         yield lake
 
 
-def only_file(folder: Path) -> Path:
-    (path,) = folder.iterdir()
-    return path
+def publisher(program: str, begin: str | None = "") -> subprocess.Popen[str]:
+    """Start a process that publishes a lake, runs `program` with it and waits for its input.
 
-
-def publisher(program: str) -> subprocess.Popen[str]:
-    """Start a process that publishes a lake, runs `program` with it and waits for its input."""
+    Its first line was read, unless begin is None.
+    """
     code = (
         "import gmlake, sys, os\n"
         "lake = gmlake.Lake('sim', 'stitch', capacity='8GiB')\n"
@@ -69,7 +60,7 @@ def publisher(program: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert begin is None or process.stdout.readline() in ("ready\n", "both\n")
     return process
 
 
@@ -82,76 +73,61 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_what_a_process_leaves_as_it_ends(folder: Path) -> None:
-    process = publisher("import ctypes; ctypes.pythonapi.Py_IncRef(ctypes.py_object(lake))")
-    assert [source.pid for source in find()] == [process.pid]
-    end(process)  # with a lake that nobody closes, as those of PyTorch are
-    assert list(folder.iterdir()) == []
-
-
-def test_what_a_killed_process_leaves_is_removed(folder: Path) -> None:
-    process = publisher("")
+def test_it_says_what_it_has_as_long_as_it_runs() -> None:
+    process = publisher("lake.allocate(3 << 30)")
+    assert publishers() == [process.pid]
+    (told,) = read(process.pid)
+    assert (told.pid, told.device, told.live_bytes) == (process.pid, 0, 3 * GIB)
+    assert told.states["grow"] == told.allocations == 1
     kill(process)
-    assert only_file(folder).exists()
-    assert find() == []
-    assert list(folder.iterdir()) == []
+    assert publishers() == []
+    with pytest.raises(gmlake.Error, match="it publishes nothing"):
+        read(process.pid)
 
 
-# ---- nothing in a file is trusted
+def test_lakes_of_one_device_are_added_up_until_they_close() -> None:
+    process = publisher(
+        "other = gmlake.Lake('sim', 'stitch', capacity='8GiB')\n"
+        "gmlake.publish(other), gmlake.publish(other)\n"
+        "lake.allocate(1 << 30), other.allocate(2 << 30)\n"
+        "print('both', flush=True), sys.stdin.readline()\n"
+        "other.close()"
+    )
+    assert [told.live_bytes for told in read(process.pid)] == [3 * GIB]
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "ready\n"
+    assert [told.live_bytes for told in read(process.pid)] == [GIB]
+    end(process)
 
 
-def changed(path: Path, at: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(data)
+def test_a_child_publishes_its_own() -> None:
+    process = publisher(
+        "lake.allocate(1 << 30)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    lake = gmlake.Lake('sim', 'stitch', capacity='8GiB')\n"
+        "    gmlake.publish(lake), lake.allocate(2 << 30)\n"
+        "    print(os.getpid(), flush=True), sys.stdin.readline(), os._exit(0)",
+        begin=None,
+    )
+    assert process.stdout is not None
+    (line,) = {process.stdout.readline(), process.stdout.readline()} - {"ready\n"}
+    child = int(line)
+    assert sorted(publishers()) == sorted([process.pid, child])
+    assert [each.live_bytes for pid in (process.pid, child) for each in read(pid)] == [GIB, 2 * GIB]
+    process.communicate("\n\n", timeout=600)
 
 
-def problem() -> str:
-    (source,) = find()
-    with pytest.raises(CountersError) as error:
-        read(source)
-    return str(error.value)
-
-
-@pytest.fixture
-def copy(lake: gmlake.Lake, folder: Path) -> Path:
-    """A file that no lake writes, with the counters of one."""
-    assert not lake.closed
-    original = only_file(folder)
-    path = folder / str(folders.Name(folders.namespace(), os.getpid(), 99))
-    path.touch(0o600)
-    path.write_bytes(original.read_bytes())
-    original.unlink()
-    return path
-
-
-def test_a_file_that_is_never_whole(copy: Path) -> None:
-    changed(copy, 16, b"\x01")
-    assert problem() == "it was being written at every attempt to read it"
-
-
-def test_a_number_that_another_process_got_later(copy: Path) -> None:
-    an_hour_ns = 3600 * 10**9
-    changed(copy, 32, (time.time_ns() - an_hour_ns).to_bytes(8, "little"))
-    (source,) = find()
-    with pytest.raises(FileNotFoundError):
-        read(source)
-    assert not copy.exists()
-
-
-def test_no_folder_is_safe(folder: Path) -> None:
-    folder.chmod(0o755)
-    with gmlake.Lake("sim") as lake, pytest.raises(PermissionError, match="mode is 755"):
-        gmlake.publish(lake)
-
-
-# ---- what follows from counters
-
-
-def counters(**changes: Any) -> Counters:
-    states = dict.fromkeys(("exact", "split", "stitch", "grow", "oom", "plan"), 0)
-    names = [name for name in Counters.__dataclass_fields__ if name != "states"]
-    return Counters(**{**dict.fromkeys(names, 0), "states": states, **changes})
+def test_one_that_is_stopped_is_told_of() -> None:
+    process = publisher("")
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert refused("top") == f"gmlake: process {process.pid}: it is stopped\n"
+    process.send_signal(signal.SIGCONT)
+    end(process)
 
 
 # ---- the command
@@ -167,17 +143,6 @@ def test_one_table(lake: gmlake.Lake) -> None:
     assert all(len(line.rstrip()) <= 100 for line in done.stdout.splitlines())
     assert run("top", os.getpid()).stdout.count("4.00 GiB") == done.stdout.count("4.00 GiB")
     assert lake.stats()["views"] == 0
-
-
-def test_a_file_that_cannot_be_read_is_told_of(lake: gmlake.Lake, folder: Path) -> None:
-    path = folder / str(folders.Name(folders.namespace(), os.getpid(), 99))
-    path.touch(0o600)
-    done = run("top", "--once")
-    assert done.returncode == 0
-    assert "it holds no counters of gmlake" in " ".join(done.stdout.split())
-    assert path.name in json.loads(run("top", "--json").stdout)["unreadable"][0]
-    lake.close()
-    assert f"{path.name}: it holds no counters" in refused("top")
 
 
 def test_where_nothing_publishes() -> None:
