@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ enum {
     USED_MIB = 128,
     SPARE_MIB = 320,
     WORKED_MIB = 48,
+    KEPT_MIB = 32,
     WORK_US = 50000
 };
 
@@ -118,7 +120,24 @@ static uint64_t count_waits(void) {
            stats.driver_calls[GML_CALL_STREAM_SYNCHRONIZE];
 }
 
-/* g: how many MiB it has given, as one byte. n: how many neighbours it sees. s: how often it waited
+static void *kept; /* given up when that is asked for */
+static unsigned reliefs;
+
+static bool give_up(int device, uint64_t size_bytes) {
+    (void)device;
+    (void)size_bytes;
+    void *given = kept;
+    reliefs++;
+    kept = NULL;
+    if (given) {
+        CHECK(torch_free(given));
+        CHECK_OK(gml_lake_trim(gml_torch_lake(0), NULL));
+    }
+    return given;
+}
+
+/* y: keeps memory that it gives up when that is asked for. r: how often that was so.
+ * g: how many MiB it has given, as one byte. n: how many neighbours it sees. s: how often it waited
  * for its device. w: all that it holds is in use for a moment longer. x: nobody knows until when.
  * q: ends. */
 static void obey(int from, int to) {
@@ -128,12 +147,17 @@ static void obey(int from, int to) {
         gml_torch_shared now = sharing();
         unsigned char answer = (unsigned char)(command == 'g'   ? now.given_bytes / MIB
                                                : command == 's' ? count_waits()
+                                               : command == 'r' ? reliefs
                                                                 : count_others());
         if (command == 'w') {
             hold_used(streams, WORKED_MIB);
         }
         if (command == 'x') {
             hold_unmarked(WORKED_MIB);
+        }
+        if (command == 'y') {
+            kept = torch_allocate(KEPT_MIB * MIB, 0, NULL);
+            gml_torch_set_relief(give_up);
         }
         CHECK(write(to, &answer, 1) == 1);
         if (command == 'w') {
@@ -265,6 +289,29 @@ TEST(of_one_priority_who_has_most_for_its_weight_gives_first) {
     CHECK(ask_for(8));
     CHECK_EQ(ask_neighbour(0, 'g'), 0);
     CHECK(ask_neighbour(1, 'g') >= 8);
+    end();
+}
+
+/* After what is idle, and no more of them than need be. */
+TEST(the_lowest_priority_gives_up_first) {
+    add_neighbour(KEPT_MIB + 2, 1, 1); /* what is kept comes of what was idle */
+    add_neighbour(KEPT_MIB + 2, -1, 1);
+    add_neighbour(KEPT_MIB + 24, 2, 1);
+    for (int i = 0; i < 3; i++) {
+        (void)ask_neighbour(i, 'y');
+    }
+    begin();
+    CHECK(ask_for(16));
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(ask_neighbour(i, 'r'), 0);
+    }
+    CHECK(ask_for(24));
+    CHECK_EQ(ask_neighbour(1, 'r'), 1);
+    CHECK_EQ(ask_neighbour(1, 'g'), 2 + KEPT_MIB);
+    CHECK_EQ(ask_neighbour(0, 'r'), 0);
+    CHECK(ask_for(2 * KEPT_MIB));
+    CHECK_EQ(ask_neighbour(0, 'r'), 1);
+    CHECK_EQ(ask_neighbour(2, 'r'), 1);
     end();
 }
 
@@ -612,6 +659,50 @@ TEST(others_give_what_one_does_not) {
     end();
 }
 
+static _Atomic unsigned *counted; /* by a child */
+
+static void count_looks(int peer) {
+    gml_letter letter;
+    while (await(peer, &letter, GML_LETTER_LOOK)) {
+        (*counted)++;
+    }
+}
+
+/* It has its question already. */
+TEST(who_does_not_answer_is_asked_once) {
+    counted =
+        mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    begin();
+    pid_t pid = start_stranger(2, count_looks);
+    for (int times = 0; times < 3; times++) {
+        CHECK_EQ(count_others(), 1);
+        CHECK(others[0].is_silent && !others[0].is_stopped);
+    }
+    CHECK_EQ(*counted, 1);
+    end_stranger(pid);
+    end();
+}
+
+/* Longer than one is waited for that says nothing. */
+static void give_after_work(int peer) {
+    if (is_asked_for_memory(peer)) {
+        CHECK(say(peer, GML_LETTER_WAITING, 0));
+        (void)usleep(1200 * 1000);
+        CHECK(say(peer, GML_LETTER_GAVE, LATE_MIB * MIB));
+        (void)await(peer, &(gml_letter){0}, GML_LETTER_REFUSED);
+    }
+}
+
+TEST(who_says_that_it_waits_for_work_is_waited_for) {
+    begin();
+    pid_t pid = start_stranger(2, give_after_work);
+    CHECK(ask_for(8));
+    CHECK_EQ(sharing().taken_bytes, LATE_MIB * MIB);
+    CHECK(sharing().longest_ns > 1100 * UINT64_C(1000000));
+    end_stranger(pid);
+    end();
+}
+
 /* Nobody waits for it any more, and it is asked again once it has answered that it is there. */
 TEST(what_is_given_too_late_is_not_taken) {
     add_neighbour(100, 1, 1);
@@ -654,8 +745,11 @@ TEST(what_came_before_one_ended_is_not_lost) {
     int status = 1;
     CHECK(waitpid(pid, &status, 0) == pid && status == 0); /* a child has none */
     CHECK(fcntl(file, F_GETFD) >= 0);
+    uint64_t free_bytes = 0, total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(gml_torch_lake(0)->driver, &free_bytes, &total_bytes));
+    CHECK(gml_torch_ask_neighbours(0, free_bytes - SPARE_MIB * MIB + MIB, false));
+    CHECK(fcntl(file, F_GETFD) < 0); /* what is no lake's needs it on the device */
     end();
-    CHECK(fcntl(file, F_GETFD) < 0);
 }
 
 TEST(who_asked_and_is_gone_is_given_nothing) {
@@ -705,6 +799,8 @@ TEST(who_writes_nonsense_keeps_nobody_from_asking) {
     }
     CHECK(ask_for(8));
     CHECK_EQ(ask_neighbour(0, 'n'), 1);
+    CHECK_EQ(gml_torch_look_at(group, others), 2);
+    CHECK(!others[0].is_silent && !others[1].is_silent); /* there is a place for a new one */
     for (int i = 0; i < MOST; i++) {
         gml_letter_close(sockets[i]);
     }

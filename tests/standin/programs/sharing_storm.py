@@ -19,12 +19,14 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 import gmlake
+from gmlake import _core
 from gmlake.standin import control
+from gmlake.watching.neighbours import name_of
 
 MIB: Final = 1 << 20
 PART: Final = 16 * MIB
@@ -32,8 +34,8 @@ PART: Final = 16 * MIB
 EDGE: Final = 16
 MOST: Final = 12
 FEWEST: Final = 2
-FRESH_S: Final = 8.0
-"""What a process may live before it is killed."""
+FRESH: Final = 4
+"""Seconds that a process allocates at least before it is killed."""
 
 
 class Kept:
@@ -61,7 +63,10 @@ class Kept:
 
 
 class Worker:
-    """Allocates, checks and frees until it is told to end, by SIGTERM."""
+    """Allocates, checks and frees until it is told to end, by SIGTERM; tells what it has seen.
+
+    A line a second, as it may be killed.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 (a program, not a secret)
@@ -76,15 +81,22 @@ class Worker:
     def _end(self, *_: object) -> None:
         self.is_over = True
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> None:
         acts = [self.take] * 8 + [self.drop] * 6 + [self.look, self.drop_many, self.pool]
         acts += [self.sleep, self.grow, self.fork, torch.cuda.empty_cache]
+        told = 0.0
         while not self.is_over:
+            if time.monotonic() > told + 1:
+                told = time.monotonic()
+                print(json.dumps(self.seen()), flush=True)
             self.random.choice(acts)()
             time.sleep(self.random.random() / 100)  # so that the machine is not what is waited for
         while self.kept:
             self.check(self.kept.pop(), "at the end")
         torch.cuda.synchronize()
+        print(json.dumps(self.seen()), flush=True)
+
+    def seen(self) -> dict[str, Any]:
         shared = gmlake.sharing()
         return {
             "requests": self.requests,
@@ -185,12 +197,22 @@ class Worker:
 # ---- around them ---------------------------------------------------------------------------------
 
 
+class Running(NamedTuple):
+    """A worker, and what it tells."""
+
+    process: subprocess.Popen[str]
+    told: Path
+
+    def lines(self) -> list[str]:
+        return self.told.read_text(encoding="utf-8").splitlines()
+
+
 class Storm:
     """Starts and disturbs workers."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 (a program, not a secret)
-        self.workers: list[tuple[subprocess.Popen[str], float]] = []
+        self.workers: list[Running] = []
         self.counts = dict.fromkeys(("started", "killed", "stopped", "letters"), 0)
         self.ended: list[dict[str, Any]] = []
         self.wrong: list[str] = []
@@ -198,8 +220,10 @@ class Storm:
     def start(self) -> None:
         self.counts["started"] += 1
         arguments = [sys.executable, __file__, "worker", str(self.random.getrandbits(30))]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        self.workers.append((process, time.monotonic()))
+        told = Path(os.environ["XDG_RUNTIME_DIR"]) / f"worker-{self.counts['started']}"
+        with told.open("w", encoding="utf-8") as file:
+            process = subprocess.Popen(arguments, stdout=file, text=True)
+        self.workers.append(Running(process, told))
 
     def run(self, seconds: float) -> None:
         acts = [self.start_one, self.end_one, self.kill_one, self.stop_one, self.stop_one]
@@ -211,17 +235,16 @@ class Storm:
             self.random.choice(acts)()
             time.sleep(self.random.random())
         while self.workers:
-            self.end(self.workers.pop()[0])
+            self.end(self.workers.pop())
 
-    def old_one(self) -> subprocess.Popen[str] | None:
-        """Take one that has begun out of the list."""
-        now = time.monotonic()
-        old = [each for each in self.workers if now - each[1] > FRESH_S]
+    def old_one(self) -> Running | None:
+        """Take one that has lived for a while out of the list."""
+        old = [each for each in self.workers if len(each.lines()) > FRESH]
         if not old:
             return None
         chosen = self.random.choice(old)
         self.workers.remove(chosen)
-        return chosen[0]
+        return chosen
 
     def start_one(self) -> None:
         if len(self.workers) < MOST:
@@ -231,30 +254,36 @@ class Storm:
         if one := self.old_one():
             self.end(one)
 
-    def end(self, one: subprocess.Popen[str]) -> None:
-        for _ in range(60):  # one that has just begun does not listen yet
-            one.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                text, _ = one.communicate(timeout=2)
-                break
-        else:
+    def end(self, one: Running) -> None:
+        one.process.send_signal(signal.SIGTERM)
+        try:
+            code = one.process.wait(timeout=120)
+        except subprocess.TimeoutExpired:
             self.wrong.append("a process that does not end")
-            one.kill()
+            one.process.kill()
             return
-        if text.startswith("{"):
-            self.ended.append(json.loads(text))
-        elif one.returncode != -signal.SIGTERM:
-            self.wrong.append(f"a process ended with {one.returncode}: {text}")
+        if code and one.lines():  # it ends by the signal where it has not begun
+            self.wrong.append(f"a process ended with {code}")
+        self.note(one)
+
+    def note(self, one: Running) -> None:
+        """Take down what it told last; a line may have been cut off when it was killed."""
+        for line in reversed(one.lines()):
+            with suppress(json.JSONDecodeError):
+                self.ended.append(json.loads(line))
+                break
+        one.told.unlink()
 
     def kill_one(self) -> None:
         if one := self.old_one():
-            one.kill()
-            one.wait()
+            one.process.kill()
+            one.process.wait()
+            self.note(one)
             self.counts["killed"] += 1
 
     def stop_one(self) -> None:
         if self.workers:
-            one, _ = self.random.choice(self.workers)
+            one = self.random.choice(self.workers).process
             one.send_signal(signal.SIGSTOP)
             time.sleep(self.random.random())
             one.send_signal(signal.SIGCONT)
@@ -282,8 +311,9 @@ class Storm:
 
 
 def addresses() -> list[str]:
-    """Return the names at which processes of this user listen."""
-    mine = f"@gmlake.3/{os.getuid()}/"
+    """Return the names at which processes share this storm's device."""
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    mine = "@" + _core.published_name(name_of(uuid))
     lines = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
     return sorted({word[1:] for line in lines for word in line.split() if word.startswith(mine)})
 
@@ -292,13 +322,12 @@ def main() -> int:
     """Run the storm, and look at what is left."""
     if sys.argv[1] == "worker":
         gmlake.enable(share="device")
-        print(json.dumps(Worker(int(sys.argv[2])).run()))
+        Worker(int(sys.argv[2])).run()
         return 0
     before = addresses()
     storm = Storm(int(sys.argv[1]))
     storm.run(float(sys.argv[2]))
     free, total = torch.cuda.mem_get_info()
-    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "gmlake"
     found = {
         **storm.counts,
         "ended": len(storm.ended),
@@ -310,7 +339,7 @@ def main() -> int:
         "longest_s": sorted(each["longest_s"] for each in storm.ended),
         "waited_s": sorted(each["waited_s"] for each in storm.ended),
         "free": free / total,
-        "files": sorted(path.name for path in folder.iterdir()) if folder.exists() else [],
+        "files": sorted(Path(os.environ["XDG_RUNTIME_DIR"]).glob("gmlake*")),
         "names": sorted(set(addresses()) - set(before)),
     }
     print(json.dumps(found))
