@@ -24,12 +24,9 @@
  */
 #include "states.hpp"
 
+#include <c10/core/AllocatorConfig.h>
 #include <cstdio>
 #include <cstring>
-
-#if TORCH_VERSION_MINOR >= 11
-#include <c10/core/AllocatorConfig.h>
-#endif
 
 /* Newer C libraries have a variable of this name, and newer compilers ask for it. With one of its
  * own the adapter needs no newer C library than PyTorch does. Zero: there may be threads. */
@@ -288,8 +285,8 @@ class Adapter final : public CUDAAllocator {
         each_lake(device, [](gml_lake *lake, int) { (void)core->reset_peaks(lake); });
     }
 
-    template <typename... With> static torch_cuda::SnapshotInfo without_segments(With... with) {
-        torch_cuda::SnapshotInfo info = native->snapshot({0, 0}, with...);
+    static torch_cuda::SnapshotInfo without_segments(bool has_traces) {
+        torch_cuda::SnapshotInfo info = native->snapshot({0, 0}, has_traces);
         info.segments.clear();
         return info;
     }
@@ -402,7 +399,6 @@ class Adapter final : public CUDAAllocator {
 
     /* ---- what not every version of PyTorch has, or not in this form */
 
-#if TORCH_VERSION_MINOR >= 10
     std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
         return native->getMemoryInfo(device);
     }
@@ -426,8 +422,6 @@ class Adapter final : public CUDAAllocator {
     std::string getUserMetadata() override {
         return native->getUserMetadata();
     }
-#endif
-#if TORCH_VERSION_MINOR >= 11
     void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
                             std::shared_ptr<CUDAAllocator> allocator) override {
         if (owners.decide(device, id, allocator != nullptr)) {
@@ -461,35 +455,6 @@ class Adapter final : public CUDAAllocator {
                        c10::CachingDeviceAllocator::parseTraceEntryAction);
         history.record(is_enabled, recorder, max_entries, when, is_clear, std::move(skipped));
     }
-#else
-    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
-                            CUDAAllocator *allocator) override {
-        if (owners.decide(device, id, allocator != nullptr)) {
-            hold_in_lake(device, id);
-        } else {
-            native->createOrIncrefPool(device, id, allocator);
-        }
-    }
-
-    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override {
-        if (owners.are_lakes(device, id)) {
-            set_in_lakes(device, id, GML_POOL_HELPS, true);
-        } else {
-            native->setUseOnOOM(device, id);
-        }
-    }
-
-    torch_cuda::SnapshotInfo snapshot(MempoolId_t id) override {
-        return with_lakes(owners.are_lakes_of_any(id) ? without_segments() : native->snapshot(id),
-                          id, true);
-    }
-
-    void recordHistory(bool is_enabled, CreateContextFn recorder, size_t max_entries,
-                       RecordContext when, bool is_clear) override {
-        native->recordHistory(is_enabled, recorder, max_entries, when, is_clear);
-        history.record(is_enabled, recorder, max_entries, when, is_clear, {});
-    }
-#endif
 #if TORCH_VERSION_MINOR >= 12
     void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override {
         native->attachOomRejectionObserver(std::move(observer));
@@ -544,7 +509,6 @@ const char gml_native_interface[] = GML_NATIVE_INTERFACE;
 /* Lets lakes round sizes as PyTorch does, by a setting that may change at any time. The other ones
  * of PyTorch's allocator have no meaning for lakes. */
 static void follow_settings() {
-#if TORCH_VERSION_MINOR >= 11
     using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
     static auto tell = [] {
         static std::array<uint64_t, 16> kept{}; /* as many as PyTorch has intervals */
@@ -564,16 +528,11 @@ static void follow_settings() {
         tell();
     };
     tell();
-#endif
 }
 
 /* Whether events have stacks; true without events, as PyTorch records stacks by default. */
 static bool has_stacks() {
-#if TORCH_VERSION_MINOR >= 11
     torch_cuda::SnapshotInfo seen = native->snapshot({0, 0}, true);
-#else
-    torch_cuda::SnapshotInfo seen = native->snapshot({0, 0});
-#endif
     size_t events = 0, stacks = 0;
     for (const auto &of_device : seen.device_traces) {
         events += of_device.size();

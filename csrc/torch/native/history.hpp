@@ -40,11 +40,7 @@ void history_look() noexcept;
 
 /* The program's metadata for its events. */
 std::string user_metadata() {
-#if TORCH_VERSION_MINOR >= 10
     return torch_cuda::get()->getUserMetadata();
-#else
-    return "";
-#endif
 }
 
 /* PyTorch's own recorder of Python's frames; NULL where this version has it under another name. Its
@@ -193,14 +189,12 @@ struct History {
     }
 
     TraceEntry entry_of(TraceEntry::Action action, const Place &place, const Context &context,
-                        [[maybe_unused]] const std::string &metadata) {
+                        const std::string &metadata) {
         TraceEntry entry(action, place.device, place.address, place.size_bytes, place.stream,
                          place.id, c10::getApproximateTime(),
                          when >= RecordContext::ALLOC ? context : nullptr,
                          compile_contexts.empty() ? "N/A" : compile_contexts.back());
-#if TORCH_VERSION_MINOR >= 10
         entry.user_metadata_ = metadata;
-#endif
         return entry;
     }
 

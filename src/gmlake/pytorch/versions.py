@@ -25,9 +25,6 @@ class Version(NamedTuple):
 
 
 VERSIONS: Final = (
-    Version(8, "2.8.0", "compiled"),
-    Version(9, "2.9.0", "compiled"),
-    Version(10, "2.10.0", "compiled"),
     Version(11, "2.11.0", "all", in_each_change=True),
     Version(12, "2.12.0", "compiled"),
     Version(13, "2.13.0", "interface"),
