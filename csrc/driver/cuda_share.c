@@ -175,6 +175,10 @@ gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces,
 
 gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes) {
     const gml_driver_ops *ops = self->ops;
+    if (gml_driver_is_frozen(self)) {
+        return gml_driver_fail(self, GML_UNSUPPORTED,
+                               "memory of another process is kept while a graph is captured");
+    }
     gml_status status = ops->device_synchronize(self);
     if (status == GML_OK) {
         status = ops->unmap(self, address, size_bytes);

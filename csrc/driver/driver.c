@@ -316,84 +316,14 @@ gml_status gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint
     return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
 }
 
-gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                            void **out) {
-    if (!driver->ops->bytes) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' has no bytes on the host; open the driver 'host'",
-                               driver->ops->name);
+/* ---- what not every backend has -------------------------------------------------------------- */
+
+#define OPTION(lower, parameters, arguments, absent)                                               \
+    gml_status gml_driver_##lower parameters {                                                     \
+        gml_driver *driver = self;                                                                 \
+        return driver->ops->lower ? driver->ops->lower arguments                                   \
+                                  : gml_driver_fail(driver, GML_UNSUPPORTED,                       \
+                                                    "driver '%s' " absent, driver->ops->name);     \
     }
-    return driver->ops->bytes(driver, address, size_bytes, out);
-}
-
-gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (!driver->ops->reserve_at) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' cannot choose where its addresses begin",
-                               driver->ops->name);
-    }
-    return driver->ops->reserve_at(driver, address, size_bytes);
-}
-
-gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (!driver->ops->expect_malloc) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' cannot choose addresses; open the driver 'sim'",
-                               driver->ops->name);
-    }
-    return driver->ops->expect_malloc(driver, address, size_bytes);
-}
-
-gml_status gml_driver_grant(gml_driver *driver, int peer) {
-    if (!driver->ops->grant) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' knows no other devices",
-                               driver->ops->name);
-    }
-    return driver->ops->grant(driver, peer);
-}
-
-/* ---- other processes ------------------------------------------------------------------------- */
-
-static gml_status cannot_export(gml_driver *driver) {
-    return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
-                           driver->ops->name);
-}
-
-gml_status gml_driver_share(gml_driver *driver, unsigned handle_type) {
-    return driver->ops->share ? driver->ops->share(driver, handle_type) : cannot_export(driver);
-}
-
-gml_status gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream,
-                                       gml_event *out) {
-    return driver->ops->record_elsewhere
-               ? driver->ops->record_elsewhere(driver, device, stream, out)
-               : gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' has no other device",
-                                 driver->ops->name);
-}
-
-gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out) {
-    return driver->ops->export_file ? driver->ops->export_file(driver, handle, is_kept, out)
-                                    : cannot_export(driver);
-}
-
-gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out) {
-    return driver->ops->behind_malloc
-               ? driver->ops->behind_malloc(driver, address, out)
-               : gml_driver_fail(driver, GML_UNSUPPORTED,
-                                 "what driver '%s' allocates has no handle", driver->ops->name);
-}
-
-gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
-                                 gml_address *out) {
-    return driver->ops->open_files ? driver->ops->open_files(driver, pieces, count, out)
-                                   : cannot_export(driver);
-}
-
-gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (gml_driver_is_frozen(driver)) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "memory of another process is kept while a graph is captured");
-    }
-    return driver->ops->close_files ? driver->ops->close_files(driver, address, size_bytes)
-                                    : cannot_export(driver);
-}
+GML_DRIVER_OPTIONAL(OPTION)
+#undef OPTION

@@ -19,7 +19,7 @@ gml_status gml_modelled_init(gml_modelled *driver, uint64_t capacity_bytes,
     if (status != GML_OK) {
         return status;
     }
-    status = gml_streams_open(&driver->streams);
+    status = gml_streams_open(&driver->base.streams);
     if (status != GML_OK) {
         gml_model_clear(&driver->model);
         return gml_driver_fail(&driver->base, status, "open: no host memory left");
@@ -36,7 +36,7 @@ gml_status gml_modelled_init(gml_modelled *driver, uint64_t capacity_bytes,
 }
 
 void gml_modelled_clear(gml_modelled *driver) {
-    gml_streams_close(driver->streams);
+    gml_streams_close(driver->base.streams);
     gml_model_clear(&driver->model);
 }
 
@@ -55,77 +55,30 @@ gml_status gml_modelled_memory_info(gml_driver *self, uint64_t *free_bytes, uint
     return GML_OK;
 }
 
+/* ---- streams --------------------------------------------------------------------------------- */
+
 /* Gives a status of the queues its reason. */
-static gml_status explain(gml_driver *self, gml_status status, const char *call, uint64_t subject) {
+static gml_status explain(gml_driver *self, gml_status status, const char *call) {
     switch (status) {
     case GML_OK:
     case GML_NOT_READY:
         return status;
     case GML_INVALID_ARGUMENT:
-        return gml_driver_fail(self, GML_MISUSE, "%s: event %" PRIu64 " does not exist", call,
-                               subject);
+        return gml_driver_fail(self, GML_MISUSE, "%s: this event does not exist", call);
     case GML_MISUSE:
-        return gml_driver_fail(self, status,
-                               "%s(%" PRIu64 "): forbidden while the stream captures a graph", call,
-                               subject);
+        return gml_driver_fail(self, status, "%s: forbidden while a stream captures a graph", call);
     default:
         return gml_driver_fail(self, status, "%s: no host memory left", call);
     }
 }
 
-gml_status gml_modelled_event_create(gml_driver *self, gml_event *out) {
-    return explain(self, gml_streams_event_create(modelled_of(self)->streams, out), "event_create",
-                   0);
-}
-
-gml_status gml_modelled_event_destroy(gml_driver *self, gml_event event) {
-    return explain(self, gml_streams_event_destroy(modelled_of(self)->streams, event),
-                   "event_destroy", event);
-}
-
-gml_status gml_modelled_event_record(gml_driver *self, gml_event event, gml_stream stream) {
-    return explain(self, gml_streams_event_record(modelled_of(self)->streams, event, stream),
-                   "event_record", event);
-}
-
-gml_status gml_modelled_event_record_all(gml_driver *self, gml_event event) {
-    return explain(self, gml_streams_event_record_all(modelled_of(self)->streams, event),
-                   "event_record_all", event);
-}
-
-gml_status gml_modelled_event_query(gml_driver *self, gml_event event) {
-    return explain(self, gml_streams_event_query(modelled_of(self)->streams, event), "event_query",
-                   event);
-}
-
-gml_status gml_modelled_event_synchronize(gml_driver *self, gml_event event) {
-    return explain(self, gml_streams_event_synchronize(modelled_of(self)->streams, event),
-                   "event_synchronize", event);
-}
-
-gml_status gml_modelled_stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
-    return explain(self, gml_streams_wait(modelled_of(self)->streams, stream, event), "stream_wait",
-                   event);
-}
-
-gml_status gml_modelled_stream_synchronize(gml_driver *self, gml_stream stream) {
-    return explain(self, gml_streams_synchronize(modelled_of(self)->streams, stream),
-                   "stream_synchronize", stream);
-}
-
-gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bool *out) {
-    return explain(self, gml_streams_capturing(modelled_of(self)->streams, stream, out),
-                   "stream_capturing", stream);
-}
-
-gml_status gml_modelled_device_synchronize(gml_driver *self) {
-    return explain(self, gml_streams_synchronize_all(modelled_of(self)->streams),
-                   "device_synchronize", 0);
-}
-
-gml_streams *gml_modelled_streams(gml_driver *self) {
-    return modelled_of(self)->streams;
-}
+#define ASK(upper, lower, parameters, arguments, cost_bytes)                                       \
+    gml_status gml_modelled_##lower parameters {                                                   \
+        gml_streams *driver = self->streams;                                                       \
+        return explain(self, gml_streams_##lower arguments, #lower);                               \
+    }
+GML_DRIVER_STREAM_TABLE(ASK, gml_driver)
+#undef ASK
 
 /* ---- the host -------------------------------------------------------------------------------- */
 

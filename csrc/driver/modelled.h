@@ -11,7 +11,6 @@
 typedef struct gml_modelled {
     gml_driver base;
     gml_model model;
-    gml_streams *streams;
 } gml_modelled;
 
 /* Initialises a backend without a device. `driver->base.ops` must be set before. On failure nothing
@@ -24,17 +23,10 @@ gml_status gml_modelled_create(gml_driver *self, uint64_t size_bytes, gml_handle
 gml_status gml_modelled_release(gml_driver *self, gml_handle handle);
 gml_status gml_modelled_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes);
 
-gml_status gml_modelled_event_create(gml_driver *self, gml_event *out);
-gml_status gml_modelled_event_destroy(gml_driver *self, gml_event event);
-gml_status gml_modelled_event_record(gml_driver *self, gml_event event, gml_stream stream);
-gml_status gml_modelled_event_record_all(gml_driver *self, gml_event event);
-gml_status gml_modelled_event_query(gml_driver *self, gml_event event);
-gml_status gml_modelled_event_synchronize(gml_driver *self, gml_event event);
-gml_status gml_modelled_stream_wait(gml_driver *self, gml_stream stream, gml_event event);
-gml_status gml_modelled_stream_synchronize(gml_driver *self, gml_stream stream);
-gml_status gml_modelled_stream_capturing(gml_driver *self, gml_stream stream, bool *out);
-gml_status gml_modelled_device_synchronize(gml_driver *self);
-gml_streams *gml_modelled_streams(gml_driver *self);
+#define GML_MODELLED_CALL(upper, lower, parameters, arguments, cost_bytes)                         \
+    gml_status gml_modelled_##lower parameters;
+GML_DRIVER_STREAM_TABLE(GML_MODELLED_CALL, gml_driver)
+#undef GML_MODELLED_CALL
 
 /* Copies run at once: nothing queued here could precede them. A backend without bytes copies
  * nothing, but checks the arguments. */
@@ -46,15 +38,13 @@ gml_status gml_modelled_copy_in(gml_driver *self, gml_address to, const void *fr
                                 uint64_t size_bytes, gml_stream stream);
 
 /* Those about streams and copies, which no backend answers otherwise. */
+#define GML_MODELLED_ENTRY(upper, lower, parameters, arguments, cost_bytes)                        \
+    .lower = gml_modelled_##lower,
 #define GML_MODELLED_STREAMS                                                                       \
-    .event_create = gml_modelled_event_create, .event_destroy = gml_modelled_event_destroy,        \
-    .event_record = gml_modelled_event_record, .event_record_all = gml_modelled_event_record_all,  \
-    .event_query = gml_modelled_event_query, .event_synchronize = gml_modelled_event_synchronize,  \
-    .stream_wait = gml_modelled_stream_wait,                                                       \
-    .stream_synchronize = gml_modelled_stream_synchronize,                                         \
-    .stream_capturing = gml_modelled_stream_capturing,                                             \
-    .device_synchronize = gml_modelled_device_synchronize, .streams = gml_modelled_streams,        \
-    .host_malloc = gml_modelled_host_malloc, .host_free = gml_modelled_host_free,                  \
-    .copy_out = gml_modelled_copy_out, .copy_in = gml_modelled_copy_in
+    GML_DRIVER_STREAM_TABLE(GML_MODELLED_ENTRY, gml_driver).host_malloc =                          \
+        gml_modelled_host_malloc,                                                                  \
+                                                .host_free = gml_modelled_host_free,               \
+                                                .copy_out = gml_modelled_copy_out,                 \
+                                                .copy_in = gml_modelled_copy_in
 
 #endif

@@ -242,7 +242,7 @@ static gml_status advance_locked(gml_streams *streams, gml_stream stream, uint64
     return GML_OK;
 }
 
-static gml_status create_locked(gml_streams *streams, gml_event *out) {
+static gml_status event_create(gml_streams *streams, gml_event *out) {
     event_state *added = gml_pool_take(&streams->event_objects);
     if (!added || gml_map_insert(&streams->events, streams->next_event, added) != GML_OK) {
         gml_pool_give(&streams->event_objects, added);
@@ -252,7 +252,7 @@ static gml_status create_locked(gml_streams *streams, gml_event *out) {
     return GML_OK;
 }
 
-static gml_status destroy_locked(gml_streams *streams, gml_event event) {
+static gml_status event_destroy(gml_streams *streams, gml_event event) {
     event_state *taken = gml_map_take(&streams->events, event);
     if (!taken) {
         return GML_INVALID_ARGUMENT;
@@ -262,7 +262,7 @@ static gml_status destroy_locked(gml_streams *streams, gml_event event) {
     return GML_OK;
 }
 
-static gml_status record_locked(gml_streams *streams, gml_event event, gml_stream stream) {
+static gml_status event_record(gml_streams *streams, gml_event event, gml_stream stream) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -288,7 +288,7 @@ static gml_status record_locked(gml_streams *streams, gml_event event, gml_strea
 }
 
 /* The host's memory is taken first: what is recorded on one stream is not taken back. */
-static gml_status record_all_locked(gml_streams *streams, gml_event event) {
+static gml_status event_record_all(gml_streams *streams, gml_event event) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -316,7 +316,7 @@ static gml_status record_all_locked(gml_streams *streams, gml_event event) {
     return GML_OK;
 }
 
-static gml_status wait_locked(gml_streams *streams, gml_stream stream, gml_event event) {
+static gml_status stream_wait(gml_streams *streams, gml_stream stream, gml_event event) {
     const event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -334,7 +334,7 @@ static gml_status wait_locked(gml_streams *streams, gml_stream stream, gml_event
     return status;
 }
 
-static gml_status query_locked(const gml_streams *streams, gml_event event) {
+static gml_status event_query(const gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
     if (status != GML_OK) {
@@ -343,7 +343,7 @@ static gml_status query_locked(const gml_streams *streams, gml_event event) {
     return !found->last || !found->last->pending ? GML_OK : GML_NOT_READY;
 }
 
-static gml_status synchronize_event_locked(gml_streams *streams, gml_event event) {
+static gml_status event_synchronize(gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
     while (status == GML_OK && found->last && found->last->pending) {
@@ -352,13 +352,29 @@ static gml_status synchronize_event_locked(gml_streams *streams, gml_event event
     return status;
 }
 
-static gml_status synchronize_locked(gml_streams *streams, gml_stream stream) {
+static gml_status stream_synchronize(gml_streams *streams, gml_stream stream) {
     queue *target;
     gml_status status = uncaptured_queue(streams, stream, &target);
     while (status == GML_OK && target->head) {
         run_towards(streams, target);
     }
     return status;
+}
+
+static gml_status device_synchronize(gml_streams *streams) {
+    if (is_any_capturing(streams)) {
+        return GML_MISUSE;
+    }
+    run_all(streams);
+    return GML_OK;
+}
+
+static gml_status stream_capturing(gml_streams *streams, gml_stream stream, bool *out) {
+    const queue *target = queue_of(streams, stream);
+    if (target) {
+        *out = target->is_capturing;
+    }
+    return target ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
 /* ---- the interface: each takes the lock around one of the above ------------------------------ */
@@ -393,54 +409,14 @@ gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t
     return unlock(streams, advance_locked(streams, stream, count, ran));
 }
 
-gml_status gml_streams_event_create(gml_streams *streams, gml_event *out) {
-    lock(streams);
-    return unlock(streams, create_locked(streams, out));
-}
-
-gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, destroy_locked(streams, event));
-}
-
-gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream) {
-    lock(streams);
-    return unlock(streams, record_locked(streams, event, stream));
-}
-
-gml_status gml_streams_event_record_all(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, record_all_locked(streams, event));
-}
-
-gml_status gml_streams_event_query(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, query_locked(streams, event));
-}
-
-gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, synchronize_event_locked(streams, event));
-}
-
-gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event) {
-    lock(streams);
-    return unlock(streams, wait_locked(streams, stream, event));
-}
-
-gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream) {
-    lock(streams);
-    return unlock(streams, synchronize_locked(streams, stream));
-}
-
-gml_status gml_streams_synchronize_all(gml_streams *streams) {
-    lock(streams);
-    gml_status status = is_any_capturing(streams) ? GML_MISUSE : GML_OK;
-    if (status == GML_OK) {
-        run_all(streams);
+#define CALL(upper, lower, parameters, arguments, cost_bytes)                                      \
+    gml_status gml_streams_##lower parameters {                                                    \
+        gml_streams *driver = self;                                                                \
+        lock(driver);                                                                              \
+        return unlock(driver, lower arguments);                                                    \
     }
-    return unlock(streams, status);
-}
+GML_DRIVER_STREAM_TABLE(CALL, gml_streams)
+#undef CALL
 
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing) {
     lock(streams);
@@ -449,17 +425,4 @@ gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bo
         target->is_capturing = is_capturing;
     }
     return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
-}
-
-gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out) {
-    lock(streams);
-    const queue *target = queue_of(streams, stream);
-    if (target) {
-        *out = target->is_capturing;
-    }
-    return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
-}
-
-gml_streams *gml_driver_streams(gml_driver *driver) {
-    return driver->ops->streams ? driver->ops->streams(driver) : NULL;
 }

@@ -247,6 +247,7 @@ gml_status gml_window_driver_open(gml_address base, gml_driver **driver) {
     gml_wrap(&of->wrapped, inner, destroy);
     of->wrapped.ops.reserve = reserve;
     of->wrapped.ops.unreserve = unreserve;
+    of->wrapped.ops.reserve_at = NULL;
     of->wrapped.base.window_bytes = size_bytes;
     *driver = &of->wrapped.base;
     return GML_OK;
