@@ -19,8 +19,8 @@ static gml_status open_named(const char *name, int device, uint64_t capacity_byt
         (void)snprintf(reason, reason_bytes, "device %d is negative; devices count from 0", device);
         return GML_INVALID_ARGUMENT;
     }
-    return is_sim ? gml_sim_driver_open(capacity_bytes, 0, out, reason, reason_bytes)
-                  : gml_host_driver_open(capacity_bytes, 0, out, reason, reason_bytes);
+    return gml_model_driver_open(is_sim ? GML_MODEL_SIM : GML_MODEL_HOST, capacity_bytes, 0, out,
+                                 reason, reason_bytes);
 }
 
 gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,

@@ -12,7 +12,7 @@ static const uint64_t CHUNK_BYTES = UINT64_C(2) << 20;
 static gml_driver *open_sim(void) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    CHECK_OK(gml_sim_driver_open(0, 0, &driver, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, 0, 0, &driver, reason, sizeof reason));
     return driver;
 }
 
