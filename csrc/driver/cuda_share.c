@@ -1,7 +1,6 @@
 /* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
 #include "driver/cuda_internal.h"
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,9 @@
-/* The counted calls: each goes through the table, is counted, and adds to the driver's time. */
-#include "driver/driver.h"
-
+/* Drivers by name, and the counted calls: each goes through the table, is counted, and adds to the
+ * driver's time. */
 #include "base/clock.h"
 #include "base/size.h"
+#include "driver/backends.h"
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -52,6 +51,48 @@ void gml_driver_take_reason(gml_driver *driver, const gml_driver *from) {
     }
 }
 
+/* ---- opening by name ------------------------------------------------------------------------- */
+
+gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
+                           char *reason, size_t reason_bytes) {
+    const char *wanted = name ? name : "";
+    reason_bytes = reason ? reason_bytes : 0;
+    bool is_sim = strcmp(wanted, "sim") == 0;
+    if (strcmp(wanted, "cuda") == 0) {
+        return gml_cuda_driver_open(device, out, reason, reason_bytes);
+    }
+    if (!is_sim && strcmp(wanted, "host") != 0) {
+        (void)snprintf(reason, reason_bytes,
+                       "driver '%.32s' is unknown; choose one of: cuda, host, sim", wanted);
+        return GML_INVALID_ARGUMENT;
+    }
+    if (device < 0) {
+        (void)snprintf(reason, reason_bytes, "device %d is negative; devices count from 0", device);
+        return GML_INVALID_ARGUMENT;
+    }
+    return gml_model_driver_open(is_sim ? GML_MODEL_SIM : GML_MODEL_HOST, capacity_bytes, 0, out,
+                                 reason, reason_bytes);
+}
+
+gml_status gml_device_describe(const char *driver, int device, gml_device_info *out, char *reason,
+                               size_t reason_bytes) {
+    gml_driver *opened;
+    gml_status status = gml_driver_open(driver, device, 0, &opened, reason, reason_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    status = gml_driver_memory_info(opened, &free_bytes, &total_bytes);
+    if (status == GML_OK) {
+        *out = opened->info;
+    } else {
+        (void)snprintf(reason, reason ? reason_bytes : 0, "%s", opened->reason);
+    }
+    gml_driver_close(opened);
+    return status;
+}
+
 void gml_driver_close(gml_driver *driver) {
     if (driver) {
         gml_map_clear(&driver->sizes);
@@ -59,6 +100,8 @@ void gml_driver_close(gml_driver *driver) {
         driver->ops->destroy(driver);
     }
 }
+
+/* ---- accounts -------------------------------------------------------------------------------- */
 
 /* The clock before a call; 0 where the backend models its costs. */
 static uint64_t clock_of(const gml_driver *driver) {
