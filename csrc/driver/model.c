@@ -1,13 +1,9 @@
 /* The books of the model: ranges of addresses, and what may be done with them. */
 #include "driver/model.h"
 
-#include "base/rounding.h"
 #include "base/size.h"
 
 #include <inttypes.h>
-
-#define LOWEST_HOLE (UINT64_C(1) << 47)
-#define HIGHEST_HOLE (UINT64_C(1) << 52)
 
 gml_status gml_model_check_room(gml_model *model, const char *call, uint64_t size_bytes) {
     uint64_t free_bytes = model->capacity_bytes - model->used_bytes;
@@ -33,62 +29,6 @@ gml_status gml_model_check_aligned(gml_model *model, const char *call, gml_addre
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* The last range that begins at or below `address`, or NULL. */
-static gml_range *range_at_or_below(const gml_model *model, gml_address address) {
-    gml_tree_node *node = gml_tree_at_least(&model->ranges, 0, address);
-    if (!node || node->address != address) {
-        node = node ? gml_tree_previous(node) : gml_tree_last(&model->ranges);
-    }
-    return (gml_range *)(void *)node;
-}
-
-gml_range *gml_model_range_at(const gml_model *model, gml_address address) {
-    gml_range *below = range_at_or_below(model, address);
-    return below && address - below->node.address < below->size_bytes ? below : NULL;
-}
-
-/* A range that overlaps, or NULL. */
-static const gml_range *obstacle_in(const gml_model *model, gml_address address,
-                                    uint64_t size_bytes) {
-    const gml_range *below = gml_model_range_at(model, address);
-    const gml_tree_node *above = below ? NULL : gml_tree_at_least(&model->ranges, 0, address);
-    bool is_above = above && above->address - address < size_bytes;
-    return is_above ? (const gml_range *)(const void *)above : below;
-}
-
-bool gml_model_is_hole(const gml_model *model, gml_address address, uint64_t size_bytes) {
-    return address != 0 && size_bytes <= UINT64_MAX - address &&
-           !obstacle_in(model, address, size_bytes);
-}
-
-/* Addresses in [2^47, 2^52), which no recorded user-space address can meet. They ascend, and start
- * again from the bottom after that. */
-static gml_status find_hole(gml_model *model, uint64_t size_bytes, uint64_t alignment_bytes,
-                            gml_address *out) {
-    bool is_second_round = false;
-    gml_address start = model->next_hole ? model->next_hole : LOWEST_HOLE;
-    start = gml_round_up(start, alignment_bytes);
-    while (size_bytes <= HIGHEST_HOLE - LOWEST_HOLE) {
-        if (start > HIGHEST_HOLE - size_bytes) {
-            if (is_second_round) {
-                break;
-            }
-            is_second_round = true;
-            start = gml_round_up(LOWEST_HOLE, alignment_bytes);
-            continue;
-        }
-        const gml_range *obstacle = obstacle_in(model, start, size_bytes);
-        if (!obstacle) {
-            model->next_hole = start + size_bytes;
-            *out = start;
-            return GML_OK;
-        }
-        start = gml_round_up(obstacle->node.address + obstacle->size_bytes, alignment_bytes);
-    }
-    return gml_driver_fail(&model->base, GML_OUT_OF_MEMORY,
-                           "no contiguous %s of address space left", gml_size_of(size_bytes).text);
-}
-
 static gml_status take_addresses(gml_model *model, const char *call, const gml_range *wanted,
                                  uint64_t alignment_bytes, gml_address *out) {
     *out = wanted->node.address;
@@ -96,50 +36,38 @@ static gml_status take_addresses(gml_model *model, const char *call, const gml_r
         return *out ? gml_model_host_take_at(model, *out, wanted->size_bytes)
                     : gml_model_host_take(model, call, wanted->size_bytes, alignment_bytes, out);
     }
-    if (!*out) {
-        return find_hole(model, wanted->size_bytes, alignment_bytes, out);
+    if (*out) {
+        return gml_ranges_is_hole(&model->ranges, *out, wanted->size_bytes)
+                   ? GML_OK
+                   : gml_driver_fail_taken(&model->base, *out, wanted->size_bytes);
     }
-    return gml_model_is_hole(model, *out, wanted->size_bytes)
-               ? GML_OK
-               : gml_driver_fail_taken(&model->base, *out, wanted->size_bytes);
+    *out = gml_ranges_find_hole(&model->ranges, wanted->size_bytes, alignment_bytes);
+    model->ranges.next = *out + wanted->size_bytes; /* they ascend */
+    return *out ? GML_OK
+                : gml_driver_fail(&model->base, GML_OUT_OF_MEMORY,
+                                  "no contiguous %s of address space left",
+                                  gml_size_of(wanted->size_bytes).text);
 }
 
 gml_status gml_model_add_range(gml_model *model, const char *call, const gml_range *wanted,
                                uint64_t alignment_bytes, gml_address *out) {
-    gml_range *made = gml_pool_take(&model->range_objects);
+    gml_range *made = gml_pool_take(&model->ranges.objects);
     if (!made) {
         return gml_driver_fail(&model->base, GML_NO_HOST_MEMORY, "%s: no host memory left", call);
     }
     *made = *wanted;
     gml_status status = take_addresses(model, call, wanted, alignment_bytes, &made->node.address);
     if (status != GML_OK) {
-        gml_pool_give(&model->range_objects, made);
+        gml_pool_give(&model->ranges.objects, made);
         return status;
     }
-    gml_tree_insert(&model->ranges, &made->node);
+    gml_ranges_enter(&model->ranges, made);
     *out = made->node.address;
     return GML_OK;
 }
 
-gml_status gml_model_move_range(gml_model *from, gml_address address, gml_model *to) {
-    gml_range *moved = gml_model_range_at(from, address);
-    gml_range *made = gml_pool_take(&to->range_objects);
-    if (!made) {
-        return gml_driver_fail(&to->base, GML_NO_HOST_MEMORY, "no host memory for addresses");
-    }
-    *made = (gml_range){.node.address = moved->node.address, .size_bytes = moved->size_bytes};
-    gml_tree_insert(&to->ranges, &made->node);
-    gml_model_remove_range(from, moved);
-    return GML_OK;
-}
-
-void gml_model_remove_range(gml_model *model, gml_range *range) {
-    gml_tree_remove(&model->ranges, &range->node);
-    gml_pool_give(&model->range_objects, range);
-}
-
 gml_status gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_bytes) {
-    const gml_range *range = gml_model_range_at(model, address);
+    const gml_range *range = gml_ranges_at(&model->ranges, address);
     if (!range || range->is_plain || range->node.address != address ||
         range->size_bytes != size_bytes) {
         return gml_driver_fail(&model->base, GML_MISUSE,
@@ -157,7 +85,7 @@ gml_status gml_model_check_unreserve(gml_model *model, gml_address address, uint
 }
 
 gml_status gml_model_check_free(gml_model *model, gml_address address) {
-    const gml_range *range = gml_model_range_at(model, address);
+    const gml_range *range = gml_ranges_at(&model->ranges, address);
     return range && range->is_plain && range->node.address == address
                ? GML_OK
                : gml_driver_fail(&model->base, GML_MISUSE,
@@ -171,7 +99,7 @@ gml_status gml_model_check_free(gml_model *model, gml_address address) {
 static gml_status check_inside(gml_model *model, const char *call, gml_address address,
                                uint64_t size_bytes) {
     gml_status status = gml_model_check_aligned(model, call, address, size_bytes);
-    const gml_range *range = gml_model_range_at(model, address);
+    const gml_range *range = gml_ranges_at(&model->ranges, address);
     bool is_inside = range && !range->is_plain &&
                      size_bytes <= range->size_bytes - (address - range->node.address);
     return status != GML_OK || is_inside ? status
@@ -233,7 +161,7 @@ gml_status gml_model_check_whole(gml_model *model, const char *call, gml_address
 }
 
 gml_status gml_model_check_touch(gml_model *model, gml_address address, uint64_t size_bytes) {
-    const gml_range *range = gml_model_range_at(model, address);
+    const gml_range *range = gml_ranges_at(&model->ranges, address);
     uint64_t offset_bytes = range ? address - range->node.address : 0;
     if (!range || size_bytes == 0 || size_bytes > range->size_bytes - offset_bytes) {
         return gml_driver_fail(&model->base, GML_MISUSE,

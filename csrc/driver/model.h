@@ -14,6 +14,7 @@
 
 #include "driver/backends.h"
 #include "driver/ledger.h"
+#include "driver/ranges.h"
 #include "driver/sim_cost.h"
 
 typedef struct gml_model_chunk {
@@ -21,25 +22,16 @@ typedef struct gml_model_chunk {
     uint64_t offset_bytes; /* its place in an endless physical memory; never used again */
 } gml_model_chunk;
 
-/* A reservation, or a plain block as malloc gives it. */
-typedef struct gml_range {
-    gml_tree_node node; /* ordered by address; its size is unused */
-    uint64_t size_bytes;
-    bool is_plain;
-} gml_range;
-
 typedef struct gml_model {
     gml_driver base; /* must be first */
     uint64_t capacity_bytes;
     uint64_t used_bytes; /* physical memory plus plain blocks */
     uint64_t next_offset_bytes;
-    gml_ledger ledger; /* of gml_model_chunk */
-    gml_tree ranges;   /* every reservation and plain block, by address */
-    gml_pool range_objects;
-    gml_address next_hole; /* where the search for free addresses goes on */
-    uint64_t page_bytes;   /* of the host, which gives the addresses; 0: they are counted */
-    int memory;            /* memfd: byte i is byte i of the physical memory; -1: no bytes */
-    gml_link expected;     /* addresses for later mallocs, the oldest first */
+    gml_ledger ledger;   /* of gml_model_chunk */
+    gml_ranges ranges;   /* every reservation and plain block */
+    uint64_t page_bytes; /* of the host, which gives the addresses; 0: they are counted */
+    int memory;          /* memfd: byte i is byte i of the physical memory; -1: no bytes */
+    gml_link expected;   /* addresses for later mallocs, the oldest first */
     gml_pool expectations;
     const gml_sim_prices *prices; /* NULL: calls are timed */
     uint64_t last_mappings;       /* of the last call that took mappings */
@@ -57,20 +49,10 @@ gml_status gml_model_check_aligned(gml_model *model, const char *call, gml_addre
 /* Whether `size_bytes` of the capacity are left. */
 gml_status gml_model_check_room(gml_model *model, const char *call, uint64_t size_bytes);
 
-/* Whether no reservation or plain block touches the range. */
-bool gml_model_is_hole(const gml_model *model, gml_address address, uint64_t size_bytes);
-
-/* The reservation or plain block that `address` lies in, or NULL. */
-gml_range *gml_model_range_at(const gml_model *model, gml_address address);
-
 /* Takes addresses for a range: those that `wanted` names, or any of that alignment where it names
  * 0. GML_INVALID_ARGUMENT where the ones named are not free. */
 gml_status gml_model_add_range(gml_model *model, const char *call, const gml_range *wanted,
                                uint64_t alignment_bytes, gml_address *out);
-void gml_model_remove_range(gml_model *model, gml_range *range);
-
-/* Makes the reservation at `address`, in which nothing is mapped, one of another model. */
-gml_status gml_model_move_range(gml_model *from, gml_address address, gml_model *to);
 
 /* Whether each may be done. */
 gml_status gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_bytes);

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Addresses that are counted, which no recorded user-space address can meet. */
+#define LOWEST_ADDRESS (UINT64_C(1) << 47)
+#define HIGHEST_ADDRESS (UINT64_C(1) << 52)
+
 static const uint64_t LARGE_BLOCK_BYTES = UINT64_C(2) << 20;
 
 /* An address for a later malloc. */
@@ -113,7 +117,7 @@ static gml_status model_unreserve(gml_driver *self, gml_address address, uint64_
         status = gml_model_host_give(model, "unreserve", address, size_bytes);
     }
     if (status == GML_OK) {
-        gml_model_remove_range(model, gml_model_range_at(model, address));
+        gml_ranges_remove(&model->ranges, gml_ranges_at(&model->ranges, address));
     }
     return status;
 }
@@ -181,7 +185,7 @@ static gml_address take_expected(gml_model *model, uint64_t size_bytes) {
         expectation *at = (expectation *)(void *)link;
         next = link->next;
         if (at->size_bytes == size_bytes) {
-            found = gml_model_is_hole(model, at->address, size_bytes) ? at->address : 0;
+            found = gml_ranges_is_hole(&model->ranges, at->address, size_bytes) ? at->address : 0;
             gml_list_remove(link);
             gml_pool_give(&model->expectations, at);
         }
@@ -192,7 +196,7 @@ static gml_address take_expected(gml_model *model, uint64_t size_bytes) {
 static gml_status model_free(gml_driver *self, gml_address address) {
     gml_model *model = model_of(self);
     gml_status status = gml_model_check_free(model, address);
-    gml_range *freed = status == GML_OK ? gml_model_range_at(model, address) : NULL;
+    gml_range *freed = status == GML_OK ? gml_ranges_at(&model->ranges, address) : NULL;
     model->last_size_bytes = freed ? freed->size_bytes : 0;
     if (!freed) {
         return status;
@@ -200,7 +204,7 @@ static gml_status model_free(gml_driver *self, gml_address address) {
     status = gml_model_host_give(model, "free", address, freed->size_bytes);
     if (status == GML_OK) {
         model->used_bytes -= gml_round_up(freed->size_bytes, GML_PLAIN_GRANULE_BYTES);
-        gml_model_remove_range(model, freed);
+        gml_ranges_remove(&model->ranges, freed);
     }
     return status;
 }
@@ -363,7 +367,7 @@ static void destroy(gml_driver *self) {
     gml_model_host_close(model);
     gml_streams_close(self->streams);
     gml_ledger_clear(&model->ledger);
-    gml_pool_clear(&model->range_objects);
+    gml_ranges_clear(&model->ranges);
     gml_pool_clear(&model->expectations);
     free(model);
 }
@@ -432,7 +436,7 @@ gml_status gml_model_driver_open(gml_model_kind kind, uint64_t capacity_bytes,
     model->capacity_bytes = held_bytes & ~(uint64_t)(GML_PLAIN_GRANULE_BYTES - 1);
     model->memory = -1;
     model->prices = is_sim ? gml_sim_prices_of(held_bytes) : NULL;
-    model->range_objects.object_bytes = sizeof(gml_range);
+    gml_ranges_init(&model->ranges, LOWEST_ADDRESS, HIGHEST_ADDRESS);
     model->expectations.object_bytes = sizeof(expectation);
     gml_list_init(&model->expected);
     gml_ledger_init(&model->ledger, &model->base, sizeof(gml_model_chunk), sizeof(gml_mapping));

@@ -259,7 +259,7 @@ static cudaError_t take_reservation(standin_device *to, gml_address address) {
     if (!from || from == to) {
         return cudaSuccess; /* what is wrong with no reservation is said by the rules */
     }
-    const gml_range *range = gml_model_range_at(model_of(from), address);
+    gml_range *range = gml_ranges_at(&model_of(from)->ranges, address);
     if (gml_model_check_unreserve(model_of(from), range->node.address, range->size_bytes) !=
         GML_OK) {
         standin_misuse("cuMemMap: 0x%" PRIx64 " lies in memory of device %d, the handle is of "
@@ -267,7 +267,14 @@ static cudaError_t take_reservation(standin_device *to, gml_address address) {
                        address, from->ordinal, to->ordinal);
         return cudaErrorInvalidValue;
     }
-    return standin_error_of(to, gml_model_move_range(model_of(from), address, model_of(to)));
+    gml_range *moved = gml_pool_take(&model_of(to)->ranges.objects);
+    if (!moved) {
+        return cudaErrorMemoryAllocation;
+    }
+    *moved = (gml_range){.node.address = range->node.address, .size_bytes = range->size_bytes};
+    gml_ranges_remove(&model_of(from)->ranges, range);
+    gml_ranges_enter(&model_of(to)->ranges, moved);
+    return cudaSuccess;
 }
 
 cudaError_t standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
@@ -406,7 +413,7 @@ bool standin_find_mapping(gml_address address, standin_mapping *out) {
     if (!mapping) {
         return false;
     }
-    const gml_range *range = gml_model_range_at(model_of(device), address);
+    const gml_range *range = gml_ranges_at(&model_of(device)->ranges, address);
     const allocation *held =
         gml_map_find(&allocations, outer_handle(device, mapping->chunk->handle));
     *out = (standin_mapping){
@@ -425,7 +432,7 @@ bool standin_find_range(gml_address address, standin_range *out, bool *is_reserv
     if (!device) {
         return false;
     }
-    const gml_range *range = gml_model_range_at(model_of(device), address);
+    const gml_range *range = gml_ranges_at(&model_of(device)->ranges, address);
     *out = (standin_range){range->node.address, range->size_bytes};
     *is_reservation = !range->is_plain;
     return true;

@@ -165,7 +165,8 @@ cudaError_t standin_cudaSetDevice(int ordinal) {
 
 standin_device *standin_device_of(gml_address address) {
     for (int i = 0; i < device_count; i++) {
-        if (!gml_model_is_hole((const gml_model *)(const void *)devices[i].driver, address, 1)) {
+        const gml_model *model = (const gml_model *)(const void *)devices[i].driver;
+        if (gml_ranges_at(&model->ranges, address)) {
             return &devices[i];
         }
     }
