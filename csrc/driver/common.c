@@ -34,7 +34,6 @@ struct sharer {
     gml_common *common;
     uint64_t last_number; /* the pieces up to this one were taken, or are of another size */
     uint64_t bytes;       /* that this driver stands for */
-    size_t absent_count;  /* mappings that are absent */
     gml_ledger ledger;    /* of chunk */
 };
 
@@ -139,21 +138,18 @@ static gml_status take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
 /* ---- physical memory ------------------------------------------------------------------------- */
 
 static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
-    sharer *owner = sharer_of(self);
-    chunk *made = gml_ledger_prepare_chunk(&owner->ledger, size_bytes);
-    if (!made) {
-        return GML_NO_HOST_MEMORY;
-    }
+    return gml_ledger_create(&sharer_of(self)->ledger, size_bytes, out);
+}
+
+static gml_status take_chunk(gml_driver *self, gml_physical *made) {
+    chunk *user = (chunk *)(void *)made;
     piece *taken;
-    gml_status status = take_piece(self, size_bytes, &taken);
-    if (status != GML_OK) {
-        gml_ledger_drop_chunk(&owner->ledger, &made->known);
-        return status;
+    gml_status status = take_piece(self, made->size_bytes, &taken);
+    if (status == GML_OK) {
+        user->owner = sharer_of(self);
+        add_user(taken, user);
     }
-    made->owner = owner;
-    add_user(taken, made);
-    *out = gml_ledger_enter_chunk(&owner->ledger, &made->known);
-    return GML_OK;
+    return status;
 }
 
 static gml_status release(gml_driver *self, gml_handle handle) {
@@ -174,9 +170,12 @@ static gml_status release(gml_driver *self, gml_handle handle) {
     }
     released->piece = NULL;
     released->known.is_released = true;
-    if (gml_physical_is_over(&released->known)) {
-        gml_ledger_remove_chunk(&owner->ledger, &released->known);
-    }
+    return gml_ledger_end(&owner->ledger, &released->known);
+}
+
+/* Its memory was given back with its handle. */
+static gml_status give_chunk(gml_driver *self, gml_physical *ended) {
+    (void)self, (void)ended;
     return GML_OK;
 }
 
@@ -184,61 +183,19 @@ static gml_status release(gml_driver *self, gml_handle handle) {
 
 static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
                       gml_handle handle) {
-    gml_ledger *ledger = &sharer_of(self)->ledger;
-    chunk *mapped = gml_ledger_demand(ledger, "map", handle);
-    gml_mapping *made = mapped ? gml_ledger_prepare_mapping(ledger) : NULL;
-    if (!made) {
-        return mapped ? GML_NO_HOST_MEMORY : GML_MISUSE;
-    }
-    gml_status status = pass_map(self, address, size_bytes, mapped->piece->handle);
-    if (status != GML_OK) {
-        gml_ledger_drop_mapping(ledger, made);
-        return status;
-    }
-    gml_ledger_enter_mapping(ledger, made, &mapped->known, address);
-    return GML_OK;
+    return gml_ledger_map(&sharer_of(self)->ledger, address, size_bytes, handle);
 }
 
-/* Unmaps one mapping below, unless it is absent, which it is then. */
-static gml_status lose(gml_driver *self, gml_mapping *lost) {
-    gml_status status =
-        lost->is_absent ? GML_OK : pass_unmap(self, lost->node.address, lost->size_bytes);
-    if (status == GML_OK && !lost->is_absent) {
-        lost->is_absent = true;
-        sharer_of(self)->absent_count++;
-    }
-    return status;
-}
-
-/* The same for all mappings of a range: in one call, unless some are absent. */
-static gml_status lose_range(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    sharer *owner = sharer_of(self);
-    if (!owner->absent_count) {
-        return pass_unmap(self, address, size_bytes);
-    }
-    gml_status status = GML_OK;
-    gml_mapping *at = gml_ledger_from(&owner->ledger, address);
-    for (; at && at->node.address < address + size_bytes && status == GML_OK;
-         at = gml_ledger_next(at)) {
-        status = lose(self, at);
-    }
-    return status;
+static gml_status map_chunk(gml_driver *self, gml_address address, gml_physical *mapped) {
+    return pass_map(self, address, mapped->size_bytes, ((chunk *)(void *)mapped)->piece->handle);
 }
 
 static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    sharer *owner = sharer_of(self);
-    gml_status status = lose_range(self, address, size_bytes);
-    gml_mapping *at = status == GML_OK ? gml_ledger_from(&owner->ledger, address) : NULL;
-    for (gml_mapping *next; at && at->node.address < address + size_bytes; at = next) {
-        gml_physical *mapped = at->chunk;
-        next = gml_ledger_next(at);
-        owner->absent_count -= at->is_absent;
-        if (gml_ledger_remove_mapping(&owner->ledger, at)) {
-            gml_ledger_remove_chunk(&owner->ledger, mapped);
-        }
-    }
-    return status;
+    return gml_ledger_unmap(&sharer_of(self)->ledger, address, size_bytes);
 }
+
+static const gml_ledger_user books = {take_chunk, map_chunk,     pass_unmap,
+                                      give_chunk, sizeof(chunk), sizeof(gml_mapping)};
 
 static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = pass_set_access(self, address, size_bytes);
@@ -257,13 +214,13 @@ static gml_handle handle_below(gml_driver *self, gml_handle handle) {
 
 /* Puts another piece at one address. */
 static gml_status replace(gml_driver *self, gml_mapping *at, const piece *by) {
-    gml_status status = lose(self, at);
+    gml_ledger *ledger = &sharer_of(self)->ledger;
+    gml_status status = gml_ledger_lose(ledger, at);
     if (status == GML_OK) {
         status = pass_map(self, at->node.address, at->size_bytes, by->handle);
     }
     if (status == GML_OK) {
-        at->is_absent = false;
-        sharer_of(self)->absent_count--;
+        gml_ledger_regain(ledger, at);
         status = at->is_open ? pass_set_access(self, at->node.address, at->size_bytes) : GML_OK;
     }
     return status;
@@ -428,7 +385,7 @@ gml_status gml_common_open(gml_common *common, gml_driver **out) {
     }
     gml_wrap(&opened->wrapped, common->driver, destroy);
     opened->common = common;
-    gml_ledger_init(&opened->ledger, &opened->wrapped.base, sizeof(chunk), sizeof(gml_mapping));
+    gml_ledger_init(&opened->ledger, &opened->wrapped.base, &books);
     gml_driver_ops *ops = &opened->wrapped.ops;
 #define COUNT(upper, lower, parameters, arguments, cost_bytes) ops->lower = pass_##lower;
     GML_DRIVER_TABLE(COUNT, COUNT)

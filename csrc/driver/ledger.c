@@ -3,11 +3,11 @@
 
 #include <inttypes.h>
 
-void gml_ledger_init(gml_ledger *ledger, gml_driver *driver, size_t chunk_bytes,
-                     size_t mapping_bytes) {
+void gml_ledger_init(gml_ledger *ledger, gml_driver *driver, const gml_ledger_user *user) {
     ledger->driver = driver;
-    ledger->chunk_objects.object_bytes = chunk_bytes;
-    ledger->mapping_objects.object_bytes = mapping_bytes;
+    ledger->user = user;
+    ledger->chunk_objects.object_bytes = user->chunk_bytes;
+    ledger->mapping_objects.object_bytes = user->mapping_bytes;
 }
 
 void gml_ledger_clear(gml_ledger *ledger) {
@@ -18,27 +18,23 @@ void gml_ledger_clear(gml_ledger *ledger) {
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-void *gml_ledger_prepare_chunk(gml_ledger *ledger, uint64_t size_bytes) {
+gml_status gml_ledger_create(gml_ledger *ledger, uint64_t size_bytes, gml_handle *out) {
     gml_physical *made = gml_pool_take(&ledger->chunk_objects);
     if (!made || gml_map_reserve(&ledger->chunks, 1) != GML_OK) {
         gml_pool_give(&ledger->chunk_objects, made);
-        (void)gml_driver_fail(ledger->driver, GML_NO_HOST_MEMORY,
-                              "create: no host memory for a handle");
-        return NULL;
+        return gml_driver_fail(ledger->driver, GML_NO_HOST_MEMORY,
+                               "create: no host memory for a handle");
     }
     made->size_bytes = size_bytes;
     gml_list_init(&made->mappings);
-    return made;
-}
-
-gml_handle gml_ledger_enter_chunk(gml_ledger *ledger, gml_physical *chunk) {
-    chunk->handle = ++ledger->last_handle;
-    (void)gml_map_insert(&ledger->chunks, chunk->handle, chunk); /* there is room */
-    return chunk->handle;
-}
-
-void gml_ledger_drop_chunk(gml_ledger *ledger, gml_physical *chunk) {
-    gml_pool_give(&ledger->chunk_objects, chunk);
+    gml_status status = ledger->user->take(ledger->driver, made);
+    if (status != GML_OK) {
+        gml_pool_give(&ledger->chunk_objects, made);
+        return status;
+    }
+    *out = made->handle = ++ledger->last_handle;
+    (void)gml_map_insert(&ledger->chunks, made->handle, made); /* there is room */
+    return GML_OK;
 }
 
 void *gml_ledger_find(const gml_ledger *ledger, gml_handle handle) {
@@ -56,9 +52,29 @@ void *gml_ledger_demand(gml_ledger *ledger, const char *call, gml_handle handle)
     return found;
 }
 
-void gml_ledger_remove_chunk(gml_ledger *ledger, gml_physical *chunk) {
-    (void)gml_map_take(&ledger->chunks, chunk->handle);
-    gml_pool_give(&ledger->chunk_objects, chunk);
+gml_status gml_ledger_end(gml_ledger *ledger, gml_physical *chunk) {
+    gml_status status = GML_OK;
+    if (gml_physical_is_over(chunk)) {
+        status = ledger->user->give(ledger->driver, chunk);
+        if (status == GML_OK) {
+            (void)gml_map_take(&ledger->chunks, chunk->handle);
+            gml_pool_give(&ledger->chunk_objects, chunk);
+        }
+    }
+    return status;
+}
+
+gml_status gml_ledger_release(gml_ledger *ledger, gml_handle handle) {
+    gml_physical *released = gml_ledger_demand(ledger, "release", handle);
+    if (!released) {
+        return GML_MISUSE;
+    }
+    released->is_released = true;
+    gml_status status = gml_ledger_end(ledger, released);
+    if (status != GML_OK) {
+        released->is_released = false;
+    }
+    return status;
 }
 
 void *gml_ledger_in_slot(const gml_ledger *ledger, size_t slot) {
@@ -68,34 +84,75 @@ void *gml_ledger_in_slot(const gml_ledger *ledger, size_t slot) {
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-void *gml_ledger_prepare_mapping(gml_ledger *ledger) {
+gml_status gml_ledger_map(gml_ledger *ledger, gml_address address, uint64_t size_bytes,
+                          gml_handle handle) {
+    gml_physical *chunk = gml_ledger_demand(ledger, "map", handle);
+    if (!chunk) {
+        return GML_MISUSE;
+    }
+    if (chunk->size_bytes != size_bytes) {
+        return gml_driver_fail(ledger->driver, GML_MISUSE,
+                               "map: %" PRIu64 " bytes of handle %" PRIu64 " that has %" PRIu64
+                               "; a handle is mapped whole",
+                               size_bytes, handle, chunk->size_bytes);
+    }
     gml_mapping *made = gml_pool_take(&ledger->mapping_objects);
     if (!made) {
-        (void)gml_driver_fail(ledger->driver, GML_NO_HOST_MEMORY,
-                              "map: no host memory for a mapping");
+        return gml_driver_fail(ledger->driver, GML_NO_HOST_MEMORY,
+                               "map: no host memory for a mapping");
     }
-    return made;
+    gml_status status = ledger->user->map(ledger->driver, address, chunk);
+    if (status != GML_OK) {
+        gml_pool_give(&ledger->mapping_objects, made);
+        return status;
+    }
+    made->node.address = address;
+    made->size_bytes = chunk->size_bytes;
+    made->chunk = chunk;
+    gml_list_append(&chunk->mappings, &made->of_chunk);
+    gml_tree_insert(&ledger->mappings, &made->node);
+    return GML_OK;
 }
 
-void gml_ledger_enter_mapping(gml_ledger *ledger, gml_mapping *mapping, gml_physical *chunk,
-                              gml_address address) {
-    mapping->node.address = address;
-    mapping->size_bytes = chunk->size_bytes;
-    mapping->chunk = chunk;
-    gml_list_append(&chunk->mappings, &mapping->of_chunk);
-    gml_tree_insert(&ledger->mappings, &mapping->node);
+gml_status gml_ledger_lose(gml_ledger *ledger, gml_mapping *mapping) {
+    gml_status status = GML_OK;
+    if (!mapping->is_absent) {
+        status = ledger->user->unmap(ledger->driver, mapping->node.address, mapping->size_bytes);
+        mapping->is_absent = status == GML_OK;
+        ledger->absent_count += mapping->is_absent;
+    }
+    return status;
 }
 
-void gml_ledger_drop_mapping(gml_ledger *ledger, gml_mapping *mapping) {
-    gml_pool_give(&ledger->mapping_objects, mapping);
+void gml_ledger_regain(gml_ledger *ledger, gml_mapping *mapping) {
+    ledger->absent_count -= mapping->is_absent;
+    mapping->is_absent = false;
 }
 
-bool gml_ledger_remove_mapping(gml_ledger *ledger, gml_mapping *mapping) {
-    const gml_physical *chunk = mapping->chunk;
-    gml_tree_remove(&ledger->mappings, &mapping->node);
-    gml_list_remove(&mapping->of_chunk);
-    gml_pool_give(&ledger->mapping_objects, mapping);
-    return gml_physical_is_over(chunk);
+/* Takes a mapping that has ended out of the books. */
+static void forget(gml_ledger *ledger, gml_mapping *gone) {
+    gml_physical *chunk = gone->chunk;
+    gml_ledger_regain(ledger, gone);
+    gml_tree_remove(&ledger->mappings, &gone->node);
+    gml_list_remove(&gone->of_chunk);
+    gml_pool_give(&ledger->mapping_objects, gone);
+    (void)gml_ledger_end(ledger, chunk);
+}
+
+gml_status gml_ledger_unmap(gml_ledger *ledger, gml_address address, uint64_t size_bytes) {
+    gml_address end = address + size_bytes;
+    gml_status status =
+        ledger->absent_count ? GML_OK : ledger->user->unmap(ledger->driver, address, size_bytes);
+    gml_mapping *at = ledger->absent_count ? gml_ledger_from(ledger, address) : NULL;
+    for (; at && at->node.address < end && status == GML_OK; at = gml_ledger_next(at)) {
+        status = gml_ledger_lose(ledger, at);
+    }
+    at = status == GML_OK ? gml_ledger_from(ledger, address) : NULL;
+    for (gml_mapping *next; at && at->node.address < end; at = next) {
+        next = gml_ledger_next(at);
+        forget(ledger, at);
+    }
+    return status;
 }
 
 void *gml_ledger_from(const gml_ledger *ledger, gml_address address) {

@@ -109,21 +109,10 @@ static gml_status check_inside(gml_model *model, const char *call, gml_address a
                                                            call, size_bytes, address);
 }
 
-gml_status gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes,
-                               gml_handle handle) {
+gml_status gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes) {
     gml_status status = check_inside(model, "map", address, size_bytes);
     if (status != GML_OK) {
         return status;
-    }
-    const gml_physical *mapped = gml_ledger_demand(&model->ledger, "map", handle);
-    if (!mapped) {
-        return GML_MISUSE;
-    }
-    if (mapped->size_bytes != size_bytes) {
-        return gml_driver_fail(&model->base, GML_MISUSE,
-                               "map: %" PRIu64 " bytes of handle %" PRIu64 " that has %" PRIu64
-                               "; a handle is mapped whole",
-                               size_bytes, handle, mapped->size_bytes);
     }
     const gml_mapping *before = gml_ledger_at(&model->ledger, address);
     const gml_mapping *behind = gml_ledger_from(&model->ledger, address);

@@ -56,8 +56,7 @@ gml_status gml_model_add_range(gml_model *model, const char *call, const gml_ran
 
 /* Whether each may be done. */
 gml_status gml_model_check_unreserve(gml_model *model, gml_address address, uint64_t size_bytes);
-gml_status gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes,
-                               gml_handle handle);
+gml_status gml_model_check_map(gml_model *model, gml_address address, uint64_t size_bytes);
 gml_status gml_model_check_free(gml_model *model, gml_address address);
 
 /* Whether whole mappings cover the range exactly; `mappings` (may be NULL) receives how many. */

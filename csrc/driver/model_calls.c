@@ -35,44 +35,31 @@ static gml_status model_create(gml_driver *self, uint64_t size_bytes, gml_handle
     if (status == GML_OK) {
         status = gml_model_check_room(model, "create", size_bytes);
     }
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_model_chunk *made = gml_ledger_prepare_chunk(&model->ledger, size_bytes);
-    if (!made) {
-        return GML_NO_HOST_MEMORY;
-    }
-    status = gml_model_host_grow(model, size_bytes);
-    if (status != GML_OK) {
-        gml_ledger_drop_chunk(&model->ledger, &made->chunk);
-        return status;
-    }
-    made->offset_bytes = model->next_offset_bytes;
-    model->next_offset_bytes += size_bytes;
-    model->used_bytes += size_bytes;
-    *out = gml_ledger_enter_chunk(&model->ledger, &made->chunk);
-    return GML_OK;
+    return status == GML_OK ? gml_ledger_create(&model->ledger, size_bytes, out) : status;
 }
 
-/* pre: neither a handle nor a mapping is left. */
-static void end_physical(gml_model *model, gml_model_chunk *ended) {
-    gml_model_host_shrink(model, ended);
-    model->used_bytes -= ended->chunk.size_bytes;
-    gml_ledger_remove_chunk(&model->ledger, &ended->chunk);
+static gml_status take_physical(gml_driver *self, gml_physical *chunk) {
+    gml_model *model = model_of(self);
+    gml_status status = gml_model_host_grow(model, chunk->size_bytes);
+    if (status == GML_OK) {
+        ((gml_model_chunk *)(void *)chunk)->offset_bytes = model->next_offset_bytes;
+        model->next_offset_bytes += chunk->size_bytes;
+        model->used_bytes += chunk->size_bytes;
+    }
+    return status;
+}
+
+static gml_status give_physical(gml_driver *self, gml_physical *chunk) {
+    gml_model_host_shrink(model_of(self), (gml_model_chunk *)(void *)chunk);
+    model_of(self)->used_bytes -= chunk->size_bytes;
+    return GML_OK;
 }
 
 static gml_status model_release(gml_driver *self, gml_handle handle) {
     gml_model *model = model_of(self);
-    gml_model_chunk *released = gml_ledger_demand(&model->ledger, "release", handle);
-    model->last_size_bytes = released ? released->chunk.size_bytes : 0;
-    if (!released) {
-        return GML_MISUSE;
-    }
-    released->chunk.is_released = true;
-    if (gml_physical_is_over(&released->chunk)) {
-        end_physical(model, released);
-    }
-    return GML_OK;
+    const gml_physical *released = gml_ledger_find(&model->ledger, handle);
+    model->last_size_bytes = released ? released->size_bytes : 0;
+    return gml_ledger_release(&model->ledger, handle);
 }
 
 static gml_status model_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes) {
@@ -127,19 +114,12 @@ static gml_status model_unreserve(gml_driver *self, gml_address address, uint64_
 static gml_status model_map(gml_driver *self, gml_address address, uint64_t size_bytes,
                             gml_handle handle) {
     gml_model *model = model_of(self);
-    gml_status status = gml_model_check_map(model, address, size_bytes, handle);
-    if (status != GML_OK) {
-        return status;
-    }
-    gml_model_chunk *mapped = gml_ledger_find(&model->ledger, handle);
-    gml_mapping *made = gml_ledger_prepare_mapping(&model->ledger);
-    status = made ? gml_model_host_map(model, address, mapped) : GML_NO_HOST_MEMORY;
-    if (status != GML_OK) {
-        gml_ledger_drop_mapping(&model->ledger, made);
-        return status;
-    }
-    gml_ledger_enter_mapping(&model->ledger, made, &mapped->chunk, address);
-    return GML_OK;
+    gml_status status = gml_model_check_map(model, address, size_bytes);
+    return status == GML_OK ? gml_ledger_map(&model->ledger, address, size_bytes, handle) : status;
+}
+
+static gml_status map_physical(gml_driver *self, gml_address address, gml_physical *chunk) {
+    return gml_model_host_map(model_of(self), address, (gml_model_chunk *)(void *)chunk);
 }
 
 static gml_status model_unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
@@ -147,18 +127,11 @@ static gml_status model_unmap(gml_driver *self, gml_address address, uint64_t si
     model->last_mappings = 0;
     gml_status status =
         gml_model_check_whole(model, "unmap", address, size_bytes, &model->last_mappings);
-    if (status == GML_OK) {
-        status = gml_model_host_unmap(model, address, size_bytes);
-    }
-    gml_mapping *at = status == GML_OK ? gml_ledger_from(&model->ledger, address) : NULL;
-    for (gml_mapping *next; at && at->node.address < address + size_bytes; at = next) {
-        gml_physical *mapped = at->chunk;
-        next = gml_ledger_next(at);
-        if (gml_ledger_remove_mapping(&model->ledger, at)) {
-            end_physical(model, (gml_model_chunk *)(void *)mapped);
-        }
-    }
-    return status;
+    return status == GML_OK ? gml_ledger_unmap(&model->ledger, address, size_bytes) : status;
+}
+
+static gml_status unmap_physical(gml_driver *self, gml_address address, uint64_t size_bytes) {
+    return gml_model_host_unmap(model_of(self), address, size_bytes);
 }
 
 static gml_status model_set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
@@ -391,6 +364,10 @@ static const gml_driver_ops sim_ops = {
 };
 #undef ENTRY
 
+static const gml_ledger_user books = {take_physical,           map_physical,
+                                      unmap_physical,          give_physical,
+                                      sizeof(gml_model_chunk), sizeof(gml_mapping)};
+
 static gml_status start(gml_model *model, gml_model_kind kind) {
     gml_driver *base = &model->base;
     gml_device_info *info = &base->info;
@@ -439,7 +416,7 @@ gml_status gml_model_driver_open(gml_model_kind kind, uint64_t capacity_bytes,
     gml_ranges_init(&model->ranges, LOWEST_ADDRESS, HIGHEST_ADDRESS);
     model->expectations.object_bytes = sizeof(expectation);
     gml_list_init(&model->expected);
-    gml_ledger_init(&model->ledger, &model->base, sizeof(gml_model_chunk), sizeof(gml_mapping));
+    gml_ledger_init(&model->ledger, &model->base, &books);
     gml_status status = start(model, kind);
     if (status != GML_OK) {
         (void)snprintf(reason, reason_bytes, "%s: %s", ops->name, model->base.reason);

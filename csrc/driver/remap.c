@@ -81,114 +81,66 @@ static gml_status await_copies(gml_remapper *remapper, gml_driver *counted) {
 /* ---- physical memory ------------------------------------------------------------------------- */
 
 static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
-    gml_remapper *remapper = remapper_of(self);
-    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "create");
-    if (status != GML_OK) {
-        return status;
-    }
-    chunk *made = gml_ledger_prepare_chunk(&remapper->ledger, size_bytes);
-    if (!made) {
-        return GML_NO_HOST_MEMORY;
-    }
-    status = gml_wrapped_relay(self, gml_driver_take_behind(inner, size_bytes, &made->behind));
-    if (status != GML_OK) {
-        gml_ledger_drop_chunk(&remapper->ledger, &made->known);
-        return status;
-    }
-    *out = gml_ledger_enter_chunk(&remapper->ledger, &made->known);
-    return GML_OK;
+    return status == GML_OK ? gml_ledger_create(&remapper_of(self)->ledger, size_bytes, out)
+                            : status;
 }
 
-/* Frees a chunk without a holder or mapping. */
-static gml_status end_chunk(gml_driver *self, chunk *ended) {
-    gml_remapper *remapper = remapper_of(self);
-    gml_driver *inner = remapper->wrapped.inner;
-    gml_status status = await_copies(remapper, self);
-    if (status == GML_OK && ended->behind) {
-        status = gml_driver_give_behind(inner, ended->known.size_bytes, ended->behind);
+static gml_status take_chunk(gml_driver *self, gml_physical *taken) {
+    gml_driver *inner = gml_wrapped_inner(self);
+    return gml_wrapped_relay(
+        self, gml_driver_take_behind(inner, taken->size_bytes, &((chunk *)(void *)taken)->behind));
+}
+
+static gml_status give_chunk(gml_driver *self, gml_physical *ended) {
+    gml_handle behind = ((chunk *)(void *)ended)->behind;
+    gml_driver *inner = gml_wrapped_inner(self);
+    gml_status status = await_copies(remapper_of(self), self);
+    if (status == GML_OK && behind) {
+        status = gml_driver_give_behind(inner, ended->size_bytes, behind);
         (void)gml_wrapped_relay(self, status);
-    }
-    if (status == GML_OK) {
-        gml_ledger_remove_chunk(&remapper->ledger, &ended->known);
     }
     return status;
 }
 
 static gml_status release(gml_driver *self, gml_handle handle) {
-    chunk *released = gml_ledger_demand(&remapper_of(self)->ledger, "release", handle);
-    if (!released) {
-        return GML_MISUSE;
-    }
-    bool is_mapped = !gml_list_is_empty(&released->known.mappings);
-    gml_status status = is_mapped ? GML_OK : end_chunk(self, released);
-    if (is_mapped) {
-        released->known.is_released = true; /* it ends with its last mapping */
-    }
-    return status;
+    return gml_ledger_release(&remapper_of(self)->ledger, handle);
 }
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
 static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
                       gml_handle handle) {
-    gml_remapper *remapper = remapper_of(self);
-    gml_driver *inner = remapper->wrapped.inner;
     gml_status status = check_awake(self, "map");
-    if (status != GML_OK) {
-        return status;
-    }
-    chunk *mapped = gml_ledger_demand(&remapper->ledger, "map", handle);
-    place *made = mapped ? gml_ledger_prepare_mapping(&remapper->ledger) : NULL;
-    if (!made) {
-        return mapped ? GML_NO_HOST_MEMORY : GML_MISUSE;
-    }
-    status = gml_wrapped_relay(self, inner->ops->map(inner, address, size_bytes, mapped->behind));
-    if (status != GML_OK) {
-        gml_ledger_drop_mapping(&remapper->ledger, &made->known);
-        return status;
-    }
-    gml_ledger_enter_mapping(&remapper->ledger, &made->known, &mapped->known, address);
-    return GML_OK;
+    return status == GML_OK
+               ? gml_ledger_map(&remapper_of(self)->ledger, address, size_bytes, handle)
+               : status;
 }
 
-/* Ends one mapping below. */
-static gml_status end_mapping(gml_remapper *remapper, gml_driver *counted, place *at) {
-    gml_mapping *known = &at->known;
-    gml_driver *inner = remapper->wrapped.inner;
-    gml_status status = GML_OK;
-    if (!known->is_absent) {
-        status = count(remapper, counted, GML_CALL_UNMAP,
-                       gml_driver_unmap(inner, known->node.address, known->size_bytes));
-        known->is_absent = status == GML_OK;
-    }
-    return status;
+static gml_status map_chunk(gml_driver *self, gml_address address, gml_physical *mapped) {
+    gml_driver *inner = gml_wrapped_inner(self);
+    return gml_wrapped_relay(self, inner->ops->map(inner, address, mapped->size_bytes,
+                                                   ((chunk *)(void *)mapped)->behind));
 }
 
-/* While asleep, some places may still be mapped: keep all records until all are unmapped. A chunk
- * that cannot be released with its last mapping is kept until the driver closes. */
 static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_remapper *remapper = remapper_of(self);
-    gml_driver *inner = remapper->wrapped.inner;
-    gml_address end = address + size_bytes;
     gml_status status = await_copies(remapper, self);
-    if (status == GML_OK && !remapper->is_asleep) {
-        status = gml_wrapped_relay(self, gml_driver_unmap(inner, address, size_bytes));
-    }
-    place *at = gml_ledger_from(&remapper->ledger, address);
-    for (; remapper->is_asleep && status == GML_OK && at && at->known.node.address < end;
-         at = gml_ledger_next(&at->known)) {
-        status = end_mapping(remapper, self, at);
-    }
-    at = status == GML_OK ? gml_ledger_from(&remapper->ledger, address) : NULL;
-    for (place *next; at && at->known.node.address < end; at = next) {
-        chunk *mapped = chunk_of(at);
-        next = gml_ledger_next(&at->known);
-        if (gml_ledger_remove_mapping(&remapper->ledger, &at->known)) {
-            (void)end_chunk(self, mapped);
-        }
-    }
-    return status;
+    return status == GML_OK ? gml_ledger_unmap(&remapper->ledger, address, size_bytes) : status;
+}
+
+static gml_status unmap_chunks(gml_driver *self, gml_address address, uint64_t size_bytes) {
+    return gml_wrapped_relay(self, gml_driver_unmap(gml_wrapped_inner(self), address, size_bytes));
+}
+
+static const gml_ledger_user books = {take_chunk, map_chunk,     unmap_chunks,
+                                      give_chunk, sizeof(chunk), sizeof(place)};
+
+/* Ends one mapping below, for a sleep. */
+static gml_status end_mapping(gml_remapper *remapper, gml_driver *counted, place *at) {
+    return at->known.is_absent ? GML_OK
+                               : count(remapper, counted, GML_CALL_UNMAP,
+                                       gml_ledger_lose(&remapper->ledger, &at->known));
 }
 
 static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
@@ -381,8 +333,10 @@ static gml_status map_again(gml_remapper *remapper, gml_driver *counted, place *
         status = count(
             remapper, counted, GML_CALL_MAP,
             inner->ops->map(inner, known->node.address, known->size_bytes, chunk_of(at)->behind));
-        known->is_absent = status != GML_OK;
-        at->is_shut = status == GML_OK && known->is_open;
+        if (status == GML_OK) {
+            gml_ledger_regain(&remapper->ledger, known);
+            at->is_shut = known->is_open;
+        }
     }
     return status;
 }
@@ -496,7 +450,7 @@ gml_status gml_remapper_open(gml_driver **driver, gml_remapper **out) {
         return gml_driver_fail(inner, GML_NO_HOST_MEMORY, "no host memory for what can sleep");
     }
     gml_wrap(&remapper->wrapped, inner, destroy);
-    gml_ledger_init(&remapper->ledger, &remapper->wrapped.base, sizeof(chunk), sizeof(place));
+    gml_ledger_init(&remapper->ledger, &remapper->wrapped.base, &books);
     gml_driver_ops *ops = &remapper->wrapped.ops;
     ops->create = create;
     ops->release = release;
