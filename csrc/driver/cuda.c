@@ -256,18 +256,18 @@ static gml_status get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *
 
 /* Revokes a peer's access to the ranges before `end`. Fails only if the driver is broken; the peer
  * then keeps access it does not need. */
-static void close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end) {
+static void close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_range *end) {
     gml_cu_access none = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_NONE};
-    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
-    for (; range != end; range = gml_cuda_peers_next(range)) {
+    const gml_range *range = gml_ranges_first(&cuda->peers.open);
+    for (; range != end; range = gml_ranges_next(range)) {
         (void)cuda->api.cuMemSetAccess(range->node.address, range->size_bytes, &none, 1);
     }
 }
 
 static gml_status open_to(gml_cuda_driver *cuda, gml_cu_device peer) {
     gml_cu_access access = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_READ_WRITE};
-    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
-    for (; range; range = gml_cuda_peers_next(range)) {
+    const gml_range *range = gml_ranges_first(&cuda->peers.open);
+    for (; range; range = gml_ranges_next(range)) {
         gml_status status =
             GML_CUDA_CALL(cuda, cuMemSetAccess, range->node.address, range->size_bytes, &access, 1);
         if (status != GML_OK) {

@@ -44,10 +44,9 @@ gml_status gml_model_host_open(gml_model *model, bool has_bytes) {
 }
 
 void gml_model_host_close(gml_model *model) {
-    const gml_tree_node *node = model->page_bytes ? gml_tree_first(&model->ranges.tree) : NULL;
-    for (; node; node = gml_tree_next(node)) {
-        (void)munmap(pointer_to(node->address),
-                     (size_t)((const gml_range *)(const void *)node)->size_bytes);
+    const gml_range *left = model->page_bytes ? gml_ranges_first(&model->ranges) : NULL;
+    for (; left; left = gml_ranges_next(left)) {
+        (void)munmap(pointer_to(left->node.address), (size_t)left->size_bytes);
     }
     if (model->memory >= 0) {
         (void)close(model->memory);

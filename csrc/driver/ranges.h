@@ -10,7 +10,7 @@
 #include "base/tree.h"
 #include "gmlake.h"
 
-/* A reservation, or a plain block as malloc gives it. */
+/* Of the addresses of a model: a reservation, or a plain block as malloc gives it. */
 typedef struct gml_range {
     gml_tree_node node; /* ordered by address; its size is unused */
     uint64_t size_bytes;
@@ -27,6 +27,15 @@ typedef struct gml_ranges {
 /* A set that was zeroed memory. */
 void gml_ranges_init(gml_ranges *ranges, gml_address begin, gml_address end);
 void gml_ranges_clear(gml_ranges *ranges);
+
+/* The range at the lowest address, and the one behind another; NULL at the end. */
+static inline gml_range *gml_ranges_first(const gml_ranges *ranges) {
+    return (gml_range *)(void *)gml_tree_first(&ranges->tree);
+}
+
+static inline gml_range *gml_ranges_next(const gml_range *range) {
+    return (gml_range *)(void *)gml_tree_next(&range->node);
+}
 
 /* The range that `address` lies in, or NULL. */
 gml_range *gml_ranges_at(const gml_ranges *ranges, gml_address address);

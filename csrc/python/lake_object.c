@@ -288,12 +288,16 @@ static PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *
     return lake_end(self, lake, status);
 }
 
-static PyObject *lake_count_chunks(PyObject *object, PyObject *number) {
-    lake_object *self = as_lake(object);
-    uint64_t address;
-    if (!read_number(number, "address", &address)) {
-        return NULL;
+/* The beginning of a method whose only argument is an address. */
+#define READ_ADDRESS(object, number)                                                               \
+    lake_object *self = as_lake(object);                                                           \
+    uint64_t address;                                                                              \
+    if (!read_number(number, "address", &address)) {                                               \
+        return NULL;                                                                               \
     }
+
+static PyObject *lake_count_chunks(PyObject *object, PyObject *number) {
+    READ_ADDRESS(object, number)
     size_t count = 0;
     LAKE_CALL(self, gml_lake_count_chunks(lake, address, &count));
     return lake_end_number(self, lake, status, count);
@@ -501,11 +505,7 @@ static PyObject *lake_resize_elastic(PyObject *object, PyObject *args) {
 }
 
 static PyObject *lake_close_elastic(PyObject *object, PyObject *number) {
-    lake_object *self = as_lake(object);
-    uint64_t address;
-    if (!read_number(number, "address", &address)) {
-        return NULL;
-    }
+    READ_ADDRESS(object, number)
     LAKE_CALL(self, gml_lake_close_elastic(lake, address));
     return lake_end(self, lake, status);
 }
@@ -519,11 +519,7 @@ static const number_field elastic_fields[] = {
 };
 
 static PyObject *lake_describe_elastic(PyObject *object, PyObject *number) {
-    lake_object *self = as_lake(object);
-    uint64_t address;
-    if (!read_number(number, "address", &address)) {
-        return NULL;
-    }
+    READ_ADDRESS(object, number)
     gml_elastic_info info = {0};
     LAKE_CALL(self, gml_lake_elastic(lake, address, &info));
     if (status != GML_OK) {
@@ -534,11 +530,7 @@ static PyObject *lake_describe_elastic(PyObject *object, PyObject *number) {
 }
 
 static PyObject *lake_elastic_bytes(PyObject *object, PyObject *number) {
-    lake_object *self = as_lake(object);
-    uint64_t address;
-    if (!read_number(number, "address", &address)) {
-        return NULL;
-    }
+    READ_ADDRESS(object, number)
     void *bytes = NULL;
     LAKE_CALL(self, gml_lake_elastic_bytes(lake, address, &bytes));
     return lake_end_number(self, lake, status, (uint64_t)(uintptr_t)bytes);

@@ -142,17 +142,16 @@ static PyObject *torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return as_tuple(list);
 }
 
-static PyObject *torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromLong(gml_torch_region().number);
-}
-
-static PyObject *torch_turn(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(gml_torch_turn());
-}
-
-static PyObject *torch_last_graph(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(gml_last_graph());
-}
+/* Functions that say one thing of this thread. */
+#define ANSWER(name, value)                                                                        \
+    static PyObject *name(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {              \
+        return value;                                                                              \
+    }
+ANSWER(torch_region, PyLong_FromLong(gml_torch_region().number))
+ANSWER(torch_turn, PyLong_FromUnsignedLongLong(gml_torch_turn()))
+ANSWER(torch_last_graph, PyLong_FromUnsignedLongLong(gml_last_graph()))
+ANSWER(torch_has_entered, PyBool_FromLong(gml_torch_has_entered()))
+#undef ANSWER
 
 static PyObject *torch_spoil_graph(PyObject *module, PyObject *args) {
     number_argument graph = {"graph", 0}, stream = {"stream", 0};
@@ -161,10 +160,6 @@ static PyObject *torch_spoil_graph(PyObject *module, PyObject *args) {
     }
     REASON_CALL(gml_torch_spoil_graph(graph.value, stream.value, reason, sizeof reason));
     return answer(PyModule_GetState(module), status, reason);
-}
-
-static PyObject *torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyBool_FromLong(gml_torch_has_entered());
 }
 
 static PyObject *torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
