@@ -77,10 +77,6 @@ int watch_forks(void);
 /* How many they are now. */
 unsigned count_forks(void);
 
-/* Whether a parent process created it. The parent's threads do not exist here, and one of them may
- * hold the guard or the lake's lock forever: only the fixed members may be touched. */
-bool lake_is_inherited(const lake_object *self);
-
 /* Takes the guard; false, and it is not taken, where the lake is inherited. */
 bool lake_lock(lake_object *self);
 void lake_unlock(lake_object *self);
@@ -99,11 +95,6 @@ PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake);
 /* The settings of a tuple of (name, value); the names belong to the tuple, the array to the caller,
  * who frees it. NULL with an exception on failure. */
 gml_setting *read_settings(PyObject *pairs, size_t *count);
-
-/* The address of a Block of this lake, or of a number; *block is NULL for the latter. False with an
- * exception. */
-bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
-                     gml_address *address);
 
 /* The frame of a method that makes one call on its lake: enters it, or returns from the method with
  * the exception, and makes the call without the GIL. `lake` and `status` are there from then on,

@@ -12,12 +12,14 @@ static lake_object *as_lake(PyObject *self) {
     return (lake_object *)self;
 }
 
-bool lake_is_inherited(const lake_object *self) {
+/* Whether a parent process created it. The parent's threads do not exist here, and one of them may
+ * hold the guard or the lake's lock forever: only the fixed members may be touched. */
+static bool is_inherited(const lake_object *self) {
     return self->forks != count_forks();
 }
 
 bool lake_lock(lake_object *self) {
-    return !lake_is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
+    return !is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
 }
 
 void lake_unlock(lake_object *self) {
@@ -97,7 +99,7 @@ static void lake_dealloc(PyObject *object) {
     lake_object *self = as_lake(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->state && !lake_is_inherited(self)) {
+    if (self->state && !is_inherited(self)) {
         uint64_t exports = 0;
         Py_BEGIN_ALLOW_THREADS
         gml_lake_close(take_lake(self, &exports));
@@ -186,8 +188,10 @@ static PyObject *lake_allocate(PyObject *object, PyObject *args, PyObject *keywo
     return block;
 }
 
-bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
-                     gml_address *address) {
+/* The address of a Block of this lake, or of a number; *block is NULL for the latter. False with an
+ * exception. */
+static bool read_block(const lake_object *self, PyObject *object, block_object **block,
+                       gml_address *address) {
     if (!PyObject_TypeCheck(object, self->state->block_type)) {
         number_argument number = {"address", 0};
         *block = NULL;
@@ -228,7 +232,7 @@ static PyObject *lake_free(PyObject *object, PyObject *victim) {
         return NULL;
     }
     PyObject *result = NULL;
-    if (lake_read_block(self, victim, &block, &address) && retire(self, block, address)) {
+    if (read_block(self, victim, &block, &address) && retire(self, block, address)) {
         result = lake_answer(self, lake, free_without_gil(lake, address));
     }
     lake_leave(self);
@@ -281,7 +285,7 @@ static PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *
     gml_address address = 0;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&:record_stream", names, &used,
                                      NUMBER(stream)) ||
-        !lake_read_block(self, used, &block, &address)) {
+        !read_block(self, used, &block, &address)) {
         return NULL;
     }
     LAKE_CALL(self, gml_lake_record_stream(lake, address, stream.value));
