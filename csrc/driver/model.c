@@ -128,9 +128,9 @@ gml_status gml_model_check_whole(gml_model *model, const char *call, gml_address
     gml_status status = check_inside(model, call, address, size_bytes);
     uint64_t count = 0;
     gml_address end = address + size_bytes;
+    const gml_mapping *at = gml_ledger_at(&model->ledger, address);
     while (address < end && status == GML_OK) {
-        const gml_mapping *at = gml_ledger_at(&model->ledger, address);
-        if (!at) {
+        if (!at || at->node.address > address) {
             status = gml_driver_fail(&model->base, GML_MISUSE,
                                      "%s: nothing is mapped at 0x%" PRIx64, call, address);
         } else if (at->node.address != address || gml_mapping_end(at) > end) {
@@ -140,6 +140,7 @@ gml_status gml_model_check_whole(gml_model *model, const char *call, gml_address
                                      call, at->node.address, at->size_bytes);
         } else {
             address = gml_mapping_end(at);
+            at = gml_ledger_next(at);
             count++;
         }
     }
