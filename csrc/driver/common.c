@@ -1,9 +1,8 @@
 /* Pieces of common memory, and the handles and mappings of each driver that has them. */
 #include "driver/common.h"
 
-#include "base/list.h"
-#include "base/pool.h"
 #include "base/status.h"
+#include "driver/ledger.h"
 #include "driver/wrapped.h"
 
 #include <inttypes.h>
@@ -23,46 +22,27 @@ typedef struct piece {
     bool is_kept;   /* by its only user: no longer among the pieces that are shared */
 } piece;
 
-/* Physical memory as the user of a driver knows it. */
 typedef struct chunk {
-    gml_link link; /* must be first; in piece->users */
-    piece *piece;  /* NULL: released, and still mapped */
+    gml_physical known; /* must be first */
+    gml_link link;      /* in piece->users */
+    piece *piece;       /* NULL: released, and still mapped */
     sharer *owner;
-    gml_link mappings;
 } chunk;
-
-typedef struct mapping {
-    gml_tree_node node; /* must be first; by address, its size is unused */
-    gml_link of_chunk;
-    chunk *chunk;
-    uint64_t size_bytes;
-    bool is_open;   /* access was set */
-    bool is_absent; /* lost: the driver refused to map it again */
-} mapping;
 
 struct sharer {
     gml_wrapped wrapped; /* must be first */
     gml_common *common;
     uint64_t last_number; /* the pieces up to this one were taken, or are of another size */
-    gml_handle last_handle;
-    uint64_t bytes;      /* that this driver stands for */
-    size_t absent_count; /* mappings that are absent */
-    gml_map chunks;      /* handle here -> chunk */
-    gml_tree mappings;   /* by address */
-    gml_pool chunk_objects, mapping_objects;
+    uint64_t bytes;       /* that this driver stands for */
+    gml_ledger ledger;    /* of chunk */
 };
 
 static sharer *sharer_of(gml_driver *self) {
     return (sharer *)(void *)self;
 }
 
-static mapping *mapping_of_link(gml_link *link) {
-    return (mapping *)(void *)((char *)link - offsetof(mapping, of_chunk));
-}
-
-/* The first mapping at or behind an address, or NULL. */
-static mapping *mapping_from(const sharer *self, gml_address address) {
-    return (mapping *)(void *)gml_tree_at_least(&self->mappings, 0, address);
+static chunk *chunk_of_link(gml_link *link) {
+    return (chunk *)(void *)((char *)link - offsetof(chunk, link));
 }
 
 /* Each call is a counted one of the inner driver. */
@@ -125,7 +105,7 @@ static void remove_user(chunk *user) {
     if (was_first) {
         user->owner->bytes -= used->size_bytes;
         if (!gml_list_is_empty(&used->users)) {
-            ((chunk *)(void *)used->users.next)->owner->bytes += used->size_bytes;
+            chunk_of_link(used->users.next)->owner->bytes += used->size_bytes;
         }
     }
 }
@@ -158,38 +138,25 @@ static gml_status take_piece(gml_driver *self, uint64_t size_bytes, piece **out)
 /* ---- physical memory ------------------------------------------------------------------------- */
 
 static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
-    sharer *owner = sharer_of(self);
-    chunk *made = gml_pool_take(&owner->chunk_objects);
-    if (!made || gml_map_reserve(&owner->chunks, 1) != GML_OK) {
-        gml_pool_give(&owner->chunk_objects, made);
-        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "create: no host memory for a handle");
-    }
-    piece *taken;
-    gml_status status = take_piece(self, size_bytes, &taken);
-    if (status != GML_OK) {
-        gml_pool_give(&owner->chunk_objects, made);
-        return status;
-    }
-    made->owner = owner;
-    gml_list_init(&made->mappings);
-    add_user(taken, made);
-    *out = ++owner->last_handle;
-    (void)gml_map_insert(&owner->chunks, *out, made);
-    return GML_OK;
+    return gml_ledger_create(&sharer_of(self)->ledger, size_bytes, out);
 }
 
-/* Frees what is left of a released chunk once nothing maps it. */
-static void forget_chunk(chunk *released) {
-    if (!released->piece && gml_list_is_empty(&released->mappings)) {
-        gml_pool_give(&released->owner->chunk_objects, released);
+static gml_status take_chunk(gml_driver *self, gml_physical *made) {
+    chunk *user = (chunk *)(void *)made;
+    piece *taken;
+    gml_status status = take_piece(self, made->size_bytes, &taken);
+    if (status == GML_OK) {
+        user->owner = sharer_of(self);
+        add_user(taken, user);
     }
+    return status;
 }
 
 static gml_status release(gml_driver *self, gml_handle handle) {
     sharer *owner = sharer_of(self);
-    chunk *released = gml_map_find(&owner->chunks, handle);
+    chunk *released = gml_ledger_demand(&owner->ledger, "release", handle);
     if (!released) {
-        return gml_driver_fail(self, GML_MISUSE, "release: %" PRIu64 " is no handle", handle);
+        return GML_MISUSE;
     }
     piece *used = released->piece;
     bool is_last = is_only_user(released);
@@ -202,8 +169,13 @@ static gml_status release(gml_driver *self, gml_handle handle) {
         forget_piece(owner->common, used);
     }
     released->piece = NULL;
-    (void)gml_map_take(&owner->chunks, handle);
-    forget_chunk(released);
+    released->known.is_released = true;
+    return gml_ledger_end(&owner->ledger, &released->known);
+}
+
+/* Its memory was given back with its handle. */
+static gml_status give_chunk(gml_driver *self, gml_physical *ended) {
+    (void)self, (void)ended;
     return GML_OK;
 }
 
@@ -211,95 +183,44 @@ static gml_status release(gml_driver *self, gml_handle handle) {
 
 static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
                       gml_handle handle) {
-    sharer *owner = sharer_of(self);
-    chunk *mapped = gml_map_find(&owner->chunks, handle);
-    if (!mapped) {
-        return gml_driver_fail(self, GML_MISUSE, "map: %" PRIu64 " is no handle", handle);
-    }
-    mapping *made = gml_pool_take(&owner->mapping_objects);
-    if (!made) {
-        return gml_driver_fail(self, GML_NO_HOST_MEMORY, "map: no host memory for a mapping");
-    }
-    gml_status status = pass_map(self, address, size_bytes, mapped->piece->handle);
-    if (status != GML_OK) {
-        gml_pool_give(&owner->mapping_objects, made);
-        return status;
-    }
-    made->node.address = address;
-    made->size_bytes = size_bytes;
-    made->chunk = mapped;
-    gml_list_append(&mapped->mappings, &made->of_chunk);
-    gml_tree_insert(&owner->mappings, &made->node);
-    return GML_OK;
+    return gml_ledger_map(&sharer_of(self)->ledger, address, size_bytes, handle);
 }
 
-/* Unmaps one mapping below, unless it is absent, which it is then. */
-static gml_status lose(gml_driver *self, mapping *lost) {
-    gml_status status =
-        lost->is_absent ? GML_OK : pass_unmap(self, lost->node.address, lost->size_bytes);
-    if (status == GML_OK && !lost->is_absent) {
-        lost->is_absent = true;
-        sharer_of(self)->absent_count++;
-    }
-    return status;
-}
-
-/* The same for all mappings of a range: in one call, unless some are absent. */
-static gml_status lose_range(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    if (!sharer_of(self)->absent_count) {
-        return pass_unmap(self, address, size_bytes);
-    }
-    gml_status status = GML_OK;
-    mapping *at = mapping_from(sharer_of(self), address);
-    while (at && at->node.address < address + size_bytes && status == GML_OK) {
-        status = lose(self, at);
-        at = (mapping *)(void *)gml_tree_next(&at->node);
-    }
-    return status;
+static gml_status map_chunk(gml_driver *self, gml_address address, gml_physical *mapped) {
+    return pass_map(self, address, mapped->size_bytes, ((chunk *)(void *)mapped)->piece->handle);
 }
 
 static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    sharer *owner = sharer_of(self);
-    gml_status status = lose_range(self, address, size_bytes);
-    mapping *at = status == GML_OK ? mapping_from(owner, address) : NULL;
-    while (at && at->node.address < address + size_bytes) {
-        mapping *gone = at;
-        at = (mapping *)(void *)gml_tree_next(&at->node);
-        owner->absent_count -= gone->is_absent;
-        gml_tree_remove(&owner->mappings, &gone->node);
-        gml_list_remove(&gone->of_chunk);
-        forget_chunk(gone->chunk);
-        gml_pool_give(&owner->mapping_objects, gone);
-    }
-    return status;
+    return gml_ledger_unmap(&sharer_of(self)->ledger, address, size_bytes);
 }
+
+static const gml_ledger_user books = {take_chunk, map_chunk,     pass_unmap,
+                                      give_chunk, sizeof(chunk), sizeof(gml_mapping)};
 
 static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_status status = pass_set_access(self, address, size_bytes);
-    mapping *at = status == GML_OK ? mapping_from(sharer_of(self), address) : NULL;
-    while (at && at->node.address < address + size_bytes) {
-        at->is_open = true;
-        at = (mapping *)(void *)gml_tree_next(&at->node);
+    if (status == GML_OK) {
+        gml_ledger_open(&sharer_of(self)->ledger, address, size_bytes);
     }
     return status;
 }
 
 static gml_handle handle_below(gml_driver *self, gml_handle handle) {
-    const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
+    const chunk *asked = gml_ledger_find(&sharer_of(self)->ledger, handle);
     return asked ? asked->piece->handle : 0;
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
 
 /* Puts another piece at one address. */
-static gml_status replace(gml_driver *self, mapping *at, const piece *by) {
-    gml_status status = lose(self, at);
+static gml_status replace(gml_driver *self, gml_mapping *at, const piece *by) {
+    gml_ledger *ledger = &sharer_of(self)->ledger;
+    gml_status status = gml_ledger_lose(ledger, at);
     if (status == GML_OK) {
         status = pass_map(self, at->node.address, at->size_bytes, by->handle);
     }
     if (status == GML_OK) {
-        at->is_absent = false;
-        sharer_of(self)->absent_count--;
+        gml_ledger_regain(ledger, at);
         status = at->is_open ? pass_set_access(self, at->node.address, at->size_bytes) : GML_OK;
     }
     return status;
@@ -308,14 +229,14 @@ static gml_status replace(gml_driver *self, mapping *at, const piece *by) {
 /* At all addresses of a chunk, or as before. */
 static gml_status replace_all(gml_driver *self, chunk *of, const piece *by) {
     gml_status status = GML_OK;
-    gml_link *link = of->mappings.next;
-    for (; link != &of->mappings && status == GML_OK; link = link->next) {
-        status = replace(self, mapping_of_link(link), by);
+    gml_link *link = of->known.mappings.next;
+    for (; link != &of->known.mappings && status == GML_OK; link = link->next) {
+        status = replace(self, gml_mapping_of_link(link), by);
     }
     gml_driver_begin_undo(self);
-    for (gml_link *end = link, *undone = of->mappings.next; status != GML_OK && undone != end;
+    for (gml_link *end = link, *undone = of->known.mappings.next; status != GML_OK && undone != end;
          undone = undone->next) {
-        (void)replace(self, mapping_of_link(undone), of->piece);
+        (void)replace(self, gml_mapping_of_link(undone), of->piece);
     }
     gml_driver_end_undo(self);
     return status;
@@ -323,7 +244,7 @@ static gml_status replace_all(gml_driver *self, chunk *of, const piece *by) {
 
 gml_status gml_common_keep(gml_driver *driver, gml_handle handle) {
     sharer *owner = sharer_of(driver);
-    chunk *kept = gml_map_find(&owner->chunks, handle);
+    chunk *kept = gml_ledger_find(&owner->ledger, handle);
     piece *shared = kept->piece, *own = NULL;
     if (shared->is_kept) {
         return GML_OK;
@@ -380,7 +301,7 @@ static void make_pattern(void) {
     memset(pattern, 0xFF, sizeof pattern);
 }
 
-static gml_status spoil(gml_driver *self, const mapping *at, gml_stream stream) {
+static gml_status spoil(gml_driver *self, const gml_mapping *at, gml_stream stream) {
     gml_status status = GML_OK;
     for (uint64_t done = 0; done < at->size_bytes && status == GML_OK;) {
         uint64_t left_bytes = at->size_bytes - done;
@@ -392,9 +313,9 @@ static gml_status spoil(gml_driver *self, const mapping *at, gml_stream stream) 
 }
 
 /* A place where the chunk can be written to, or NULL. */
-static const mapping *find_open(chunk *of) {
-    for (gml_link *link = of->mappings.next; link != &of->mappings; link = link->next) {
-        const mapping *at = mapping_of_link(link);
+static const gml_mapping *find_open(chunk *of) {
+    for (gml_link *link = of->known.mappings.next; link != &of->known.mappings; link = link->next) {
+        const gml_mapping *at = gml_mapping_of_link(link);
         if (at->is_open && !at->is_absent) {
             return at;
         }
@@ -407,9 +328,10 @@ gml_status gml_common_spoil(gml_driver *driver, gml_stream stream) {
     (void)pthread_once(&once, make_pattern);
     const sharer *owner = sharer_of(driver);
     gml_status status = GML_OK;
-    for (size_t i = 0; i < owner->chunks.capacity && status == GML_OK; i++) {
-        chunk *at = owner->chunks.slots[i].key ? owner->chunks.slots[i].value : NULL;
-        const mapping *seen = at && !at->piece->is_kept ? find_open(at) : NULL;
+    for (size_t i = 0; i < owner->ledger.chunks.capacity && status == GML_OK; i++) {
+        chunk *at = gml_ledger_in_slot(&owner->ledger, i);
+        bool is_shared = at && at->piece && !at->piece->is_kept;
+        const gml_mapping *seen = is_shared ? find_open(at) : NULL;
         status = seen ? spoil(driver, seen, stream) : GML_OK;
     }
     return status;
@@ -428,7 +350,7 @@ static uint64_t spare_bytes(const gml_driver *self) {
 }
 
 static bool stands_for(gml_driver *self, gml_handle handle) {
-    const chunk *asked = gml_map_find(&sharer_of(self)->chunks, handle);
+    const chunk *asked = gml_ledger_find(&sharer_of(self)->ledger, handle);
     return asked && asked->piece->users.next == &asked->link;
 }
 
@@ -441,19 +363,17 @@ uint64_t gml_common_bytes(const gml_driver *driver) {
 /* What the driver below refused to release stays among the shared pieces. */
 static void destroy(gml_driver *self) {
     sharer *closed = sharer_of(self);
-    for (size_t i = 0; i < closed->chunks.capacity; i++) {
-        chunk *left = closed->chunks.slots[i].key ? closed->chunks.slots[i].value : NULL;
-        if (left) {
-            piece *used = left->piece;
+    for (size_t i = 0; i < closed->ledger.chunks.capacity; i++) {
+        chunk *left = gml_ledger_in_slot(&closed->ledger, i);
+        piece *used = left ? left->piece : NULL;
+        if (used) {
             remove_user(left);
             if (used->is_kept) {
                 share_piece(closed->common, used);
             }
         }
     }
-    gml_map_clear(&closed->chunks);
-    gml_pool_clear(&closed->chunk_objects);
-    gml_pool_clear(&closed->mapping_objects);
+    gml_ledger_clear(&closed->ledger);
     free(closed);
 }
 
@@ -465,8 +385,7 @@ gml_status gml_common_open(gml_common *common, gml_driver **out) {
     }
     gml_wrap(&opened->wrapped, common->driver, destroy);
     opened->common = common;
-    opened->chunk_objects.object_bytes = sizeof(chunk);
-    opened->mapping_objects.object_bytes = sizeof(mapping);
+    gml_ledger_init(&opened->ledger, &opened->wrapped.base, &books);
     gml_driver_ops *ops = &opened->wrapped.ops;
 #define COUNT(upper, lower, parameters, arguments, cost_bytes) ops->lower = pass_##lower;
     GML_DRIVER_TABLE(COUNT, COUNT)

@@ -37,14 +37,12 @@ gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result
 }
 
 static gml_status enter(gml_cuda_driver *cuda, gml_cu_context context) {
-    gml_status status =
-        gml_cuda_check(cuda, "cuCtxPushCurrent", cuda->api.cuCtxPushCurrent(context));
+    gml_status status = GML_CUDA_CALL(cuda, cuCtxPushCurrent, context);
     if (status != GML_OK) {
         return status;
     }
     cuda->caller_mode = GML_CU_CAPTURE_MODE_RELAXED;
-    status = gml_cuda_check(cuda, "cuThreadExchangeStreamCaptureMode",
-                            cuda->api.cuThreadExchangeStreamCaptureMode(&cuda->caller_mode));
+    status = GML_CUDA_CALL(cuda, cuThreadExchangeStreamCaptureMode, &cuda->caller_mode);
     if (status != GML_OK) {
         gml_cu_context ignored;
         (void)cuda->api.cuCtxPopCurrent(&ignored);
@@ -67,10 +65,9 @@ static gml_status find_context(gml_cuda_driver *cuda, int device, gml_cu_context
     if (gml_map_reserve(&cuda->elsewhere, 1) != GML_OK) {
         return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "no room for another context");
     }
-    gml_status status = gml_cuda_check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(&other, device));
+    gml_status status = GML_CUDA_CALL(cuda, cuDeviceGet, &other, device);
     if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuDevicePrimaryCtxRetain",
-                                cuda->api.cuDevicePrimaryCtxRetain(out, other));
+        status = GML_CUDA_CALL(cuda, cuDevicePrimaryCtxRetain, out, other);
     }
     if (status == GML_OK) {
         (void)gml_map_insert(&cuda->elsewhere, key, *out);
@@ -118,15 +115,14 @@ static void destroy(gml_driver *self) {
 
 static gml_status create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out) {
     gml_cu_handle handle;
-    gml_status status = gml_cuda_check(
-        cuda, "cuMemCreate", cuda->api.cuMemCreate(&handle, size_bytes, &cuda->allocation, 0));
+    gml_status status = GML_CUDA_CALL(cuda, cuMemCreate, &handle, size_bytes, &cuda->allocation, 0);
     if (status == GML_OK) {
         *out = handle;
     }
     return status;
 }
 
-static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+gml_status gml_cuda_create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (gml_cuda_take_handed(cuda, size_bytes, out)) {
         return GML_OK;
@@ -138,22 +134,21 @@ static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out)
     return status;
 }
 
-static gml_status release(gml_driver *self, gml_handle handle) {
+gml_status gml_cuda_release(gml_driver *self, gml_handle handle) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_check(cuda, "cuMemRelease", cuda->api.cuMemRelease(handle));
+    gml_status status = GML_CUDA_CALL(cuda, cuMemRelease, handle);
     if (status == GML_OK) {
         gml_cuda_forget_file(cuda, handle);
     }
     return status;
 }
 
-static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
-                          gml_address *out) {
+gml_status gml_cuda_reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
+                            gml_address *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer address;
     gml_status status =
-        gml_cuda_check(cuda, "cuMemAddressReserve",
-                       cuda->api.cuMemAddressReserve(&address, size_bytes, alignment_bytes, 0, 0));
+        GML_CUDA_CALL(cuda, cuMemAddressReserve, &address, size_bytes, alignment_bytes, 0, 0);
     if (status == GML_OK) {
         *out = address;
     }
@@ -164,9 +159,7 @@ static gml_status reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignm
 static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_pointer given;
-    gml_status status =
-        gml_cuda_check(cuda, "cuMemAddressReserve",
-                       cuda->api.cuMemAddressReserve(&given, size_bytes, 0, address, 0));
+    gml_status status = GML_CUDA_CALL(cuda, cuMemAddressReserve, &given, size_bytes, 0, address, 0);
     if (status == GML_OK && given != address) {
         (void)cuda->api.cuMemAddressFree(given, size_bytes);
         status = gml_driver_fail_taken(self, address, size_bytes);
@@ -174,44 +167,41 @@ static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t siz
     return status;
 }
 
-static gml_status unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
+gml_status gml_cuda_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
-    return gml_cuda_check(cuda, "cuMemAddressFree",
-                          cuda->api.cuMemAddressFree(address, size_bytes));
+    return GML_CUDA_CALL(cuda, cuMemAddressFree, address, size_bytes);
 }
 
-static gml_status map(gml_driver *self, gml_address address, uint64_t size_bytes,
-                      gml_handle handle) {
+gml_status gml_cuda_map(gml_driver *self, gml_address address, uint64_t size_bytes,
+                        gml_handle handle) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
-    return gml_cuda_check(cuda, "cuMemMap", cuda->api.cuMemMap(address, size_bytes, 0, handle, 0));
+    return GML_CUDA_CALL(cuda, cuMemMap, address, size_bytes, 0, handle, 0);
 }
 
 static gml_status no_host_memory(gml_cuda_driver *cuda, const char *call) {
     return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "%s: no host memory left", call);
 }
 
-static gml_status unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
+gml_status gml_cuda_unmap(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     if (!gml_cuda_peers_prepare(&cuda->peers)) {
         return no_host_memory(cuda, "unmap");
     }
-    gml_status status =
-        gml_cuda_check(cuda, "cuMemUnmap", cuda->api.cuMemUnmap(address, size_bytes));
+    gml_status status = GML_CUDA_CALL(cuda, cuMemUnmap, address, size_bytes);
     if (status == GML_OK) {
         gml_cuda_peers_closed(&cuda->peers, address, size_bytes);
     }
     return status;
 }
 
-static gml_status set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
+gml_status gml_cuda_set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cuda_peers *peers = &cuda->peers;
     if (!gml_cuda_peers_prepare(peers)) {
         return no_host_memory(cuda, "set_access");
     }
     gml_status status =
-        gml_cuda_check(cuda, "cuMemSetAccess",
-                       cuda->api.cuMemSetAccess(address, size_bytes, peers->access, peers->count));
+        GML_CUDA_CALL(cuda, cuMemSetAccess, address, size_bytes, peers->access, peers->count);
     if (status == GML_OK) {
         gml_cuda_peers_opened(peers, address, size_bytes);
     }
@@ -220,16 +210,11 @@ static gml_status set_access(gml_driver *self, gml_address address, uint64_t siz
 
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
-static gml_status cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
+gml_status gml_cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_cu_pointer address;
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
-        if (status == GML_OUT_OF_MEMORY && gml_handed_drop(gml_handed_to(self->device))) {
-            status = gml_cuda_check(cuda, "cuMemAlloc", cuda->api.cuMemAlloc(&address, size_bytes));
-        }
-        (void)gml_cuda_leave(cuda, status);
+    gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemAlloc, &address, size_bytes);
+    if (status == GML_OUT_OF_MEMORY && gml_handed_drop(gml_handed_to(self->device))) {
+        status = GML_CUDA_CALL_INSIDE(self, cuMemAlloc, &address, size_bytes);
     }
     if (status == GML_OK) {
         *out = address;
@@ -237,25 +222,14 @@ static gml_status cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address
     return status;
 }
 
-static gml_status cuda_free(gml_driver *self, gml_address address) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuMemFree", cuda->api.cuMemFree(address)));
+gml_status gml_cuda_free(gml_driver *self, gml_address address) {
+    return GML_CUDA_CALL_INSIDE(self, cuMemFree, address);
 }
 
-static gml_status memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
+gml_status gml_cuda_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes) {
     size_t free_size;
     size_t total_size;
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status =
-            gml_cuda_check(cuda, "cuMemGetInfo", cuda->api.cuMemGetInfo(&free_size, &total_size));
-        (void)gml_cuda_leave(cuda, status);
-    }
+    gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemGetInfo, &free_size, &total_size);
     if (status == GML_OK) {
         *free_bytes = free_size;
         *total_bytes = total_size;
@@ -267,8 +241,7 @@ static gml_status memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t *
 
 static gml_status get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *out) {
     int count = 0;
-    gml_status status =
-        gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
+    gml_status status = GML_CUDA_CALL(cuda, cuDeviceGetCount, &count);
     if (status != GML_OK) {
         return status;
     }
@@ -278,26 +251,25 @@ static gml_status get_device(gml_cuda_driver *cuda, int ordinal, gml_cu_device *
                                "CUDA_VISIBLE_DEVICES can hide them",
                                ordinal, count);
     }
-    return gml_cuda_check(cuda, "cuDeviceGet", cuda->api.cuDeviceGet(out, ordinal));
+    return GML_CUDA_CALL(cuda, cuDeviceGet, out, ordinal);
 }
 
 /* Revokes a peer's access to the ranges before `end`. Fails only if the driver is broken; the peer
  * then keeps access it does not need. */
-static void close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_cuda_range *end) {
+static void close_to(gml_cuda_driver *cuda, gml_cu_device peer, const gml_range *end) {
     gml_cu_access none = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_NONE};
-    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
-    for (; range != end; range = gml_cuda_peers_next(range)) {
+    const gml_range *range = gml_ranges_first(&cuda->peers.open);
+    for (; range != end; range = gml_ranges_next(range)) {
         (void)cuda->api.cuMemSetAccess(range->node.address, range->size_bytes, &none, 1);
     }
 }
 
 static gml_status open_to(gml_cuda_driver *cuda, gml_cu_device peer) {
     gml_cu_access access = {{GML_CU_LOCATION_DEVICE, peer}, GML_CU_ACCESS_READ_WRITE};
-    const gml_cuda_range *range = gml_cuda_peers_first(&cuda->peers);
-    for (; range; range = gml_cuda_peers_next(range)) {
-        gml_status status = gml_cuda_check(
-            cuda, "cuMemSetAccess",
-            cuda->api.cuMemSetAccess(range->node.address, range->size_bytes, &access, 1));
+    const gml_range *range = gml_ranges_first(&cuda->peers.open);
+    for (; range; range = gml_ranges_next(range)) {
+        gml_status status =
+            GML_CUDA_CALL(cuda, cuMemSetAccess, range->node.address, range->size_bytes, &access, 1);
         if (status != GML_OK) {
             close_to(cuda, peer, range);
             return status;
@@ -314,8 +286,7 @@ static gml_status grant(gml_driver *self, int peer) {
     if (status != GML_OK || gml_cuda_peers_has(&cuda->peers, device)) {
         return status;
     }
-    status = gml_cuda_check(cuda, "cuDeviceCanAccessPeer",
-                            cuda->api.cuDeviceCanAccessPeer(&can_reach, device, cuda->device));
+    status = GML_CUDA_CALL(cuda, cuDeviceCanAccessPeer, &can_reach, device, cuda->device);
     bool is_possible = can_reach && cuda->peers.count < GML_CUDA_MOST_DEVICES;
     if (status == GML_OK && is_possible) {
         status = open_to(cuda, device);
@@ -329,32 +300,11 @@ static gml_status grant(gml_driver *self, int peer) {
 static const gml_driver_ops cuda_ops = {
     .name = "cuda",
     .destroy = destroy,
-    .create = create,
-    .release = release,
-    .reserve = reserve,
-    .reserve_at = reserve_at,
-    .unreserve = unreserve,
-    .map = map,
-    .unmap = unmap,
-    .set_access = set_access,
-    .malloc = cuda_malloc,
-    .free = cuda_free,
-    .memory_info = memory_info,
-    .event_create = gml_cuda_event_create,
-    .event_destroy = gml_cuda_event_destroy,
-    .event_record = gml_cuda_event_record,
-    .event_record_all = gml_cuda_event_record_all,
+#define ENTRY(upper, lower, parameters, arguments, cost_bytes) .lower = gml_cuda_##lower,
+    GML_DRIVER_TABLE(ENTRY, ENTRY)
+#undef ENTRY
+        .reserve_at = reserve_at,
     .record_elsewhere = gml_cuda_record_elsewhere,
-    .event_query = gml_cuda_event_query,
-    .event_synchronize = gml_cuda_event_synchronize,
-    .stream_wait = gml_cuda_stream_wait,
-    .stream_synchronize = gml_cuda_stream_synchronize,
-    .stream_capturing = gml_cuda_stream_capturing,
-    .device_synchronize = gml_cuda_device_synchronize,
-    .host_malloc = gml_cuda_host_malloc,
-    .host_free = gml_cuda_host_free,
-    .copy_out = gml_cuda_copy_out,
-    .copy_in = gml_cuda_copy_in,
     .grant = grant,
     .share = gml_cuda_share,
     .export_file = gml_cuda_export_file,
@@ -378,9 +328,7 @@ static gml_status find_device(gml_cuda_driver *cuda, int ordinal) {
 
 static gml_status get_attribute(gml_cuda_driver *cuda, int attribute, bool *out) {
     int value = 0;
-    gml_status status =
-        gml_cuda_check(cuda, "cuDeviceGetAttribute",
-                       cuda->api.cuDeviceGetAttribute(&value, attribute, cuda->device));
+    gml_status status = GML_CUDA_CALL(cuda, cuDeviceGetAttribute, &value, attribute, cuda->device);
     *out = value != 0;
     return status;
 }
@@ -394,11 +342,9 @@ static gml_status describe(gml_cuda_driver *cuda) {
     size_t total_bytes = 0;
     size_t granularity_bytes = MALLOC_ALIGNMENT;
     gml_status status =
-        gml_cuda_check(cuda, "cuDeviceGetName",
-                       cuda->api.cuDeviceGetName(info->name, (int)sizeof info->name, cuda->device));
+        GML_CUDA_CALL(cuda, cuDeviceGetName, info->name, (int)sizeof info->name, cuda->device);
     if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuDeviceTotalMem",
-                                cuda->api.cuDeviceTotalMem(&total_bytes, cuda->device));
+        status = GML_CUDA_CALL(cuda, cuDeviceTotalMem, &total_bytes, cuda->device);
     }
     if (status == GML_OK) {
         status = get_attribute(cuda, GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, &info->has_virtual_memory);
@@ -406,10 +352,8 @@ static gml_status describe(gml_cuda_driver *cuda) {
     cuda->allocation.type = GML_CU_ALLOCATION_PINNED;
     cuda->allocation.location = (gml_cu_location){GML_CU_LOCATION_DEVICE, cuda->device};
     if (status == GML_OK && info->has_virtual_memory) {
-        status =
-            gml_cuda_check(cuda, "cuMemGetAllocationGranularity",
-                           cuda->api.cuMemGetAllocationGranularity(
-                               &granularity_bytes, &cuda->allocation, GML_CU_GRANULARITY_MINIMUM));
+        status = GML_CUDA_CALL(cuda, cuMemGetAllocationGranularity, &granularity_bytes,
+                               &cuda->allocation, GML_CU_GRANULARITY_MINIMUM);
     }
     info->total_bytes = total_bytes;
     info->granularity_bytes = granularity_bytes;
@@ -433,8 +377,7 @@ static gml_status choose_rdma(gml_cuda_driver *cuda) {
 
 static gml_status watch_peers(gml_cuda_driver *cuda) {
     int count = 0;
-    gml_status status =
-        gml_cuda_check(cuda, "cuDeviceGetCount", cuda->api.cuDeviceGetCount(&count));
+    gml_status status = GML_CUDA_CALL(cuda, cuDeviceGetCount, &count);
     gml_cuda_peers_init(&cuda->peers, cuda->allocation.location, count > 1);
     return status;
 }
@@ -445,8 +388,7 @@ static gml_status start(gml_cuda_driver *cuda, int ordinal) {
         status = describe(cuda);
     }
     if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuDevicePrimaryCtxRetain",
-                                cuda->api.cuDevicePrimaryCtxRetain(&cuda->context, cuda->device));
+        status = GML_CUDA_CALL(cuda, cuDevicePrimaryCtxRetain, &cuda->context, cuda->device);
     }
     if (status == GML_OK) {
         status = choose_rdma(cuda);
@@ -457,7 +399,7 @@ static gml_status start(gml_cuda_driver *cuda, int ordinal) {
     }
     uint64_t total_bytes;
     if (status == GML_OK) {
-        status = memory_info(&cuda->base, &cuda->base.info.free_bytes, &total_bytes);
+        status = gml_cuda_memory_info(&cuda->base, &cuda->base.info.free_bytes, &total_bytes);
     }
     return status;
 }

@@ -62,7 +62,6 @@ static void touch_all(char *memory, uint64_t size_bytes) {
 }
 
 gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
     void *memory =
         mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -74,12 +73,7 @@ gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **ou
     (void)madvise(memory, size_bytes, MADV_DONTFORK);
     (void)madvise(memory, size_bytes, MADV_HUGEPAGE);
     touch_all(memory, size_bytes);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status = gml_cuda_leave(cuda,
-                                gml_cuda_check(cuda, "cuMemHostRegister",
-                                               cuda->api.cuMemHostRegister(memory, size_bytes, 0)));
-    }
+    gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemHostRegister, memory, size_bytes, 0);
     if (status != GML_OK) {
         (void)munmap(memory, size_bytes);
         return status == GML_OUT_OF_MEMORY ? GML_NO_HOST_MEMORY : status;
@@ -89,12 +83,7 @@ gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **ou
 }
 
 gml_status gml_cuda_host_free(gml_driver *self, void *memory, uint64_t size_bytes) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status = gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuMemHostUnregister",
-                                                     cuda->api.cuMemHostUnregister(memory)));
-    }
+    gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemHostUnregister, memory);
     if (status == GML_OK) {
         (void)munmap(memory, size_bytes);
     }

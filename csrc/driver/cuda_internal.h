@@ -34,6 +34,18 @@ gml_status gml_cuda_library_load(gml_cuda_api *out, char *reason, size_t reason_
 /* Turns the answer of a call into a status, with a reason if it failed. */
 gml_status gml_cuda_check(gml_cuda_driver *cuda, const char *call, gml_cu_result result);
 
+/* Makes one call of the library, of which the reason of a failure tells. */
+#define GML_CUDA_CALL(cuda, name, ...) gml_cuda_check(cuda, #name, (cuda)->api.name(__VA_ARGS__))
+
+/* The same in the context. */
+#define GML_CUDA_CALL_INSIDE(self, name, ...)                                                      \
+    ({                                                                                             \
+        gml_cuda_driver *entered = gml_cuda_of(self);                                              \
+        gml_status is_inside = gml_cuda_enter(entered);                                            \
+        is_inside == GML_OK ? gml_cuda_leave(entered, GML_CUDA_CALL(entered, name, __VA_ARGS__))   \
+                            : is_inside;                                                           \
+    })
+
 /* Begins a call that needs the context. */
 gml_status gml_cuda_enter(gml_cuda_driver *cuda);
 
@@ -56,35 +68,22 @@ void gml_cuda_forget_files(gml_cuda_driver *cuda);
 /* A chunk of that size which another process handed over; false: there is none. */
 bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out);
 
-/* Entries of the table. */
+/* Creates memory with the current properties, and releases it. */
+gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
+
+/* ---- entries of the table -------------------------------------------------------------------- */
+
+#define GML_CUDA_ENTRY(upper, lower, parameters, arguments, cost_bytes)                            \
+    gml_status gml_cuda_##lower parameters;
+GML_DRIVER_TABLE(GML_CUDA_ENTRY, GML_CUDA_ENTRY)
+#undef GML_CUDA_ENTRY
+
+gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream,
+                                     gml_event *out);
 gml_status gml_cuda_share(gml_driver *self, unsigned handle_type);
 gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kept, int *out);
 gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces, size_t count,
                                gml_address *out);
 gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes);
-
-/* Creates memory with the current properties, and releases it. */
-gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
-
-/* ---- cuda_streams.c: entries of the table ---------------------------------------------------- */
-
-gml_status gml_cuda_event_create(gml_driver *self, gml_event *out);
-gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event);
-gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream);
-gml_status gml_cuda_event_record_all(gml_driver *self, gml_event event);
-gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream,
-                                     gml_event *out);
-gml_status gml_cuda_event_query(gml_driver *self, gml_event event);
-gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event);
-gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event);
-gml_status gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream);
-gml_status gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out);
-gml_status gml_cuda_device_synchronize(gml_driver *self);
-gml_status gml_cuda_host_malloc(gml_driver *self, uint64_t size_bytes, void **out);
-gml_status gml_cuda_host_free(gml_driver *self, void *memory, uint64_t size_bytes);
-gml_status gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
-                             gml_stream stream);
-gml_status gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
-                            gml_stream stream);
 
 #endif

@@ -8,12 +8,11 @@ void gml_cuda_peers_init(gml_cuda_peers *peers, gml_cu_location owner, bool has_
     peers->access[0] = (gml_cu_access){owner, GML_CU_ACCESS_READ_WRITE};
     peers->count = 1;
     peers->keeps_ranges = has_others;
-    peers->range_objects.object_bytes = sizeof(gml_cuda_range);
+    gml_ranges_init(&peers->open, 0, 0);
 }
 
 void gml_cuda_peers_clear(gml_cuda_peers *peers) {
-    peers->ranges = (gml_tree){0};
-    gml_pool_clear(&peers->range_objects);
+    gml_ranges_clear(&peers->open);
 }
 
 bool gml_cuda_peers_has(const gml_cuda_peers *peers, gml_cu_device device) {
@@ -31,43 +30,31 @@ void gml_cuda_peers_add(gml_cuda_peers *peers, gml_cu_device device) {
 }
 
 bool gml_cuda_peers_prepare(gml_cuda_peers *peers) {
-    return !peers->keeps_ranges || gml_pool_reserve(&peers->range_objects, MOST_NEW_RANGES);
+    return !peers->keeps_ranges || gml_pool_reserve(&peers->open.objects, MOST_NEW_RANGES);
 }
 
 /* pre: prepared, and no kept range overlaps it. */
-static void add_range(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes) {
-    gml_cuda_range *added = gml_pool_take(&peers->range_objects);
-    added->node.address = address;
-    added->size_bytes = size_bytes;
-    gml_tree_insert(&peers->ranges, &added->node);
-}
-
-static gml_cuda_range *range_of(gml_tree_node *node) {
-    return (gml_cuda_range *)node;
-}
-
-/* The first range that ends above `address`, or NULL. */
-static gml_cuda_range *first_above(const gml_cuda_peers *peers, uint64_t address) {
-    gml_tree_node *after = gml_tree_at_least(&peers->ranges, 0, address);
-    gml_tree_node *before = after ? gml_tree_previous(after) : gml_tree_last(&peers->ranges);
-    bool reaches = before && before->address + range_of(before)->size_bytes > address;
-    return range_of(reaches ? before : after);
+static void add_range(gml_ranges *open, uint64_t address, uint64_t size_bytes) {
+    gml_range *added = gml_pool_take(&open->objects);
+    *added = (gml_range){.node.address = address, .size_bytes = size_bytes};
+    gml_ranges_enter(open, added);
 }
 
 void gml_cuda_peers_closed(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes) {
+    gml_ranges *open = &peers->open;
     uint64_t end = address + size_bytes;
-    gml_cuda_range *cut = first_above(peers, address);
+    gml_range *cut = gml_ranges_at(open, address);
+    cut = cut ? cut : (gml_range *)(void *)gml_tree_at_least(&open->tree, 0, address);
     while (cut && cut->node.address < end) {
         uint64_t cut_end = cut->node.address + cut->size_bytes;
-        gml_cuda_range *next = range_of(gml_tree_next(&cut->node));
+        gml_range *next = gml_ranges_next(cut);
         if (cut->node.address < address) {
             cut->size_bytes = address - cut->node.address;
         } else {
-            gml_tree_remove(&peers->ranges, &cut->node);
-            gml_pool_give(&peers->range_objects, cut);
+            gml_ranges_remove(open, cut);
         }
         if (cut_end > end) {
-            add_range(peers, end, cut_end - end);
+            add_range(open, end, cut_end - end);
         }
         cut = next;
     }
@@ -76,14 +63,6 @@ void gml_cuda_peers_closed(gml_cuda_peers *peers, uint64_t address, uint64_t siz
 void gml_cuda_peers_opened(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes) {
     if (peers->keeps_ranges) {
         gml_cuda_peers_closed(peers, address, size_bytes);
-        add_range(peers, address, size_bytes);
+        add_range(&peers->open, address, size_bytes);
     }
-}
-
-const gml_cuda_range *gml_cuda_peers_first(const gml_cuda_peers *peers) {
-    return (const gml_cuda_range *)gml_tree_first(&peers->ranges);
-}
-
-const gml_cuda_range *gml_cuda_peers_next(const gml_cuda_range *range) {
-    return (const gml_cuda_range *)gml_tree_next(&range->node);
 }

@@ -7,24 +7,16 @@
 #ifndef GML_DRIVER_CUDA_PEERS_H
 #define GML_DRIVER_CUDA_PEERS_H
 
-#include "base/pool.h"
-#include "base/tree.h"
 #include "driver/cuda_api.h"
+#include "driver/ranges.h"
 
 enum { GML_CUDA_MOST_DEVICES = 128 };
-
-/* A range that set_access opened and that is mapped still. */
-typedef struct gml_cuda_range {
-    gml_tree_node node; /* ordered by address; its size is unused */
-    uint64_t size_bytes;
-} gml_cuda_range;
 
 typedef struct gml_cuda_peers {
     gml_cu_access access[GML_CUDA_MOST_DEVICES]; /* the owner's, then one for each peer */
     size_t count;                                /* the owner included */
     bool keeps_ranges;                           /* there are other devices */
-    gml_tree ranges;                             /* gml_cuda_range, none overlapping another */
-    gml_pool range_objects;
+    gml_ranges open;                             /* what set_access opened, and is mapped still */
 } gml_cuda_peers;
 
 /* `peers` is zeroed memory. */
@@ -43,9 +35,5 @@ bool gml_cuda_peers_prepare(gml_cuda_peers *peers);
 /* After a prepare: records that a range is now open, in whole; or is now unmapped. */
 void gml_cuda_peers_opened(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes);
 void gml_cuda_peers_closed(gml_cuda_peers *peers, uint64_t address, uint64_t size_bytes);
-
-/* The open ranges, by address; NULL at the end. */
-const gml_cuda_range *gml_cuda_peers_first(const gml_cuda_peers *peers);
-const gml_cuda_range *gml_cuda_peers_next(const gml_cuda_range *range);
 
 #endif

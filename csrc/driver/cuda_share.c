@@ -1,7 +1,6 @@
 /* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
 #include "driver/cuda_internal.h"
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,9 +92,8 @@ gml_status gml_cuda_export_file(gml_driver *self, gml_handle handle, bool is_kep
         return gml_driver_fail(&cuda->base, GML_NO_HOST_MEMORY, "export: no host memory left");
     }
     int file = -1;
-    gml_status status = gml_cuda_check(
-        cuda, "cuMemExportToShareableHandle",
-        cuda->api.cuMemExportToShareableHandle(&file, handle, GML_CU_HANDLE_FILE, 0));
+    gml_status status =
+        GML_CUDA_CALL(cuda, cuMemExportToShareableHandle, &file, handle, GML_CU_HANDLE_FILE, 0);
     if (status != GML_OK) {
         return no_file_left() ? fail_without_files(cuda, status) : status;
     }
@@ -128,9 +126,8 @@ void gml_cuda_forget_files(gml_cuda_driver *cuda) {
 /* ---- import ---------------------------------------------------------------------------------- */
 
 static gml_status import_file(gml_cuda_driver *cuda, int file, gml_cu_handle *out) {
-    return gml_cuda_check(
-        cuda, "cuMemImportFromShareableHandle",
-        cuda->api.cuMemImportFromShareableHandle(out, (void *)(intptr_t)file, GML_CU_HANDLE_FILE));
+    return GML_CUDA_CALL(cuda, cuMemImportFromShareableHandle, out, (void *)(intptr_t)file,
+                         GML_CU_HANDLE_FILE);
 }
 
 /* A mapping keeps memory alive by itself, so the handle is released at once. */
@@ -139,8 +136,7 @@ static gml_status map_file(gml_cuda_driver *cuda, const gml_shared_piece *piece,
     gml_cu_handle handle = 0;
     gml_status status = import_file(cuda, piece->file, &handle);
     if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuMemMap",
-                                cuda->api.cuMemMap(address, piece->size_bytes, 0, handle, 0));
+        status = GML_CUDA_CALL(cuda, cuMemMap, address, piece->size_bytes, 0, handle, 0);
         (void)cuda->api.cuMemRelease(handle);
     }
     return status;
@@ -178,6 +174,10 @@ gml_status gml_cuda_open_files(gml_driver *self, const gml_shared_piece *pieces,
 
 gml_status gml_cuda_close_files(gml_driver *self, gml_address address, uint64_t size_bytes) {
     const gml_driver_ops *ops = self->ops;
+    if (gml_driver_is_frozen(self)) {
+        return gml_driver_fail(self, GML_UNSUPPORTED,
+                               "memory of another process is kept while a graph is captured");
+    }
     gml_status status = ops->device_synchronize(self);
     if (status == GML_OK) {
         status = ops->unmap(self, address, size_bytes);

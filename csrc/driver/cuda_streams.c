@@ -42,15 +42,20 @@ static gml_status enter_uncaptured(gml_cuda_driver *cuda, const char *call, gml_
     return status == GML_OK ? demand_uncaptured(cuda, call, stream) : status;
 }
 
+/* A call that a capture on `stream` would not survive: GML_CUDA_CALL_INSIDE() unless it captures.
+ */
+#define CALL_ON(self, stream, name, ...)                                                           \
+    ({                                                                                             \
+        gml_cuda_driver *caller = gml_cuda_of(self);                                               \
+        gml_status is_open = enter_uncaptured(caller, #name, stream);                              \
+        is_open == GML_OK ? gml_cuda_leave(caller, GML_CUDA_CALL(caller, name, __VA_ARGS__))       \
+                          : is_open;                                                               \
+    })
+
 gml_status gml_cuda_event_create(gml_driver *self, gml_event *out) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cu_event event;
-    gml_status status = gml_cuda_enter(cuda);
-    if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuEventCreate",
-                                cuda->api.cuEventCreate(&event, GML_CU_EVENT_DISABLE_TIMING));
-        (void)gml_cuda_leave(cuda, status);
-    }
+    gml_status status =
+        GML_CUDA_CALL_INSIDE(self, cuEventCreate, &event, GML_CU_EVENT_DISABLE_TIMING);
     if (status == GML_OK) {
         *out = (gml_event)(uintptr_t)event;
     }
@@ -58,40 +63,21 @@ gml_status gml_cuda_event_create(gml_driver *self, gml_event *out) {
 }
 
 gml_status gml_cuda_event_destroy(gml_driver *self, gml_event event) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuEventDestroy", cuda->api.cuEventDestroy(event_of(event))));
+    return GML_CUDA_CALL_INSIDE(self, cuEventDestroy, event_of(event));
 }
 
 gml_status gml_cuda_event_record(gml_driver *self, gml_event event, gml_stream stream) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuEventRecord", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuEventRecord",
-                             cuda->api.cuEventRecord(event_of(event), stream_of(stream))));
+    return CALL_ON(self, stream, cuEventRecord, event_of(event), stream_of(stream));
 }
 
 gml_status gml_cuda_event_record_all(gml_driver *self, gml_event event) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
+    const gml_cuda_driver *cuda = gml_cuda_of(self);
     if (!cuda->api.cuCtxRecordEvent) {
         return gml_driver_fail(self, GML_UNSUPPORTED,
                                "this NVIDIA driver has no cuCtxRecordEvent, which came with CUDA "
                                "12.5");
     }
-    gml_status status = enter_uncaptured(cuda, "cuCtxRecordEvent", 0);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuCtxRecordEvent",
-                             cuda->api.cuCtxRecordEvent(cuda->context, event_of(event))));
+    return CALL_ON(self, 0, cuCtxRecordEvent, cuda->context, event_of(event));
 }
 
 gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream stream,
@@ -105,11 +91,9 @@ gml_status gml_cuda_record_elsewhere(gml_driver *self, int device, gml_stream st
     if (status != GML_OK) {
         return status;
     }
-    status = gml_cuda_check(cuda, "cuEventCreate",
-                            cuda->api.cuEventCreate(&event, GML_CU_EVENT_DISABLE_TIMING));
+    status = GML_CUDA_CALL(cuda, cuEventCreate, &event, GML_CU_EVENT_DISABLE_TIMING);
     if (status == GML_OK) {
-        status = gml_cuda_check(cuda, "cuEventRecord",
-                                cuda->api.cuEventRecord(event, stream_of(stream)));
+        status = GML_CUDA_CALL(cuda, cuEventRecord, event, stream_of(stream));
         if (status == GML_OK) {
             *out = (gml_event)(uintptr_t)event;
         } else {
@@ -132,75 +116,33 @@ gml_status gml_cuda_event_query(gml_driver *self, gml_event event) {
 }
 
 gml_status gml_cuda_event_synchronize(gml_driver *self, gml_event event) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuEventSynchronize",
-                                               cuda->api.cuEventSynchronize(event_of(event))));
+    return GML_CUDA_CALL_INSIDE(self, cuEventSynchronize, event_of(event));
 }
 
 gml_status gml_cuda_stream_wait(gml_driver *self, gml_stream stream, gml_event event) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuStreamWaitEvent", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuStreamWaitEvent",
-                             cuda->api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0)));
+    return CALL_ON(self, stream, cuStreamWaitEvent, stream_of(stream), event_of(event), 0);
 }
 
 gml_status gml_cuda_stream_synchronize(gml_driver *self, gml_stream stream) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuStreamSynchronize", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda, gml_cuda_check(cuda, "cuStreamSynchronize",
-                                               cuda->api.cuStreamSynchronize(stream_of(stream))));
+    return CALL_ON(self, stream, cuStreamSynchronize, stream_of(stream));
 }
 
 gml_status gml_cuda_stream_capturing(gml_driver *self, gml_stream stream, bool *out) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = gml_cuda_enter(cuda);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda, is_capturing(cuda, stream, out));
+    return status == GML_OK ? gml_cuda_leave(cuda, is_capturing(cuda, stream, out)) : status;
 }
 
 gml_status gml_cuda_device_synchronize(gml_driver *self) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuCtxSynchronize", 0);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(cuda,
-                          gml_cuda_check(cuda, "cuCtxSynchronize", cuda->api.cuCtxSynchronize()));
+    return CALL_ON(self, 0, cuCtxSynchronize);
 }
 
 gml_status gml_cuda_copy_out(gml_driver *self, void *to, gml_address from, uint64_t size_bytes,
                              gml_stream stream) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuMemcpyDtoHAsync", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuMemcpyDtoHAsync",
-                             cuda->api.cuMemcpyDtoHAsync(to, from, size_bytes, stream_of(stream))));
+    return CALL_ON(self, stream, cuMemcpyDtoHAsync, to, from, size_bytes, stream_of(stream));
 }
 
 gml_status gml_cuda_copy_in(gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,
                             gml_stream stream) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_status status = enter_uncaptured(cuda, "cuMemcpyHtoDAsync", stream);
-    if (status != GML_OK) {
-        return status;
-    }
-    return gml_cuda_leave(
-        cuda, gml_cuda_check(cuda, "cuMemcpyHtoDAsync",
-                             cuda->api.cuMemcpyHtoDAsync(to, from, size_bytes, stream_of(stream))));
+    return CALL_ON(self, stream, cuMemcpyHtoDAsync, to, from, size_bytes, stream_of(stream));
 }

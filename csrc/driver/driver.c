@@ -1,10 +1,9 @@
-/* The counted calls: each goes through the table, is counted, and adds to the driver's time. */
-#include "driver/driver.h"
-
+/* Drivers by name, and the counted calls: each goes through the table, is counted, and adds to the
+ * driver's time. */
 #include "base/clock.h"
 #include "base/size.h"
+#include "driver/backends.h"
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -52,6 +51,48 @@ void gml_driver_take_reason(gml_driver *driver, const gml_driver *from) {
     }
 }
 
+/* ---- opening by name ------------------------------------------------------------------------- */
+
+gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes, gml_driver **out,
+                           char *reason, size_t reason_bytes) {
+    const char *wanted = name ? name : "";
+    reason_bytes = reason ? reason_bytes : 0;
+    bool is_sim = strcmp(wanted, "sim") == 0;
+    if (strcmp(wanted, "cuda") == 0) {
+        return gml_cuda_driver_open(device, out, reason, reason_bytes);
+    }
+    if (!is_sim && strcmp(wanted, "host") != 0) {
+        (void)snprintf(reason, reason_bytes,
+                       "driver '%.32s' is unknown; choose one of: cuda, host, sim", wanted);
+        return GML_INVALID_ARGUMENT;
+    }
+    if (device < 0) {
+        (void)snprintf(reason, reason_bytes, "device %d is negative; devices count from 0", device);
+        return GML_INVALID_ARGUMENT;
+    }
+    return gml_model_driver_open(is_sim ? GML_MODEL_SIM : GML_MODEL_HOST, capacity_bytes, 0, out,
+                                 reason, reason_bytes);
+}
+
+gml_status gml_device_describe(const char *driver, int device, gml_device_info *out, char *reason,
+                               size_t reason_bytes) {
+    gml_driver *opened;
+    gml_status status = gml_driver_open(driver, device, 0, &opened, reason, reason_bytes);
+    if (status != GML_OK) {
+        return status;
+    }
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    status = gml_driver_memory_info(opened, &free_bytes, &total_bytes);
+    if (status == GML_OK) {
+        *out = opened->info;
+    } else {
+        (void)snprintf(reason, reason ? reason_bytes : 0, "%s", opened->reason);
+    }
+    gml_driver_close(opened);
+    return status;
+}
+
 void gml_driver_close(gml_driver *driver) {
     if (driver) {
         gml_map_clear(&driver->sizes);
@@ -59,6 +100,8 @@ void gml_driver_close(gml_driver *driver) {
         driver->ops->destroy(driver);
     }
 }
+
+/* ---- accounts -------------------------------------------------------------------------------- */
 
 /* The clock before a call; 0 where the backend models its costs. */
 static uint64_t clock_of(const gml_driver *driver) {
@@ -316,84 +359,14 @@ gml_status gml_driver_memory_info(gml_driver *driver, uint64_t *free_bytes, uint
     return account(driver, GML_CALL_MEMORY_INFO, 0, start_ns, status);
 }
 
-gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                            void **out) {
-    if (!driver->ops->bytes) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' has no bytes on the host; open the driver 'host'",
-                               driver->ops->name);
+/* ---- what not every backend has -------------------------------------------------------------- */
+
+#define OPTION(lower, parameters, arguments, absent)                                               \
+    gml_status gml_driver_##lower parameters {                                                     \
+        gml_driver *driver = self;                                                                 \
+        return driver->ops->lower ? driver->ops->lower arguments                                   \
+                                  : gml_driver_fail(driver, GML_UNSUPPORTED,                       \
+                                                    "driver '%s' " absent, driver->ops->name);     \
     }
-    return driver->ops->bytes(driver, address, size_bytes, out);
-}
-
-gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (!driver->ops->reserve_at) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' cannot choose where its addresses begin",
-                               driver->ops->name);
-    }
-    return driver->ops->reserve_at(driver, address, size_bytes);
-}
-
-gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (!driver->ops->expect_malloc) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "driver '%s' cannot choose addresses; open the driver 'sim'",
-                               driver->ops->name);
-    }
-    return driver->ops->expect_malloc(driver, address, size_bytes);
-}
-
-gml_status gml_driver_grant(gml_driver *driver, int peer) {
-    if (!driver->ops->grant) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' knows no other devices",
-                               driver->ops->name);
-    }
-    return driver->ops->grant(driver, peer);
-}
-
-/* ---- other processes ------------------------------------------------------------------------- */
-
-static gml_status cannot_export(gml_driver *driver) {
-    return gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' cannot export memory",
-                           driver->ops->name);
-}
-
-gml_status gml_driver_share(gml_driver *driver, unsigned handle_type) {
-    return driver->ops->share ? driver->ops->share(driver, handle_type) : cannot_export(driver);
-}
-
-gml_status gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream,
-                                       gml_event *out) {
-    return driver->ops->record_elsewhere
-               ? driver->ops->record_elsewhere(driver, device, stream, out)
-               : gml_driver_fail(driver, GML_UNSUPPORTED, "driver '%s' has no other device",
-                                 driver->ops->name);
-}
-
-gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out) {
-    return driver->ops->export_file ? driver->ops->export_file(driver, handle, is_kept, out)
-                                    : cannot_export(driver);
-}
-
-gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out) {
-    return driver->ops->behind_malloc
-               ? driver->ops->behind_malloc(driver, address, out)
-               : gml_driver_fail(driver, GML_UNSUPPORTED,
-                                 "what driver '%s' allocates has no handle", driver->ops->name);
-}
-
-gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
-                                 gml_address *out) {
-    return driver->ops->open_files ? driver->ops->open_files(driver, pieces, count, out)
-                                   : cannot_export(driver);
-}
-
-gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    if (gml_driver_is_frozen(driver)) {
-        return gml_driver_fail(driver, GML_UNSUPPORTED,
-                               "memory of another process is kept while a graph is captured");
-    }
-    return driver->ops->close_files ? driver->ops->close_files(driver, address, size_bytes)
-                                    : cannot_export(driver);
-}
+GML_DRIVER_OPTIONAL(OPTION)
+#undef OPTION

@@ -80,22 +80,7 @@ typedef struct gml_streams gml_streams; /* streams.h */
     HOLDS(MEMORY_INFO, memory_info,                                                                \
           (gml_driver *self, uint64_t *free_bytes, uint64_t *total_bytes),                         \
           (driver, free_bytes, total_bytes), 0)                                                    \
-    PLAIN(EVENT_CREATE, event_create, (gml_driver *self, gml_event *out), (driver, out), 0)        \
-    PLAIN(EVENT_DESTROY, event_destroy, (gml_driver *self, gml_event event), (driver, event), 0)   \
-    PLAIN(EVENT_RECORD, event_record, (gml_driver *self, gml_event event, gml_stream stream),      \
-          (driver, event, stream), 0)                                                              \
-    PLAIN(EVENT_RECORD_ALL, event_record_all, (gml_driver *self, gml_event event),                 \
-          (driver, event), 0)                                                                      \
-    PLAIN(EVENT_QUERY, event_query, (gml_driver *self, gml_event event), (driver, event), 0)       \
-    PLAIN(EVENT_SYNCHRONIZE, event_synchronize, (gml_driver *self, gml_event event),               \
-          (driver, event), 0)                                                                      \
-    PLAIN(STREAM_WAIT, stream_wait, (gml_driver *self, gml_stream stream, gml_event event),        \
-          (driver, stream, event), 0)                                                              \
-    PLAIN(STREAM_SYNCHRONIZE, stream_synchronize, (gml_driver *self, gml_stream stream),           \
-          (driver, stream), 0)                                                                     \
-    PLAIN(STREAM_CAPTURING, stream_capturing, (gml_driver *self, gml_stream stream, bool *out),    \
-          (driver, stream, out), 0)                                                                \
-    PLAIN(DEVICE_SYNCHRONIZE, device_synchronize, (gml_driver *self), (driver), 0)                 \
+    GML_DRIVER_STREAM_TABLE(PLAIN, gml_driver)                                                     \
     PLAIN(HOST_MALLOC, host_malloc, (gml_driver *self, uint64_t size_bytes, void **out),           \
           (driver, size_bytes, out), size_bytes)                                                   \
     PLAIN(HOST_FREE, host_free, (gml_driver *self, void *memory, uint64_t size_bytes),             \
@@ -107,6 +92,71 @@ typedef struct gml_streams gml_streams; /* streams.h */
           (gml_driver *self, gml_address to, const void *from, uint64_t size_bytes,                \
            gml_stream stream),                                                                     \
           (driver, to, from, size_bytes, stream), size_bytes)
+
+/* The part of it about streams, of which `self` points to an OBJECT. */
+#define GML_DRIVER_STREAM_TABLE(X, OBJECT)                                                         \
+    X(EVENT_CREATE, event_create, (OBJECT * self, gml_event *out), (driver, out), 0)               \
+    X(EVENT_DESTROY, event_destroy, (OBJECT * self, gml_event event), (driver, event), 0)          \
+    X(EVENT_RECORD, event_record, (OBJECT * self, gml_event event, gml_stream stream),             \
+      (driver, event, stream), 0)                                                                  \
+    X(EVENT_RECORD_ALL, event_record_all, (OBJECT * self, gml_event event), (driver, event), 0)    \
+    X(EVENT_QUERY, event_query, (OBJECT * self, gml_event event), (driver, event), 0)              \
+    X(EVENT_SYNCHRONIZE, event_synchronize, (OBJECT * self, gml_event event), (driver, event), 0)  \
+    X(STREAM_WAIT, stream_wait, (OBJECT * self, gml_stream stream, gml_event event),               \
+      (driver, stream, event), 0)                                                                  \
+    X(STREAM_SYNCHRONIZE, stream_synchronize, (OBJECT * self, gml_stream stream),                  \
+      (driver, stream), 0)                                                                         \
+    X(STREAM_CAPTURING, stream_capturing, (OBJECT * self, gml_stream stream, bool *out),           \
+      (driver, stream, out), 0)                                                                    \
+    X(DEVICE_SYNCHRONIZE, device_synchronize, (OBJECT * self), (driver), 0)
+
+/* What not every backend has, and what is said of one without it. Not counted.
+ *
+ * bytes: a host pointer to device memory that is mapped and accessible over the whole range.
+ *
+ * expect_malloc: makes the next malloc of `size_bytes` return `address`.
+ *
+ * reserve_at: as reserve, at that address. GML_INVALID_ARGUMENT where it is not free.
+ *
+ * grant: gives another device access to all memory accessible now or later; GML_OK if that device
+ * cannot reach this one.
+ *
+ * record_elsewhere: records an event of its own on a stream of another device; it is queried,
+ * waited for and destroyed as any other.
+ *
+ * share: physical memory created from now on can be exported as the given kind of handle, a
+ * CUmemAllocationHandleType.
+ *
+ * export_file: a file descriptor by which another process maps a handle. is_kept: the same each
+ * time, closed by the driver when the handle is released; else a new one, owned by the caller.
+ *
+ * behind_malloc: the handle behind a malloc, if that is mapped memory.
+ *
+ * open_files: maps memory that another process exported, side by side. The caller keeps the files
+ * and that process the memory: it does not count as held here. close_files ends that mapping after
+ * the device has finished all its work. After a failure it remains. */
+#define GML_DRIVER_OPTIONAL(X)                                                                     \
+    X(bytes, (gml_driver *self, gml_address address, uint64_t size_bytes, void **out),             \
+      (driver, address, size_bytes, out), "has no bytes on the host; open the driver 'host'")      \
+    X(expect_malloc, (gml_driver *self, gml_address address, uint64_t size_bytes),                 \
+      (driver, address, size_bytes), "cannot choose addresses; open the driver 'sim'")             \
+    X(reserve_at, (gml_driver *self, gml_address address, uint64_t size_bytes),                    \
+      (driver, address, size_bytes), "cannot choose where its addresses begin")                    \
+    X(grant, (gml_driver *self, int peer), (driver, peer), "knows no other devices")               \
+    X(record_elsewhere,                                                                            \
+      (gml_driver *self, int device, gml_stream stream, gml_event *out),                           \
+      (driver, device, stream, out), "has no other device")                                        \
+    X(share, (gml_driver *self, unsigned handle_type), (driver, handle_type),                      \
+      "cannot export memory")                                                                      \
+    X(export_file, (gml_driver *self, gml_handle handle, bool is_kept, int *out),                  \
+      (driver, handle, is_kept, out), "cannot export memory")                                      \
+    X(behind_malloc, (gml_driver *self, gml_address address, gml_handle *out),                     \
+      (driver, address, out), "has no handle for what it allocates")                               \
+    X(open_files,                                                                                  \
+      (gml_driver *self, const gml_shared_piece *pieces, size_t count, gml_address *out),          \
+      (driver, pieces, count, out), "cannot export memory")                                        \
+    X(close_files, (gml_driver *self, gml_address address, uint64_t size_bytes),                   \
+      (driver, address, size_bytes), "cannot export memory")
 /* clang-format on */
 
 typedef struct gml_driver_ops {
@@ -119,36 +169,14 @@ typedef struct gml_driver_ops {
     GML_DRIVER_TABLE(GML_DRIVER_ENTRY, GML_DRIVER_ENTRY)
 #undef GML_DRIVER_ENTRY
 
-    /* Optional, not counted; NULL where a backend has no such thing. */
+    /* NULL where a backend has no such thing, those of the second list included. */
 
-    /* A host pointer to device memory that is mapped and accessible over the whole range. */
-    gml_status (*bytes)(gml_driver *self, gml_address address, uint64_t size_bytes, void **out);
-    /* Makes the next malloc of `size_bytes` return `address`. */
-    gml_status (*expect_malloc)(gml_driver *self, gml_address address, uint64_t size_bytes);
-    /* As reserve, at that address. GML_INVALID_ARGUMENT where it is not free. */
-    gml_status (*reserve_at)(gml_driver *self, gml_address address, uint64_t size_bytes);
+#define GML_DRIVER_OPTION(lower, parameters, arguments, absent) gml_status(*lower) parameters;
+    GML_DRIVER_OPTIONAL(GML_DRIVER_OPTION)
+#undef GML_DRIVER_OPTION
+
     /* The modelled cost of the call on a device; NULL: calls are timed. */
     uint64_t (*cost_ns)(const gml_driver *self, gml_driver_call call, uint64_t size_bytes);
-    /* Gives another device access to all memory accessible now or later; GML_OK if that device
-     * cannot reach this one. */
-    gml_status (*grant)(gml_driver *self, int peer);
-    /* Records an event of its own on a stream of another device; it is queried, waited for and
-     * destroyed as any other. */
-    gml_status (*record_elsewhere)(gml_driver *self, int device, gml_stream stream, gml_event *out);
-    /* Physical memory created from now on can be exported as the given kind of handle, a
-     * CUmemAllocationHandleType. */
-    gml_status (*share)(gml_driver *self, unsigned handle_type);
-    /* A file descriptor by which another process maps a handle. is_kept: the same each time, closed
-     * by the driver when the handle is released; else a new one, owned by the caller. */
-    gml_status (*export_file)(gml_driver *self, gml_handle handle, bool is_kept, int *out);
-    /* The handle behind a malloc, if that is mapped memory. */
-    gml_status (*behind_malloc)(gml_driver *self, gml_address address, gml_handle *out);
-    /* Maps memory that another process exported, side by side. The caller keeps the files and that
-     * process the memory: it does not count as held here. */
-    gml_status (*open_files)(gml_driver *self, const gml_shared_piece *pieces, size_t count,
-                             gml_address *out);
-    /* Ends that mapping after the device has finished all its work. After a failure it remains. */
-    gml_status (*close_files)(gml_driver *self, gml_address address, uint64_t size_bytes);
     /* The memory that create() has without taking it from the device; NULL: none. */
     uint64_t (*spare_bytes)(const gml_driver *self);
     /* The handle by which the lake's driver knows the memory behind a handle; NULL: the same. */
@@ -156,17 +184,16 @@ typedef struct gml_driver_ops {
     /* Whether to tell of the memory behind a handle here: of several drivers that map it, one does.
      * NULL: always. */
     bool (*stands_for)(gml_driver *self, gml_handle handle);
-    /* The queues behind the streams of a backend without a device. */
-    gml_streams *(*streams)(gml_driver *self);
 } gml_driver_ops;
 
 enum { GML_REASON_BYTES = 480 };
 
 struct gml_driver {
     const gml_driver_ops *ops;
-    gml_device_info info;           /* fixed after opening, except free_bytes */
-    gml_stream per_thread_stream;   /* the handle that is another stream in every thread; 0: none */
-    uint64_t calls[GML_CALL_COUNT]; /* made, failed ones included */
+    gml_device_info info;         /* fixed after opening, except free_bytes */
+    gml_stream per_thread_stream; /* the handle that is another stream in every thread; 0: none */
+    gml_streams *streams; /* the queues behind a backend without a device; NULL: there is one */
+    uint64_t calls[GML_CALL_COUNT];   /* made, failed ones included */
     uint64_t call_ns[GML_CALL_COUNT]; /* their times together, modelled or measured */
     gml_map sizes;                    /* of memory held: handle or address of malloc -> bytes */
     uint64_t held_bytes;              /* created or malloc'ed and not freed */
@@ -249,22 +276,11 @@ uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle);
 GML_DRIVER_TABLE(GML_DRIVER_COUNTED, GML_DRIVER_COUNTED)
 #undef GML_DRIVER_COUNTED
 
-/* GML_UNSUPPORTED where the backend has no such thing. Not counted. */
-gml_status gml_driver_bytes(gml_driver *driver, gml_address address, uint64_t size_bytes,
-                            void **out);
-gml_status gml_driver_reserve_at(gml_driver *driver, gml_address address, uint64_t size_bytes);
-gml_status gml_driver_expect_malloc(gml_driver *driver, gml_address address, uint64_t size_bytes);
-gml_status gml_driver_grant(gml_driver *driver, int peer);
-gml_status gml_driver_share(gml_driver *driver, unsigned handle_type);
-
-/* GML_UNSUPPORTED where there are no other devices. */
-gml_status gml_driver_record_elsewhere(gml_driver *driver, int device, gml_stream stream,
-                                       gml_event *out);
-gml_status gml_driver_export_file(gml_driver *driver, gml_handle handle, bool is_kept, int *out);
-gml_status gml_driver_behind_malloc(gml_driver *driver, gml_address address, gml_handle *out);
-gml_status gml_driver_open_files(gml_driver *driver, const gml_shared_piece *pieces, size_t count,
-                                 gml_address *out);
-gml_status gml_driver_close_files(gml_driver *driver, gml_address address, uint64_t size_bytes);
+/* The optional ones: GML_UNSUPPORTED where the backend has no such thing. */
+#define GML_DRIVER_OPTION(lower, parameters, arguments, absent)                                    \
+    gml_status gml_driver_##lower parameters;
+GML_DRIVER_OPTIONAL(GML_DRIVER_OPTION)
+#undef GML_DRIVER_OPTION
 
 /* The time of all calls together. */
 static inline uint64_t gml_driver_time_ns(const gml_driver *driver) {

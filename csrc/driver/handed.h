@@ -12,12 +12,29 @@
 #include "gmlake.h"
 #include "gmlake_share.h"
 
+/* ---- kept files ---------------------------------------------------------------------------------
+ *
+ * Open files of chunks: a child of fork() has them, too, and would hold the chunks' memory after
+ * this process has released it. It closes them. No lock: any thread may call. */
+
+/* How many more may be added without being needed: half of what the process may open is the
+ * program's. */
+size_t gml_kept_files_room(void);
+
+/* An open file of a chunk. */
+void gml_kept_files_add(int file);
+
+/* Closes a file that was added. */
+void gml_kept_files_close(int file);
+
+/* ---- what was handed over -------------------------------------------------------------------- */
+
 /* Files of one message, and of one process at a time. */
 enum { GML_HANDED_MOST = 128 };
 
 #define GML_HANDED_LEAST_BYTES (UINT64_C(64) << 20)
 
-/* Owns its files, which are kept files (kept_files.h). Zeroed but for the lock. */
+/* Owns its files, which are kept files. Zeroed but for the lock. */
 typedef struct gml_handed {
     pthread_mutex_t lock; /* guards the rest; taken after any other lock */
     uint64_t bytes;       /* of all pieces; read without the lock */

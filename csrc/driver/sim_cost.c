@@ -13,15 +13,16 @@
 
 #define MIB (UINT64_C(1) << 20)
 
+/* Calls whose cost depends on the size; the others come first. */
 typedef enum sized_call {
+    UNSIZED,
     CREATE,
     MAP,
     SET_ACCESS,
     UNMAP,
     RELEASE,
     MALLOC,
-    FREE,
-    SIZED_CALLS
+    FREE
 } sized_call;
 
 enum { MEASURED = 6 };
@@ -31,7 +32,7 @@ static const uint64_t measured_bytes[MEASURED] = {2 * MIB,   20 * MIB,   128 * M
 
 struct gml_sim_prices {
     const char *name;
-    uint64_t cost_ns[MEASURED][SIZED_CALLS]; /* of one handle or plain block */
+    uint64_t cost_ns[MEASURED][FREE]; /* of one handle or plain block */
     uint64_t reserve_ns, unreserve_ns, event_call_ns, memory_info_ns;
     /* The cost of a call between the kernels of a program, in per cent of its cost alone: the
      * median over the runs of benchmarks/results/gpu_varying.json, which differ by a fourth. */
@@ -82,41 +83,36 @@ static uint64_t cost_at(const gml_sim_prices *prices, uint64_t size_bytes, sized
     while (high < MEASURED - 1 && size_bytes > measured_bytes[high]) {
         high++;
     }
-    double at_high = (double)prices->cost_ns[high][call];
+    double at_high = (double)prices->cost_ns[high][call - 1];
     if (size_bytes > measured_bytes[high]) {
         return (uint64_t)(at_high * (double)size_bytes / (double)measured_bytes[high]);
     }
     if (high == 0) {
-        return prices->cost_ns[0][call];
+        return prices->cost_ns[0][call - 1];
     }
     uint64_t low_bytes = measured_bytes[high - 1];
-    double at_low = (double)prices->cost_ns[high - 1][call];
+    double at_low = (double)prices->cost_ns[high - 1][call - 1];
     double share = (double)(size_bytes - low_bytes) / (double)(measured_bytes[high] - low_bytes);
     return (uint64_t)(at_low + share * (at_high - at_low));
 }
 
+static const sized_call sized_calls[GML_CALL_COUNT] = {
+    [GML_CALL_CREATE] = CREATE, [GML_CALL_MAP] = MAP,         [GML_CALL_SET_ACCESS] = SET_ACCESS,
+    [GML_CALL_UNMAP] = UNMAP,   [GML_CALL_RELEASE] = RELEASE, [GML_CALL_MALLOC] = MALLOC,
+    [GML_CALL_FREE] = FREE,
+};
+
 static uint64_t cost_alone(const gml_sim_prices *prices, gml_driver_call call, uint64_t size_bytes,
                            uint64_t handles) {
     uint64_t count = handles ? handles : 1;
+    if (sized_calls[call]) {
+        return cost_at(prices, size_bytes / count, sized_calls[call]) * count;
+    }
     switch (call) {
-    case GML_CALL_CREATE:
-        return cost_at(prices, size_bytes, CREATE);
-    case GML_CALL_RELEASE:
-        return cost_at(prices, size_bytes, RELEASE);
     case GML_CALL_RESERVE:
         return prices->reserve_ns;
     case GML_CALL_UNRESERVE:
         return prices->unreserve_ns;
-    case GML_CALL_MAP:
-        return cost_at(prices, size_bytes, MAP);
-    case GML_CALL_UNMAP:
-        return cost_at(prices, size_bytes / count, UNMAP) * count;
-    case GML_CALL_SET_ACCESS:
-        return cost_at(prices, size_bytes / count, SET_ACCESS) * count;
-    case GML_CALL_MALLOC:
-        return cost_at(prices, size_bytes, MALLOC);
-    case GML_CALL_FREE:
-        return cost_at(prices, size_bytes, FREE);
     case GML_CALL_MEMORY_INFO:
         return prices->memory_info_ns;
     default:

@@ -9,22 +9,19 @@
 
 typedef struct queue queue;
 
-/* One recording of an event, the target of waits and queries. Recording the event again makes a new
- * point; waits for the old one are unaffected. */
-typedef struct point {
-    queue *stream;  /* where it was recorded; NULL: on all that had something to do */
-    size_t holders; /* the event, the record operations, and waits */
-    size_t pending; /* record operations that have not happened: without any it is done */
-} point;
-
-typedef enum operation_kind { RUN_WORK, REACH_POINT, WAIT_FOR_POINT } operation_kind;
+/* A moment: all operations up to that number have run, of one stream or of all. Recording an event
+ * again gives it a later one; waits keep theirs. */
+typedef struct moment {
+    uint64_t number; /* 0: before everything */
+    queue *stream;   /* NULL: all */
+} moment;
 
 typedef struct operation {
-    struct operation *next;
-    operation_kind kind;
-    gml_stream_work work; /* RUN_WORK */
+    struct operation *next; /* of its stream */
+    uint64_t number;        /* of all operations, in the order in which they were queued */
+    gml_stream_work work;   /* NULL for a recording and for a wait */
     void *context;
-    point *point; /* the others */
+    moment until; /* of a wait */
 } operation;
 
 struct queue {
@@ -34,7 +31,7 @@ struct queue {
 };
 
 typedef struct event_state {
-    point *last; /* of the last recording; NULL before the first */
+    moment last; /* of the last recording */
 } event_state;
 
 struct gml_streams {
@@ -42,8 +39,9 @@ struct gml_streams {
     queue default_stream; /* stream 0, which a map cannot hold; heads the list of all */
     gml_map queues;       /* by stream */
     gml_map events;       /* by event */
-    gml_pool queue_objects, operations, points, event_objects;
+    gml_pool queue_objects, operations, event_objects;
     gml_event next_event;
+    uint64_t last_number; /* of an operation */
     bool is_manual;
 };
 
@@ -58,7 +56,6 @@ gml_status gml_streams_open(gml_streams **out) {
     }
     streams->queue_objects.object_bytes = sizeof(queue);
     streams->operations.object_bytes = sizeof(operation);
-    streams->points.object_bytes = sizeof(point);
     streams->event_objects.object_bytes = sizeof(event_state);
     streams->next_event = 1;
     *out = streams;
@@ -73,7 +70,6 @@ void gml_streams_close(gml_streams *streams) {
     gml_map_clear(&streams->events);
     gml_pool_clear(&streams->queue_objects);
     gml_pool_clear(&streams->operations);
-    gml_pool_clear(&streams->points);
     gml_pool_clear(&streams->event_objects);
     (void)pthread_mutex_destroy(&streams->lock);
     free(streams);
@@ -110,29 +106,36 @@ static gml_status uncaptured_queue(gml_streams *streams, gml_stream stream, queu
     return found->is_capturing ? GML_MISUSE : GML_OK;
 }
 
-static void drop_point(gml_streams *streams, point *dropped) {
-    if (dropped && --dropped->holders == 0) {
-        gml_pool_give(&streams->points, dropped);
+static bool is_behind(const queue *stream, uint64_t number) {
+    return stream->head && stream->head->number <= number;
+}
+
+/* A stream that has yet to get to the moment, or NULL: it has passed. */
+static queue *pending_on(gml_streams *streams, moment until) {
+    if (until.stream || !until.number) {
+        return until.stream && is_behind(until.stream, until.number) ? until.stream : NULL;
     }
+    queue *stream = &streams->default_stream;
+    while (stream && !is_behind(stream, until.number)) {
+        stream = stream->next;
+    }
+    return stream;
 }
 
-static bool can_run(const operation *next) {
-    return next && (next->kind != WAIT_FOR_POINT || !next->point->pending);
+static bool can_run(gml_streams *streams, const operation *next) {
+    return next && !pending_on(streams, next->until);
 }
 
-/* pre: can_run(stream->head) */
+/* pre: can_run() its head */
 static void run_head(gml_streams *streams, queue *stream) {
     operation *done = stream->head;
     stream->head = done->next;
     if (!stream->head) {
         stream->tail = NULL;
     }
-    if (done->kind == RUN_WORK) {
+    if (done->work) {
         done->work(done->context);
-    } else if (done->kind == REACH_POINT) {
-        done->point->pending--;
     }
-    drop_point(streams, done->point);
     gml_pool_give(&streams->operations, done);
 }
 
@@ -142,7 +145,7 @@ static void run_all(gml_streams *streams) {
     while (has_moved) {
         has_moved = false;
         for (queue *stream = &streams->default_stream; stream; stream = stream->next) {
-            while (can_run(stream->head)) {
+            while (can_run(streams, stream->head)) {
                 run_head(streams, stream);
                 has_moved = true;
             }
@@ -150,27 +153,12 @@ static void run_all(gml_streams *streams) {
     }
 }
 
-static bool is_ahead(const queue *stream, const point *of) {
-    const operation *next = stream->head;
-    while (next && (next->kind != REACH_POINT || next->point != of)) {
-        next = next->next;
-    }
-    return next != NULL;
-}
-
-/* A stream that has yet to reach the point. pre: one has. */
-static queue *pending_on(gml_streams *streams, const point *of) {
-    queue *stream = of->stream ? of->stream : &streams->default_stream;
-    while (!is_ahead(stream, of)) {
-        stream = stream->next;
-    }
-    return stream;
-}
-
 /* Runs one operation that the head of `stream` depends on, or the head itself. */
 static void run_towards(gml_streams *streams, queue *stream) {
-    while (!can_run(stream->head)) {
-        stream = pending_on(streams, stream->head->point);
+    queue *before = pending_on(streams, stream->head->until);
+    while (before) {
+        stream = before;
+        before = pending_on(streams, stream->head->until);
     }
     run_head(streams, stream);
 }
@@ -181,7 +169,7 @@ static gml_status append(gml_streams *streams, queue *stream, operation what) {
         return GML_NO_HOST_MEMORY;
     }
     *added = what;
-    added->next = NULL;
+    added->number = ++streams->last_number;
     if (stream->tail) {
         stream->tail->next = added;
     } else {
@@ -208,7 +196,7 @@ static gml_status callable_event(const gml_streams *streams, gml_event event, ev
     if (!found) {
         return GML_INVALID_ARGUMENT;
     }
-    if (found->last && found->last->stream && found->last->stream->is_capturing) {
+    if (found->last.stream && found->last.stream->is_capturing) {
         return GML_MISUSE;
     }
     *out = found;
@@ -222,7 +210,7 @@ static gml_status enqueue_locked(gml_streams *streams, gml_stream stream, gml_st
     if (status != GML_OK) {
         return status;
     }
-    return append(streams, target, (operation){.kind = RUN_WORK, .work = work, .context = context});
+    return append(streams, target, (operation){.work = work, .context = context});
 }
 
 static gml_status advance_locked(gml_streams *streams, gml_stream stream, uint64_t count,
@@ -232,7 +220,7 @@ static gml_status advance_locked(gml_streams *streams, gml_stream stream, uint64
         return GML_NO_HOST_MEMORY;
     }
     uint64_t done = 0;
-    while (done < count && can_run(target->head)) {
+    while (done < count && can_run(streams, target->head)) {
         run_head(streams, target);
         done++;
     }
@@ -242,7 +230,7 @@ static gml_status advance_locked(gml_streams *streams, gml_stream stream, uint64
     return GML_OK;
 }
 
-static gml_status create_locked(gml_streams *streams, gml_event *out) {
+static gml_status event_create(gml_streams *streams, gml_event *out) {
     event_state *added = gml_pool_take(&streams->event_objects);
     if (!added || gml_map_insert(&streams->events, streams->next_event, added) != GML_OK) {
         gml_pool_give(&streams->event_objects, added);
@@ -252,17 +240,16 @@ static gml_status create_locked(gml_streams *streams, gml_event *out) {
     return GML_OK;
 }
 
-static gml_status destroy_locked(gml_streams *streams, gml_event event) {
+static gml_status event_destroy(gml_streams *streams, gml_event event) {
     event_state *taken = gml_map_take(&streams->events, event);
     if (!taken) {
         return GML_INVALID_ARGUMENT;
     }
-    drop_point(streams, taken->last);
     gml_pool_give(&streams->event_objects, taken);
     return GML_OK;
 }
 
-static gml_status record_locked(gml_streams *streams, gml_event event, gml_stream stream) {
+static gml_status event_record(gml_streams *streams, gml_event event, gml_stream stream) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -272,23 +259,14 @@ static gml_status record_locked(gml_streams *streams, gml_event event, gml_strea
     if (status != GML_OK) {
         return status;
     }
-    point *added = gml_pool_take(&streams->points);
-    if (!added) {
-        return GML_NO_HOST_MEMORY;
+    status = append(streams, target, (operation){0});
+    if (status == GML_OK) {
+        found->last = (moment){streams->last_number, target};
     }
-    *added = (point){.stream = target, .holders = 2, .pending = 1};
-    status = append(streams, target, (operation){.kind = REACH_POINT, .point = added});
-    if (status != GML_OK) {
-        gml_pool_give(&streams->points, added);
-        return status;
-    }
-    drop_point(streams, found->last);
-    found->last = added;
-    return GML_OK;
+    return status;
 }
 
-/* The host's memory is taken first: what is recorded on one stream is not taken back. */
-static gml_status record_all_locked(gml_streams *streams, gml_event event) {
+static gml_status event_record_all(gml_streams *streams, gml_event event) {
     event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
@@ -296,69 +274,64 @@ static gml_status record_all_locked(gml_streams *streams, gml_event event) {
     if (is_any_capturing(streams)) {
         return GML_MISUSE;
     }
-    point *added = gml_pool_take(&streams->points);
-    size_t busy = 0;
-    for (const queue *stream = &streams->default_stream; stream; stream = stream->next) {
-        busy += stream->head != NULL;
-    }
-    if (!added || !gml_pool_reserve(&streams->operations, busy)) {
-        gml_pool_give(&streams->points, added);
-        return GML_NO_HOST_MEMORY;
-    }
-    *added = (point){.holders = 1 + busy, .pending = busy};
-    for (queue *stream = &streams->default_stream; stream; stream = stream->next) {
-        if (stream->head) {
-            (void)append(streams, stream, (operation){.kind = REACH_POINT, .point = added});
-        }
-    }
-    drop_point(streams, found->last);
-    found->last = added;
+    found->last = (moment){streams->last_number, NULL};
     return GML_OK;
 }
 
-static gml_status wait_locked(gml_streams *streams, gml_stream stream, gml_event event) {
+static gml_status stream_wait(gml_streams *streams, gml_stream stream, gml_event event) {
     const event_state *found = gml_map_find(&streams->events, event);
     if (!found) {
         return GML_INVALID_ARGUMENT;
     }
     queue *target;
     gml_status status = uncaptured_queue(streams, stream, &target);
-    if (status != GML_OK || !found->last) {
-        return status;
-    }
-    found->last->holders++;
-    status = append(streams, target, (operation){.kind = WAIT_FOR_POINT, .point = found->last});
-    if (status != GML_OK) {
-        found->last->holders--;
-    }
-    return status;
+    return status == GML_OK && found->last.number
+               ? append(streams, target, (operation){.until = found->last})
+               : status;
 }
 
-static gml_status query_locked(const gml_streams *streams, gml_event event) {
+static gml_status event_query(gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
     if (status != GML_OK) {
         return status;
     }
-    return !found->last || !found->last->pending ? GML_OK : GML_NOT_READY;
+    return pending_on(streams, found->last) ? GML_NOT_READY : GML_OK;
 }
 
-static gml_status synchronize_event_locked(gml_streams *streams, gml_event event) {
+static gml_status event_synchronize(gml_streams *streams, gml_event event) {
     event_state *found;
     gml_status status = callable_event(streams, event, &found);
-    while (status == GML_OK && found->last && found->last->pending) {
-        run_towards(streams, pending_on(streams, found->last));
+    queue *before = status == GML_OK ? pending_on(streams, found->last) : NULL;
+    for (; before; before = pending_on(streams, found->last)) {
+        run_towards(streams, before);
     }
     return status;
 }
 
-static gml_status synchronize_locked(gml_streams *streams, gml_stream stream) {
+static gml_status stream_synchronize(gml_streams *streams, gml_stream stream) {
     queue *target;
     gml_status status = uncaptured_queue(streams, stream, &target);
     while (status == GML_OK && target->head) {
         run_towards(streams, target);
     }
     return status;
+}
+
+static gml_status device_synchronize(gml_streams *streams) {
+    if (is_any_capturing(streams)) {
+        return GML_MISUSE;
+    }
+    run_all(streams);
+    return GML_OK;
+}
+
+static gml_status stream_capturing(gml_streams *streams, gml_stream stream, bool *out) {
+    const queue *target = queue_of(streams, stream);
+    if (target) {
+        *out = target->is_capturing;
+    }
+    return target ? GML_OK : GML_NO_HOST_MEMORY;
 }
 
 /* ---- the interface: each takes the lock around one of the above ------------------------------ */
@@ -393,54 +366,14 @@ gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t
     return unlock(streams, advance_locked(streams, stream, count, ran));
 }
 
-gml_status gml_streams_event_create(gml_streams *streams, gml_event *out) {
-    lock(streams);
-    return unlock(streams, create_locked(streams, out));
-}
-
-gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, destroy_locked(streams, event));
-}
-
-gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream) {
-    lock(streams);
-    return unlock(streams, record_locked(streams, event, stream));
-}
-
-gml_status gml_streams_event_record_all(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, record_all_locked(streams, event));
-}
-
-gml_status gml_streams_event_query(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, query_locked(streams, event));
-}
-
-gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event) {
-    lock(streams);
-    return unlock(streams, synchronize_event_locked(streams, event));
-}
-
-gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event) {
-    lock(streams);
-    return unlock(streams, wait_locked(streams, stream, event));
-}
-
-gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream) {
-    lock(streams);
-    return unlock(streams, synchronize_locked(streams, stream));
-}
-
-gml_status gml_streams_synchronize_all(gml_streams *streams) {
-    lock(streams);
-    gml_status status = is_any_capturing(streams) ? GML_MISUSE : GML_OK;
-    if (status == GML_OK) {
-        run_all(streams);
+#define CALL(upper, lower, parameters, arguments, cost_bytes)                                      \
+    gml_status gml_streams_##lower parameters {                                                    \
+        gml_streams *driver = self;                                                                \
+        lock(driver);                                                                              \
+        return unlock(driver, lower arguments);                                                    \
     }
-    return unlock(streams, status);
-}
+GML_DRIVER_STREAM_TABLE(CALL, gml_streams)
+#undef CALL
 
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing) {
     lock(streams);
@@ -449,17 +382,4 @@ gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bo
         target->is_capturing = is_capturing;
     }
     return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
-}
-
-gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out) {
-    lock(streams);
-    const queue *target = queue_of(streams, stream);
-    if (target) {
-        *out = target->is_capturing;
-    }
-    return unlock(streams, target ? GML_OK : GML_NO_HOST_MEMORY);
-}
-
-gml_streams *gml_driver_streams(gml_driver *driver) {
-    return driver->ops->streams ? driver->ops->streams(driver) : NULL;
 }

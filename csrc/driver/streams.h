@@ -10,7 +10,7 @@
 #ifndef GML_DRIVER_STREAMS_H
 #define GML_DRIVER_STREAMS_H
 
-#include "driver.h"
+#include "driver/driver.h"
 
 typedef void (*gml_stream_work)(void *context);
 
@@ -28,26 +28,18 @@ gml_status gml_streams_enqueue(gml_streams *streams, gml_stream stream, gml_stre
 gml_status gml_streams_advance(gml_streams *streams, gml_stream stream, uint64_t count,
                                uint64_t *ran);
 
-gml_status gml_streams_event_create(gml_streams *streams, gml_event *out);
-gml_status gml_streams_event_destroy(gml_streams *streams, gml_event event);
-gml_status gml_streams_event_record(gml_streams *streams, gml_event event, gml_stream stream);
-/* Behind all that is queued on any stream. */
-gml_status gml_streams_event_record_all(gml_streams *streams, gml_event event);
-gml_status gml_streams_event_query(gml_streams *streams, gml_event event);
-gml_status gml_streams_event_synchronize(gml_streams *streams, gml_event event);
-gml_status gml_streams_wait(gml_streams *streams, gml_stream stream, gml_event event);
-gml_status gml_streams_synchronize(gml_streams *streams, gml_stream stream);
-gml_status gml_streams_synchronize_all(gml_streams *streams);
+/* As the calls of the driver with these names; GML_INVALID_ARGUMENT for an event that does not
+ * exist. event_record_all is behind all that is queued on any stream.
+ *
+ * While a stream captures, work, event records, waits and synchronisation on it answer GML_MISUSE,
+ * as do queries of events that were last recorded on it, event_record_all and device_synchronize:
+ * each would break the capture, or become a part of it. (CUDA would answer a query of an event
+ * recorded before the capture began; the core has no business asking.) */
+#define GML_STREAMS_CALL(upper, lower, parameters, arguments, cost_bytes)                          \
+    gml_status gml_streams_##lower parameters;
+GML_DRIVER_STREAM_TABLE(GML_STREAMS_CALL, gml_streams)
+#undef GML_STREAMS_CALL
 
-/* While a stream captures, work, event records, waits and synchronisation on it answer GML_MISUSE,
- * as do queries of events that were last recorded on it, gml_streams_event_record_all and
- * gml_streams_synchronize_all: each would break the capture, or become a part of it. (CUDA would
- * answer a query of an event recorded before the capture began; the core has no business asking.)
- * Elsewhere GML_INVALID_ARGUMENT stands for an event that does not exist. */
 gml_status gml_streams_set_capturing(gml_streams *streams, gml_stream stream, bool is_capturing);
-gml_status gml_streams_capturing(gml_streams *streams, gml_stream stream, bool *out);
-
-/* The streams of a `host` or `sim` driver, also through a fault wrapper; NULL for `cuda`. */
-gml_streams *gml_driver_streams(gml_driver *driver);
 
 #endif

@@ -2,7 +2,9 @@
  * memory when it is collected; it keeps its lake from being collected. */
 #include "core.h"
 
+#include <stddef.h>
 #include <stdio.h>
+#include <structmember.h>
 
 static block_object *as_block(PyObject *self) {
     return (block_object *)self;
@@ -139,32 +141,12 @@ static PyObject *block_repr(PyObject *object) {
     return PyUnicode_FromString(text);
 }
 
-static PyObject *get_address(PyObject *object, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(as_block(object)->info.address);
-}
-
-static PyObject *get_size(PyObject *object, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(as_block(object)->info.block_bytes);
-}
-
-static PyObject *get_requested_size(PyObject *object, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(as_block(object)->info.requested_bytes);
-}
-
-static PyObject *get_stream(PyObject *object, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(as_block(object)->info.stream);
-}
-
 static PyObject *get_state(PyObject *object, void *Py_UNUSED(closure)) {
     return PyUnicode_FromString(gml_state_name(as_block(object)->info.state));
 }
 
 static PyObject *get_is_live(PyObject *object, void *Py_UNUSED(closure)) {
     return PyBool_FromLong(is_live(as_block(object)));
-}
-
-static PyObject *get_lake(PyObject *object, void *Py_UNUSED(closure)) {
-    return Py_NewRef((PyObject *)as_block(object)->owner);
 }
 
 /* ---- the buffer protocol --------------------------------------------------------------------- */
@@ -229,14 +211,22 @@ static void block_releasebuffer(PyObject *object, Py_buffer *Py_UNUSED(view)) {
 
 /* ---- the type -------------------------------------------------------------------------------- */
 
+#define MEMBER(type, name, at, text) {name, type, offsetof(block_object, at), READONLY, text}
+static PyMemberDef block_members[] = {
+    MEMBER(T_ULONGLONG, "address", info.address,
+           "Where the block begins; 0 for a block of size 0."),
+    MEMBER(T_ULONGLONG, "size", info.block_bytes,
+           "Bytes held for it: rounded, plus slack not split off."),
+    MEMBER(T_ULONGLONG, "requested_size", info.requested_bytes, "Bytes asked for."),
+    MEMBER(T_ULONGLONG, "stream", info.stream, "The stream it was allocated for."),
+    MEMBER(T_OBJECT_EX, "lake", owner, "The lake it belongs to."),
+    {NULL, 0, 0, 0, NULL},
+};
+#undef MEMBER
+
 static PyGetSetDef block_getset[] = {
-    {"address", get_address, NULL, "Where the block begins; 0 for a block of size 0.", NULL},
-    {"size", get_size, NULL, "Bytes held for it: rounded, plus slack not split off.", NULL},
-    {"requested_size", get_requested_size, NULL, "Bytes asked for.", NULL},
-    {"stream", get_stream, NULL, "The stream it was allocated for.", NULL},
     {"state", get_state, NULL, "How it was served: exact, split, stitch or grow.", NULL},
     {"is_live", get_is_live, NULL, "Whether neither it was freed nor its lake closed.", NULL},
-    {"lake", get_lake, NULL, "The lake it belongs to.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -251,6 +241,7 @@ static PyType_Slot block_slots[] = {
     {Py_tp_dealloc, block_dealloc},
     {Py_tp_traverse, block_traverse},
     {Py_tp_repr, block_repr},
+    {Py_tp_members, block_members},
     {Py_tp_getset, block_getset},
     {Py_nb_index, block_index},
     {Py_nb_int, block_index},

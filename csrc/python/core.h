@@ -57,6 +57,18 @@ PyObject *raise_status(const core_state *state, gml_status status, const char *r
 /* The same, with the reason that the lake kept. */
 PyObject *raise_from_lake(const core_state *state, gml_status status, gml_lake *lake);
 
+/* The frame of a call that says in `reason` why it failed: makes it without the GIL. `status` and
+ * `reason` are there from then on. */
+#define REASON_CALL(call)                                                                          \
+    char reason[REASON_BYTES] = "";                                                                \
+    gml_status status;                                                                             \
+    Py_BEGIN_ALLOW_THREADS                                                                         \
+    status = (call);                                                                               \
+    Py_END_ALLOW_THREADS
+
+/* None, or the exception of such a call. */
+PyObject *answer(const core_state *state, gml_status status, const char *reason);
+
 /* ---- lakes ----------------------------------------------------------------------------------- */
 
 /* Counts the forks that this process is a child of. 0, or -1 with an exception. */
@@ -64,10 +76,6 @@ int watch_forks(void);
 
 /* How many they are now. */
 unsigned count_forks(void);
-
-/* Whether a parent process created it. The parent's threads do not exist here, and one of them may
- * hold the guard or the lake's lock forever: only the fixed members may be touched. */
-bool lake_is_inherited(const lake_object *self);
 
 /* Takes the guard; false, and it is not taken, where the lake is inherited. */
 bool lake_lock(lake_object *self);
@@ -88,14 +96,9 @@ PyObject *lake_borrow(core_state *state, PyObject *kind, gml_lake *lake);
  * who frees it. NULL with an exception on failure. */
 gml_setting *read_settings(PyObject *pairs, size_t *count);
 
-/* The address of a Block of this lake, or of a number; *block is NULL for the latter. False with an
- * exception. */
-bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
-                     gml_address *address);
-
 /* The frame of a method that makes one call on its lake: enters it, or returns from the method with
  * the exception, and makes the call without the GIL. `lake` and `status` are there from then on,
- * and the method ends with one of the functions below. */
+ * and the method ends with lake_end() or lake_leave(). */
 #define LAKE_CALL(self, call)                                                                      \
     gml_lake *lake = lake_enter(self);                                                             \
     if (!lake) {                                                                                   \
@@ -106,57 +109,16 @@ bool lake_read_block(const lake_object *self, PyObject *object, block_object **b
     status = (call);                                                                               \
     Py_END_ALLOW_THREADS
 
-/* None, or the exception of a call on a lake that is held open. */
-PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status);
-
-/* The same for the end of a method: the lake is left. */
+/* The end of such a method: the lake is left. None, or the exception. */
 PyObject *lake_end(lake_object *self, gml_lake *lake, gml_status status);
-PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number);
-
-/* Calls without an argument or a result, without the GIL. */
-PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *));
-
-/* Calls with a number that the program gave under that name, without the GIL. */
-typedef gml_status (*lake_number_call)(gml_lake *lake, uint64_t number);
-PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
-                           lake_number_call call);
 
 /* Lake(...), in lake_open.c. */
 PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
 
-/* Methods of Lake that lake_sharing.c has. */
-PyObject *lake_stream_pairs(PyObject *object, PyObject *unused);
-
-/* Methods of Lake that lake_serving.c has. */
-PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords);
-PyObject *lake_begin_pool(PyObject *object, PyObject *args);
-PyObject *lake_end_pool(PyObject *object, PyObject *args);
-PyObject *lake_release_pool(PyObject *object, PyObject *args);
-
-PyObject *lake_count_chunks(PyObject *object, PyObject *address);
-extern const char lake_count_chunks_doc[];
-
-/* Methods of Lake that lake_history.c has. */
-PyObject *lake_keep_history(PyObject *object, PyObject *max_events);
-PyObject *lake_history(PyObject *object, PyObject *unused);
-PyObject *lake_publish(PyObject *object, PyObject *name);
-
-/* lake_sleep.c */
-PyObject *lake_saved(PyObject *object, PyObject *args);
-PyObject *lake_forget_saved(PyObject *object, PyObject *unused);
-PyObject *lake_get_asleep(PyObject *object, void *closure);
-/* sleep_lakes and wake_lakes; ended by an empty one. */
+/* lake_sleep.c: sleep_lakes and wake_lakes; ended by an empty one. */
 extern PyMethodDef sleep_methods[];
 
-/* lake_elastic.c; the last is a function of the module */
-PyObject *lake_open_elastic(PyObject *object, PyObject *args);
-PyObject *lake_resize_elastic(PyObject *object, PyObject *args);
-PyObject *lake_close_elastic(PyObject *object, PyObject *address);
-PyObject *lake_elastic(PyObject *object, PyObject *address);
-PyObject *lake_elastic_bytes(PyObject *object, PyObject *address);
 PyObject *dlpack_bytes(PyObject *module, PyObject *args);
-extern const char lake_open_elastic_doc[], lake_resize_elastic_doc[], lake_close_elastic_doc[],
-    lake_elastic_doc[], lake_elastic_bytes_doc[];
 
 /* A number for each way to serve a request. */
 PyObject *states_dict(const uint64_t states[GML_STATE_COUNT]);
@@ -184,11 +146,8 @@ int add_access(PyObject *module, core_state *state);
 
 extern PyType_Spec lake_spec, block_spec, replay_spec, inside_spec, turn_spec;
 
-PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords);
-PyObject *describe_knobs(PyObject *module, PyObject *unused);
-PyObject *check_knobs(PyObject *module, PyObject *args);
-PyObject *describe_policies(PyObject *module, PyObject *unused);
-PyObject *describe_policy_help(PyObject *module, PyObject *unused);
+/* describe.c */
+extern PyMethodDef describe_methods[];
 
 /* read_plain_pickle(data, parts): the value; ValueError, in one line, for refused input. */
 PyObject *read_plain_pickle(PyObject *module, PyObject *args);
@@ -202,8 +161,8 @@ extern PyMethodDef torch_methods[];
 /* refusals.c */
 extern PyMethodDef refusal_methods[];
 
-/* Those by which processes share a device; ended by an empty one. */
-extern PyMethodDef torch_sharing_methods[];
+/* publishing.c; the first is a method of Lake */
+PyObject *lake_publish(PyObject *object, PyObject *name);
 extern PyMethodDef publishing_methods[];
 
 /* The functions interop_*: those lakes, for other libraries; ended by an empty one. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords) {
+static PyObject *device_describe(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"driver", "device", NULL};
     const char *driver;
     int device = 0;
@@ -13,11 +13,7 @@ PyObject *describe_device(PyObject *module, PyObject *args, PyObject *keywords) 
         return NULL;
     }
     gml_device_info info = {0};
-    char reason[REASON_BYTES] = "";
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_device_describe(driver, device, &info, reason, sizeof reason);
-    Py_END_ALLOW_THREADS
+    REASON_CALL(gml_device_describe(driver, device, &info, reason, sizeof reason));
     if (status != GML_OK) {
         return raise_status(PyModule_GetState(module), status, reason);
     }
@@ -69,11 +65,11 @@ static PyObject *knob_dict(const gml_knob_info *knob) {
         words, "is_size", PyBool_FromLong(knob->is_size));
 }
 
-PyObject *check_knobs(PyObject *module, PyObject *args) {
+static PyObject *check_knobs(PyObject *module, PyObject *args) {
     PyObject *settings;
     number_argument granularity = {"granularity_bytes", 0};
-    if (!PyArg_ParseTuple(args, "O!O&:check_knobs", &PyTuple_Type, &settings, convert_number,
-                          &granularity)) {
+    if (!PyArg_ParseTuple(args, "O!O&:check_knobs", &PyTuple_Type, &settings,
+                          NUMBER(granularity))) {
         return NULL;
     }
     size_t count = 0;
@@ -85,21 +81,14 @@ PyObject *check_knobs(PyObject *module, PyObject *args) {
     gml_status status = gml_knobs_check(read, count, granularity.value ? granularity.value : 1,
                                         reason, sizeof reason);
     free(read);
-    if (status != GML_OK) {
-        return raise_status(PyModule_GetState(module), status, reason);
-    }
-    Py_RETURN_NONE;
+    return answer(PyModule_GetState(module), status, reason);
 }
 
-PyObject *describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+static PyObject *describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     gml_knob_info knob;
     for (size_t i = 0; list && gml_knob_describe(i, &knob) == GML_OK; i++) {
-        PyObject *dict = knob_dict(&knob);
-        if (!dict || PyList_Append(list, dict) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(dict);
+        list = with_item(list, knob_dict(&knob));
     }
     return list;
 }
@@ -108,21 +97,34 @@ PyObject *describe_knobs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused
 static PyObject *of_policies(const char *(*text_of)(size_t index)) {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && text_of(i); i++) {
-        PyObject *text = PyUnicode_FromString(text_of(i));
-        if (!text || PyList_Append(list, text) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(text);
+        list = with_item(list, PyUnicode_FromString(text_of(i)));
     }
-    PyObject *result = list ? PyList_AsTuple(list) : NULL;
-    Py_XDECREF(list);
-    return result;
+    return as_tuple(list);
 }
 
-PyObject *describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+static PyObject *describe_policies(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return of_policies(gml_policy_name);
 }
 
-PyObject *describe_policy_help(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+static PyObject *describe_policy_help(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     return of_policies(gml_policy_help);
 }
+
+PyMethodDef describe_methods[] = {
+    KEYWORD_FUNCTION(
+        device_describe, "(driver, device=0)",
+        "Return what a device can do as a dict: name, granularity_bytes, total_bytes,\n"
+        "free_bytes, has_virtual_memory. Raises DriverError where it is not there."),
+    METHOD(describe, knobs, METH_NOARGS, "()",
+           "Return every setting of every policy as a list of dicts: name, help, policies,\n"
+           "default, minimum, maximum, words: what the values from 0 on are called,\n"
+           "[] for numbers, and is_size: whether it is a number of bytes."),
+    FUNCTION(
+        check_knobs, METH_VARARGS, "(settings, granularity_bytes, /)",
+        "Raise ValueError unless a lake can be opened with these pairs of a name and a number\n"
+        "on a device of that granularity."),
+    METHOD(describe, policies, METH_NOARGS, "()", "Return the names of the policies as a tuple."),
+    METHOD(describe, policy_help, METH_NOARGS, "()",
+           "Return a line for each of policies(), as a tuple."),
+    {NULL, NULL, 0, NULL},
+};

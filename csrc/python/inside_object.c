@@ -75,59 +75,35 @@ static void inside_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(enter_doc,
-             "__enter__($self, /)\n--\n\n"
+/* A type of which an entry and an exit are all there is. */
+#define ENTERED_TYPE(lower, title, about, entering)                                                \
+    static PyMethodDef lower##_methods[] = {                                                       \
+        {"__enter__", lower##_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n" entering},         \
+        {"__exit__", inside_exit, METH_VARARGS,                                                    \
+         "__exit__($self, /, *args)\n--\n\n"                                                       \
+         "End this thread's last entry of this object, else its last of any thread."},             \
+        {NULL, NULL, 0, NULL},                                                                     \
+    };                                                                                             \
+    static PyType_Slot lower##_slots[] = {                                                         \
+        {Py_tp_doc, (void *)(about ", from an entry to its exit or the object's end, "             \
+                                   "whichever comes first.")},                                     \
+        {Py_tp_dealloc, (void *)inside_dealloc},                                                   \
+        {Py_tp_methods, lower##_methods},                                                          \
+        {0, NULL},                                                                                 \
+    };                                                                                             \
+    PyType_Spec lower##_spec = {                                                                   \
+        .name = "gmlake._core." title,                                                             \
+        .basicsize = sizeof(PyObject),                                                             \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,                                         \
+        .slots = lower##_slots,                                                                    \
+    };
+
+ENTERED_TYPE(inside, "Inside", "What threads are inside of",
              "Let this thread be served by the lakes of the region that region() returns; "
              "return self.\n\n"
              "region() is (number, takes_graphs, is_exclusive), see gml_region; number 0: the\n"
-             "lakes of the devices. is_everywhere: also threads in no region of their own.");
-PyDoc_STRVAR(exit_doc, "__exit__($self, /, *args)\n--\n\n"
-                       "End this thread's last entry of this object, else its last of any thread.");
-PyDoc_STRVAR(inside_doc, "What threads are inside of, from an entry to its exit or the object's "
-                         "end, whichever comes first.");
+             "lakes of the devices. is_everywhere: also threads in no region of their own.")
 
-static PyMethodDef inside_methods[] = {
-    {"__enter__", inside_enter, METH_NOARGS, enter_doc},
-    {"__exit__", inside_exit, METH_VARARGS, exit_doc},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot inside_slots[] = {
-    {Py_tp_doc, (void *)inside_doc},
-    {Py_tp_dealloc, (void *)inside_dealloc},
-    {Py_tp_methods, inside_methods},
-    {0, NULL},
-};
-
-PyType_Spec inside_spec = {
-    .name = "gmlake._core.Inside",
-    .basicsize = sizeof(PyObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = inside_slots,
-};
-
-PyDoc_STRVAR(turn_enter_doc, "__enter__($self, /)\n--\n\n"
-                             "Let the graphs that this thread begins to capture take turns with "
-                             "all of the number that number() returns; return self.");
-PyDoc_STRVAR(turn_doc, "Graphs that take turns, from an entry to its exit or the object's end, "
-                       "whichever comes first.");
-
-static PyMethodDef turn_methods[] = {
-    {"__enter__", turn_enter, METH_NOARGS, turn_enter_doc},
-    {"__exit__", inside_exit, METH_VARARGS, exit_doc},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot turn_slots[] = {
-    {Py_tp_doc, (void *)turn_doc},
-    {Py_tp_dealloc, (void *)inside_dealloc},
-    {Py_tp_methods, turn_methods},
-    {0, NULL},
-};
-
-PyType_Spec turn_spec = {
-    .name = "gmlake._core.Turn",
-    .basicsize = sizeof(PyObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = turn_slots,
-};
+ENTERED_TYPE(turn, "Turn", "Graphs that take turns",
+             "Let the graphs that this thread begins to capture take turns with "
+             "all of the number that number() returns; return self.")

@@ -14,12 +14,8 @@ static PyObject *open_lake(PyObject *module, PyObject *args, const char *format,
     if (!is_lake_kind(state, kind)) {
         return NULL;
     }
-    char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = open(device, &lake, reason, sizeof reason);
-    Py_END_ALLOW_THREADS
+    REASON_CALL(open(device, &lake, reason, sizeof reason));
     if (status != GML_OK) {
         return raise_status(state, status, reason);
     }
@@ -74,7 +70,7 @@ static PyObject *interop_wait_device(PyObject *module, PyObject *object) {
 static PyObject *interop_wait_stream(PyObject *module, PyObject *args) {
     PyObject *object = NULL;
     number_argument stream = {"stream", 0};
-    if (!PyArg_ParseTuple(args, "OO&:interop_wait_stream", &object, convert_number, &stream)) {
+    if (!PyArg_ParseTuple(args, "OO&:interop_wait_stream", &object, NUMBER(stream))) {
         return NULL;
     }
     lake_object *self = as_lake(module, object);
@@ -85,30 +81,21 @@ static PyObject *interop_wait_stream(PyObject *module, PyObject *args) {
     return end_wait(self, lake, status);
 }
 
-PyDoc_STRVAR(lake_doc, "interop_lake(kind, device, /)\n--\n\n"
-                       "Return the lake of a device below PyTorch, opened if need be, as an\n"
-                       "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
-                       "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError.");
-PyDoc_STRVAR(serving_lake_doc, "interop_serving_lake(kind, device, /)\n--\n\n"
-                               "The same for the lake that serves this thread, see Inside.");
-PyDoc_STRVAR(functions_doc,
-             "interop_functions()\n--\n\n"
-             "Return the addresses of gml_interop_alloc and gml_interop_free as \"alloc\" and "
-             "\"free\".");
-PyDoc_STRVAR(wait_device_doc,
-             "interop_wait_device(lake, /)\n--\n\n"
-             "Wait until all work of the lake's device has run and return True; False at once\n"
-             "while a graph is captured. Raises DriverError.");
-PyDoc_STRVAR(wait_stream_doc,
-             "interop_wait_stream(lake, stream, /)\n--\n\n"
-             "Wait until the work of a stream has run and return True; False at once while a\n"
-             "graph is captured. Raises DriverError.");
-
 PyMethodDef interop_methods[] = {
-    {"interop_lake", interop_lake, METH_VARARGS, lake_doc},
-    {"interop_serving_lake", interop_serving_lake, METH_VARARGS, serving_lake_doc},
-    {"interop_functions", interop_functions, METH_NOARGS, functions_doc},
-    {"interop_wait_device", interop_wait_device, METH_O, wait_device_doc},
-    {"interop_wait_stream", interop_wait_stream, METH_VARARGS, wait_stream_doc},
+    FUNCTION(interop_lake, METH_VARARGS, "(kind, device, /)",
+             "Return the lake of a device below PyTorch, opened if need be, as an\n"
+             "object of `kind`, which is Lake or a subclass. Its close() does nothing.\n"
+             "Raises DriverError, UnsupportedError, OutOfMemoryError and ValueError."),
+    FUNCTION(interop_serving_lake, METH_VARARGS, "(kind, device, /)",
+             "The same for the lake that serves this thread, see Inside."),
+    FUNCTION(interop_functions, METH_NOARGS, "()",
+             "Return the addresses of gml_interop_alloc and gml_interop_free as \"alloc\" and "
+             "\"free\"."),
+    FUNCTION(interop_wait_device, METH_O, "(lake, /)",
+             "Wait until all work of the lake's device has run and return True; False at once\n"
+             "while a graph is captured. Raises DriverError."),
+    FUNCTION(interop_wait_stream, METH_VARARGS, "(lake, stream, /)",
+             "Wait until the work of a stream has run and return True; False at once while a\n"
+             "graph is captured. Raises DriverError."),
     {NULL, NULL, 0, NULL},
 };

@@ -1,20 +1,25 @@
 /* The type Lake: one open lake, kept open while a thread is inside a call on it. */
 #include "core.h"
+#include "gmlake_elastic.h"
 #include "gmlake_share.h"
+#include "gmlake_sleep.h"
 #include "torch/publish.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static lake_object *as_lake(PyObject *self) {
     return (lake_object *)self;
 }
 
-bool lake_is_inherited(const lake_object *self) {
+/* Whether a parent process created it. The parent's threads do not exist here, and one of them may
+ * hold the guard or the lake's lock forever: only the fixed members may be touched. */
+static bool is_inherited(const lake_object *self) {
     return self->forks != count_forks();
 }
 
 bool lake_lock(lake_object *self) {
-    return !lake_is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
+    return !is_inherited(self) && pthread_mutex_lock(&self->guard) == 0;
 }
 
 void lake_unlock(lake_object *self) {
@@ -98,7 +103,7 @@ static void lake_dealloc(PyObject *object) {
     lake_object *self = as_lake(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->state && !lake_is_inherited(self)) {
+    if (self->state && !is_inherited(self)) {
         uint64_t exports = 0;
         Py_BEGIN_ALLOW_THREADS
         close_lake(take_lake(self, &exports));
@@ -142,7 +147,7 @@ static PyObject *lake_get_closed(PyObject *object, void *Py_UNUSED(closure)) {
 
 /* ---- allocating and freeing ------------------------------------------------------------------ */
 
-PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status) {
+static PyObject *lake_answer(lake_object *self, gml_lake *lake, gml_status status) {
     return status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->state, status, lake);
 }
 
@@ -152,7 +157,8 @@ PyObject *lake_end(lake_object *self, gml_lake *lake, gml_status status) {
     return result;
 }
 
-PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status, uint64_t number) {
+static PyObject *lake_end_number(lake_object *self, gml_lake *lake, gml_status status,
+                                 uint64_t number) {
     PyObject *result = status == GML_OK ? PyLong_FromUnsignedLongLong(number)
                                         : raise_from_lake(self->state, status, lake);
     lake_leave(self);
@@ -172,8 +178,8 @@ static PyObject *lake_allocate(PyObject *object, PyObject *args, PyObject *keywo
     lake_object *self = as_lake(object);
     number_argument size = {"size", 0};
     number_argument stream = {"stream", 0};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&|O&:allocate", names, convert_number, &size,
-                                     convert_number, &stream)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&|O&:allocate", names, NUMBER(size),
+                                     NUMBER(stream))) {
         return NULL;
     }
     gml_address address = 0;
@@ -186,8 +192,10 @@ static PyObject *lake_allocate(PyObject *object, PyObject *args, PyObject *keywo
     return block;
 }
 
-bool lake_read_block(const lake_object *self, PyObject *object, block_object **block,
-                     gml_address *address) {
+/* The address of a Block of this lake, or of a number; *block is NULL for the latter. False with an
+ * exception. */
+static bool read_block(const lake_object *self, PyObject *object, block_object **block,
+                       gml_address *address) {
     if (!PyObject_TypeCheck(object, self->state->block_type)) {
         number_argument number = {"address", 0};
         *block = NULL;
@@ -228,14 +236,14 @@ static PyObject *lake_free(PyObject *object, PyObject *victim) {
         return NULL;
     }
     PyObject *result = NULL;
-    if (lake_read_block(self, victim, &block, &address) && retire(self, block, address)) {
+    if (read_block(self, victim, &block, &address) && retire(self, block, address)) {
         result = lake_answer(self, lake, free_without_gil(lake, address));
     }
     lake_leave(self);
     return result;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static PyObject *lake_trim(PyObject *object, PyObject *Py_UNUSED(unused)) {
     lake_object *self = as_lake(object);
@@ -244,163 +252,342 @@ static PyObject *lake_trim(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return lake_end_number(self, lake, status, released);
 }
 
-PyObject *lake_call(PyObject *object, gml_status (*call)(gml_lake *)) {
-    lake_object *self = as_lake(object);
-    LAKE_CALL(self, call(lake));
-    return lake_end(self, lake, status);
-}
+/* Methods that are one call without an argument or a result. */
+#define PLAIN(name)                                                                                \
+    static PyObject *lake_##name(PyObject *object, PyObject *Py_UNUSED(unused)) {                  \
+        lake_object *self = as_lake(object);                                                       \
+        LAKE_CALL(self, gml_lake_##name(lake));                                                    \
+        return lake_end(self, lake, status);                                                       \
+    }
+PLAIN(check)
+PLAIN(forget_saved)
+PLAIN(mark)
+PLAIN(reset_peaks)
+#undef PLAIN
 
-PyObject *lake_call_number(PyObject *object, PyObject *value, const char *name,
-                           lake_number_call call) {
+/* Methods that report. */
+#define REPORT(name)                                                                               \
+    static PyObject *lake_##name(PyObject *object, PyObject *Py_UNUSED(unused)) {                  \
+        gml_lake *lake = lake_enter(as_lake(object));                                              \
+        PyObject *result = lake ? report_##name(as_lake(object)->state, lake) : NULL;              \
+        if (lake) {                                                                                \
+            lake_leave(as_lake(object));                                                           \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+REPORT(spans)
+REPORT(stats)
+REPORT(torch_stats)
+#undef REPORT
+
+static PyObject *lake_record_stream(PyObject *object, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"block", "stream", NULL};
     lake_object *self = as_lake(object);
-    uint64_t number = 0;
-    if (!read_number(value, name, &number)) {
+    PyObject *used = NULL;
+    number_argument stream = {"stream", 0};
+    block_object *block = NULL;
+    gml_address address = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&:record_stream", names, &used,
+                                     NUMBER(stream)) ||
+        !read_block(self, used, &block, &address)) {
         return NULL;
     }
-    LAKE_CALL(self, call(lake, number));
+    LAKE_CALL(self, gml_lake_record_stream(lake, address, stream.value));
     return lake_end(self, lake, status);
 }
 
-static PyObject *lake_mark(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return lake_call(object, gml_lake_mark);
+/* The beginning of a method whose only argument is an address. */
+#define READ_ADDRESS(object, number)                                                               \
+    lake_object *self = as_lake(object);                                                           \
+    uint64_t address;                                                                              \
+    if (!read_number(number, "address", &address)) {                                               \
+        return NULL;                                                                               \
+    }
+
+static PyObject *lake_count_chunks(PyObject *object, PyObject *number) {
+    READ_ADDRESS(object, number)
+    size_t count = 0;
+    LAKE_CALL(self, gml_lake_count_chunks(lake, address, &count));
+    return lake_end_number(self, lake, status, count);
 }
 
-static PyObject *lake_check(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return lake_call(object, gml_lake_check);
+/* ---- other streams --------------------------------------------------------------------------- */
+
+/* Every pair, in an array that the caller frees. More may come up between two looks. */
+static gml_status copy_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count) {
+    gml_stream_pair *pairs = NULL;
+    size_t capacity = 0, found = 0;
+    gml_status status = gml_lake_stream_pairs(lake, NULL, 0, &found);
+    while (status == GML_OK && found > capacity) {
+        gml_stream_pair *grown = realloc(pairs, found * sizeof *pairs);
+        if (!grown) {
+            status = GML_NO_HOST_MEMORY;
+            break;
+        }
+        pairs = grown;
+        capacity = found;
+        status = gml_lake_stream_pairs(lake, pairs, capacity, &found);
+    }
+    if (status != GML_OK) {
+        free(pairs);
+        return status;
+    }
+    *out = pairs;
+    *count = found;
+    return GML_OK;
 }
 
-static PyObject *lake_reset_peaks(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return lake_call(object, gml_lake_reset_peaks);
+static const number_field pair_fields[] = {
+    NUMBER_FIELD(gml_stream_pair, owner),
+    NUMBER_FIELD(gml_stream_pair, borrower),
+    NUMBER_FIELD(gml_stream_pair, borrowed_bytes),
+    NUMBER_FIELD(gml_stream_pair, borrows),
+    NUMBER_FIELD(gml_stream_pair, waits),
+    NUMBER_FIELD(gml_stream_pair, refused_waits),
+    NUMBER_FIELD(gml_stream_pair, deferred_free_bytes),
+    {NULL, 0},
+};
+
+static PyObject *pair_list(const gml_stream_pair *pairs, size_t count) {
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        list = with_item(list, fields_dict(&pairs[i], pair_fields));
+    }
+    return list;
 }
 
-static PyObject *report(lake_object *self, PyObject *(*call)(const core_state *, gml_lake *)) {
+static PyObject *lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    lake_object *self = as_lake(object);
+    gml_stream_pair *pairs = NULL;
+    size_t count = 0;
+    LAKE_CALL(self, copy_pairs(lake, &pairs, &count));
+    PyObject *result =
+        status == GML_OK ? pair_list(pairs, count) : raise_from_lake(self->state, status, lake);
+    lake_leave(self);
+    free(pairs);
+    return result;
+}
+
+/* ---- history, and counters for others -------------------------------------------------------- */
+
+static PyObject *lake_keep_history(PyObject *object, PyObject *max_events) {
+    lake_object *self = as_lake(object);
+    uint64_t count = 0;
+    if (!read_number(max_events, "max_events", &count)) {
+        return NULL;
+    }
+    LAKE_CALL(self, gml_lake_keep_history(lake, (size_t)count));
+    lake_leave(self);
+    return status == GML_OK ? Py_NewRef(Py_None) : raise_status(self->state, status, NULL);
+}
+
+/* The events that are there at one moment: the youngest of them, where they have become more than
+ * there was room made for. NULL with an exception. */
+static PyObject *copy_history(lake_object *self, gml_lake *lake, uint64_t *total) {
+    size_t count = 0, copied = 0;
+    (void)gml_lake_history(lake, NULL, 0, &count, total);
+    PyObject *events = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(gml_request)));
+    if (!events) {
+        return NULL;
+    }
+    gml_request *out = (gml_request *)(void *)PyBytes_AsString(events);
+    gml_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = gml_lake_history(lake, out, count, &copied, total);
+    Py_END_ALLOW_THREADS
+    PyObject *found = NULL;
+    if (status != GML_OK) {
+        found = raise_from_lake(self->state, status, lake);
+    } else {
+        found = PyBytes_FromStringAndSize((char *)out, (Py_ssize_t)(copied * sizeof *out));
+    }
+    Py_DECREF(events);
+    return found;
+}
+
+static PyObject *lake_history(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    lake_object *self = as_lake(object);
     gml_lake *lake = lake_enter(self);
     if (!lake) {
         return NULL;
     }
-    PyObject *result = call(self->state, lake);
+    uint64_t total = 0;
+    PyObject *events = copy_history(self, lake, &total);
     lake_leave(self);
-    return result;
+    return events ? Py_BuildValue("(NK)", events, (unsigned long long)total) : NULL;
 }
 
-static PyObject *lake_stats(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return report(as_lake(object), report_stats);
+/* ---- sleep ----------------------------------------------------------------------------------- */
+
+static PyObject *lake_saved(PyObject *object, PyObject *args) {
+    lake_object *self = as_lake(object);
+    number_argument address = {"address", 0}, size = {"size", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:saved", NUMBER(address), NUMBER(size))) {
+        return NULL;
+    }
+    const void *found = NULL;
+    LAKE_CALL(self, gml_lake_saved(lake, address.value, size.value, &found));
+    lake_leave(self);
+    if (status != GML_OK) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)found);
 }
 
-static PyObject *lake_torch_stats(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return report(as_lake(object), report_torch_stats);
+static PyObject *lake_get_asleep(PyObject *object, void *Py_UNUSED(closure)) {
+    lake_object *self = as_lake(object);
+    gml_lake *lake = lake_enter(self);
+    if (!lake) {
+        return NULL;
+    }
+    bool is_asleep;
+    Py_BEGIN_ALLOW_THREADS
+    is_asleep = gml_lake_is_asleep(lake);
+    Py_END_ALLOW_THREADS
+    lake_leave(self);
+    return PyBool_FromLong(is_asleep);
 }
 
-static PyObject *lake_spans(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return report(as_lake(object), report_spans);
+/* ---- elastic buffers ------------------------------------------------------------------------- */
+
+static PyObject *lake_open_elastic(PyObject *object, PyObject *args) {
+    lake_object *self = as_lake(object);
+    number_argument size = {"size", 0}, stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:open_elastic", NUMBER(size), NUMBER(stream))) {
+        return NULL;
+    }
+    gml_address address = 0;
+    LAKE_CALL(self, gml_lake_open_elastic(lake, size.value, stream.value, &address));
+    return lake_end_number(self, lake, status, address);
 }
 
-PyDoc_STRVAR(
-    allocate_doc,
-    "allocate($self, /, size, stream=0)\n--\n\n"
-    "Allocate `size` bytes for use on `stream` (its handle as an integer); return a Block.\n\n"
-    "Size 0 gives an empty Block with address 0. Raises OutOfMemoryError\n"
-    "after everything was tried, ValueError for a size above 2**48, DriverError.");
-PyDoc_STRVAR(free_doc,
-             "free($self, block, /)\n--\n\n"
-             "Free a Block, or the block at an address; any thread may do so.\n\n"
-             "Raises ValueError for a foreign block or one freed before, BufferError while a\n"
-             "buffer of it is in use. Address 0 is allowed.");
-PyDoc_STRVAR(trim_doc, "trim($self, /)\n--\n\n"
-                       "Release idle memory to the driver; return the number of bytes.");
-PyDoc_STRVAR(check_doc, "check($self, /)\n--\n\n"
-                        "Check every invariant of the lake; raises Error if one is broken.");
-PyDoc_STRVAR(reset_peaks_doc, "reset_peaks($self, /)\n--\n\n"
-                              "Reset the peaks of stats() to the current values.");
-PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\n"
-                        "Return counters as a dict; sizes in bytes, driver_time_ns in ns.");
-PyDoc_STRVAR(torch_stats_doc,
-             "torch_stats($self, /)\n--\n\n"
-             "Return what torch.cuda.memory_stats() would, by the same names.\n\n"
-             "Raises UnsupportedError for a policy that keeps no such statistics.");
-PyDoc_STRVAR(
-    spans_doc,
-    "spans($self, /)\n--\n\n"
-    "Return the memory held as a list of dicts, one per contiguous span.\n\n"
-    "Each has address, size, used, stream, is_small, is_view; pool: the private pool, as two\n"
-    "numbers, (0, 0) for none; kind: \"segment\", \"base\" or \"view\"; ranges: a list of\n"
-    "(address, size, requested_size, is_used) that tile the span; pieces: where the bytes of\n"
-    "a view lie in the base range, a list of (address, base_address, size) that tile it, else\n"
-    "empty.");
-PyDoc_STRVAR(close_doc,
-             "close($self, /)\n--\n\n"
-             "Return everything to the driver; live blocks become invalid. A second call does\n"
-             "nothing. Waits for calls of other threads. Raises BufferError while a buffer of a\n"
-             "block is in use. Does nothing on a lake below PyTorch, see torch_lake().");
-PyDoc_STRVAR(
-    record_stream_doc,
-    "record_stream($self, /, block, stream)\n--\n\n"
-    "Declare that work on another stream uses a live Block, or the block at an address.\n\n"
-    "Once freed, its memory is not reused before the work queued on that stream at the\n"
-    "free has run. Raises ValueError for a foreign block or one freed before.");
-PyDoc_STRVAR(stream_pairs_doc,
-             "stream_pairs($self, /)\n--\n\n"
-             "Return what each pair of streams lent each other, as an unordered list of dicts;\n"
-             "sizes in bytes.");
-PyDoc_STRVAR(begin_pool_doc,
-             "begin_pool($self, first, second, /)\n--\n\n"
-             "Serve capturing streams from a private pool from now on, created if necessary; one\n"
-             "more use of it. The two numbers are PyTorch's id of the pool.");
-PyDoc_STRVAR(end_pool_doc, "end_pool($self, first, second, /)\n--\n\n"
-                           "End begin_pool(). Raises ValueError for a pool that has not begun.");
-PyDoc_STRVAR(release_pool_doc,
-             "release_pool($self, first, second, /)\n--\n\n"
-             "End one use of a pool; after the last one its idle memory is released.\n\n"
-             "Raises ValueError for a pool without a use.");
-PyDoc_STRVAR(keep_history_doc,
-             "keep_history($self, max_events, /)\n--\n\n"
-             "Keep the last `max_events` events and forget earlier ones; 0 stops.\n\n"
-             "Allocates REQUEST_BYTES of host memory for each, at once.");
-PyDoc_STRVAR(history_doc,
-             "history($self, /)\n--\n\n"
-             "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
-             "of a trace; and the number of events since keep_history().");
-PyDoc_STRVAR(publish_doc, "publish($self, name, /)\n--\n\n"
-                          "Have the process tell others of this user the lake's counters, see\n"
-                          "torch_publish().");
-PyDoc_STRVAR(saved_doc,
-             "saved($self, address, size, /)\n--\n\n"
-             "Return the host address of the backup of that part of a sleeping block, valid until\n"
-             "it wakes; None if it has none.");
-PyDoc_STRVAR(forget_saved_doc, "forget_saved($self, /)\n--\n\n"
-                               "Free the host memory kept for the next sleep.");
-PyDoc_STRVAR(mark_doc, "mark($self, /)\n--\n\n"
-                       "A step boundary, for policies that know of steps; nothing on any other.");
+static PyObject *lake_resize_elastic(PyObject *object, PyObject *args) {
+    lake_object *self = as_lake(object);
+    number_argument address = {"address", 0}, size = {"size", 0}, ahead = {"ahead", 0};
+    int is_final = 1;
+    if (!PyArg_ParseTuple(args, "O&O&O&|p:resize_elastic", NUMBER(address), NUMBER(size),
+                          NUMBER(ahead), &is_final)) {
+        return NULL;
+    }
+    uint64_t memory = 0;
+    LAKE_CALL(self, (is_final ? gml_lake_resize_elastic : gml_lake_try_elastic)(
+                        lake, address.value, size.value, ahead.value, &memory));
+    return lake_end_number(self, lake, status, memory);
+}
+
+static PyObject *lake_close_elastic(PyObject *object, PyObject *number) {
+    READ_ADDRESS(object, number)
+    LAKE_CALL(self, gml_lake_close_elastic(lake, address));
+    return lake_end(self, lake, status);
+}
+
+static const number_field elastic_fields[] = {
+    NUMBER_FIELD(gml_elastic_info, address),
+    NUMBER_FIELD(gml_elastic_info, size_bytes),
+    NUMBER_FIELD(gml_elastic_info, memory_bytes),
+    NUMBER_FIELD(gml_elastic_info, chunk_bytes),
+    {NULL, 0},
+};
+
+static PyObject *lake_describe_elastic(PyObject *object, PyObject *number) {
+    READ_ADDRESS(object, number)
+    gml_elastic_info info = {0};
+    LAKE_CALL(self, gml_lake_elastic(lake, address, &info));
+    if (status != GML_OK) {
+        return lake_end(self, lake, status);
+    }
+    lake_leave(self);
+    return fields_dict(&info, elastic_fields);
+}
+
+static PyObject *lake_elastic_bytes(PyObject *object, PyObject *number) {
+    READ_ADDRESS(object, number)
+    void *bytes = NULL;
+    LAKE_CALL(self, gml_lake_elastic_bytes(lake, address, &bytes));
+    return lake_end_number(self, lake, status, (uint64_t)(uintptr_t)bytes);
+}
+
+/* ---- the type -------------------------------------------------------------------------------- */
 
 static PyMethodDef lake_methods[] = {
-    {"allocate", (PyCFunction)(void (*)(void))lake_allocate, METH_VARARGS | METH_KEYWORDS,
-     allocate_doc},
-    {"free", lake_free, METH_O, free_doc},
-    {"trim", lake_trim, METH_NOARGS, trim_doc},
-    {"check", lake_check, METH_NOARGS, check_doc},
-    {"reset_peaks", lake_reset_peaks, METH_NOARGS, reset_peaks_doc},
-    {"stats", lake_stats, METH_NOARGS, stats_doc},
-    {"torch_stats", lake_torch_stats, METH_NOARGS, torch_stats_doc},
-    {"spans", lake_spans, METH_NOARGS, spans_doc},
-    {"stream_pairs", lake_stream_pairs, METH_NOARGS, stream_pairs_doc},
-    {"record_stream", (PyCFunction)(void (*)(void))lake_record_stream, METH_VARARGS | METH_KEYWORDS,
-     record_stream_doc},
-    {"begin_pool", lake_begin_pool, METH_VARARGS, begin_pool_doc},
-    {"end_pool", lake_end_pool, METH_VARARGS, end_pool_doc},
-    {"release_pool", lake_release_pool, METH_VARARGS, release_pool_doc},
-    {"keep_history", lake_keep_history, METH_O, keep_history_doc},
-    {"history", lake_history, METH_NOARGS, history_doc},
-    {"publish", lake_publish, METH_O, publish_doc},
-    {"saved", lake_saved, METH_VARARGS, saved_doc},
-    {"forget_saved", lake_forget_saved, METH_NOARGS, forget_saved_doc},
-    {"count_chunks", lake_count_chunks, METH_O, lake_count_chunks_doc},
-    {"open_elastic", lake_open_elastic, METH_VARARGS, lake_open_elastic_doc},
-    {"resize_elastic", lake_resize_elastic, METH_VARARGS, lake_resize_elastic_doc},
-    {"close_elastic", lake_close_elastic, METH_O, lake_close_elastic_doc},
-    {"describe_elastic", lake_elastic, METH_O, lake_elastic_doc},
-    {"elastic_bytes", lake_elastic_bytes, METH_O, lake_elastic_bytes_doc},
-    {"mark", lake_mark, METH_NOARGS, mark_doc},
-    {"close", lake_close, METH_NOARGS, close_doc},
+    KEYWORD_METHOD(
+        lake, allocate, "($self, /, size, stream=0)",
+        "Allocate `size` bytes for use on `stream` (its handle as an integer); return a Block.\n\n"
+        "Size 0 gives an empty Block with address 0. Raises OutOfMemoryError\n"
+        "after everything was tried, ValueError for a size above 2**48, DriverError."),
+    METHOD(lake, free, METH_O, "($self, block, /)",
+           "Free a Block, or the block at an address; any thread may do so.\n\n"
+           "Raises ValueError for a foreign block or one freed before, BufferError while a\n"
+           "buffer of it is in use. Address 0 is allowed."),
+    METHOD(lake, trim, METH_NOARGS, "($self, /)",
+           "Release idle memory to the driver; return the number of bytes."),
+    METHOD(lake, check, METH_NOARGS, "($self, /)",
+           "Check every invariant of the lake; raises Error if one is broken."),
+    METHOD(lake, reset_peaks, METH_NOARGS, "($self, /)",
+           "Reset the peaks of stats() to the current values."),
+    METHOD(lake, stats, METH_NOARGS, "($self, /)",
+           "Return counters as a dict; sizes in bytes, driver_time_ns in ns."),
+    METHOD(lake, torch_stats, METH_NOARGS, "($self, /)",
+           "Return what torch.cuda.memory_stats() would, by the same names.\n\n"
+           "Raises UnsupportedError for a policy that keeps no such statistics."),
+    METHOD(
+        lake, spans, METH_NOARGS, "($self, /)",
+        "Return the memory held as a list of dicts, one per contiguous span.\n\n"
+        "Each has address, size, used, stream, is_small, is_view; pool: the private pool, as two\n"
+        "numbers, (0, 0) for none; kind: \"segment\", \"base\" or \"view\"; ranges: a list of\n"
+        "(address, size, requested_size, is_used) that tile the span; pieces: where the bytes of\n"
+        "a view lie in the base range, a list of (address, base_address, size) that tile it, else\n"
+        "empty."),
+    METHOD(lake, stream_pairs, METH_NOARGS, "($self, /)",
+           "Return what each pair of streams lent each other, as an unordered list of dicts;\n"
+           "sizes in bytes."),
+    KEYWORD_METHOD(
+        lake, record_stream, "($self, /, block, stream)",
+        "Declare that work on another stream uses a live Block, or the block at an address.\n\n"
+        "Once freed, its memory is not reused before the work queued on that stream at the\n"
+        "free has run. Raises ValueError for a foreign block or one freed before."),
+    METHOD(lake, keep_history, METH_O, "($self, max_events, /)",
+           "Keep the last `max_events` events and forget earlier ones; 0 stops.\n\n"
+           "Allocates REQUEST_BYTES of host memory for each, at once."),
+    METHOD(lake, history, METH_NOARGS, "($self, /)",
+           "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
+           "of a trace; and the number of events since keep_history()."),
+    METHOD(lake, publish, METH_O, "($self, name, /)",
+           "Have the process tell others of this user the lake's counters, see
+           "
+           "torch_publish()."),
+    METHOD(lake, saved, METH_VARARGS, "($self, address, size, /)",
+           "Return the host address of the backup of that part of a sleeping block, valid until\n"
+           "it wakes; None if it has none."),
+    METHOD(lake, forget_saved, METH_NOARGS, "($self, /)",
+           "Free the host memory kept for the next sleep."),
+    METHOD(lake, count_chunks, METH_O, "($self, address, /)",
+           "Return in how many chunks the live block at an address lies. Raises ValueError for\n"
+           "another address, UnsupportedError where its memory is not made up of chunks."),
+    METHOD(lake, open_elastic, METH_VARARGS, "($self, size, stream, /)",
+           "Reserve addresses for an elastic buffer of `size` bytes; return where it begins.\n\n"
+           "Raises UnsupportedError for a policy that has no chunks to give, ValueError for a\n"
+           "size that is none, OutOfMemoryError, DriverError."),
+    METHOD(lake, resize_elastic, METH_VARARGS, "($self, address, size, ahead, is_final=True, /)",
+           "Let an elastic buffer have memory for its first `size` bytes, and where it grows for\n"
+           "`ahead` more if that needs nothing from others; return the bytes that it has.\n"
+           "A lack of memory counts as a refusal only where is_final is true.\n\n"
+           "Raises ValueError for another address or a size above the buffer's, OutOfMemoryError,\n"
+           "UnsupportedError for growing while a graph is captured or the lake is asleep,\n"
+           "DriverError; then it is as before."),
+    METHOD(lake, close_elastic, METH_O, "($self, address, /)",
+           "End an elastic buffer. Raises ValueError for another address."),
+    METHOD(lake, describe_elastic, METH_O, "($self, address, /)",
+           "Describe an elastic buffer as a dict: address, size_bytes, memory_bytes,\n"
+           "chunk_bytes. Raises ValueError for another address."),
+    METHOD(lake, elastic_bytes, METH_O, "($self, address, /)",
+           "Return where the host finds the memory of an elastic buffer, on the driver `host`."),
+    METHOD(lake, mark, METH_NOARGS, "($self, /)",
+           "A step boundary, for policies that know of steps; nothing on any other."),
+    METHOD(lake, close, METH_NOARGS, "($self, /)",
+           "Return everything to the driver; live blocks become invalid. A second call does\n"
+           "nothing. Waits for calls of other threads. Raises BufferError while a buffer of a\n"
+           "block is in use. Does nothing on a lake below PyTorch, see torch_lake()."),
     {"__enter__", lake_enter_context, METH_NOARGS, NULL},
     {"__exit__", lake_exit_context, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,7 +1,36 @@
-/* Opening a lake: the arguments of Lake(...). */
+/* Opening a lake: the arguments of Lake(...), and the process that it belongs to. */
 #include "core.h"
 
 #include <stdlib.h>
+
+/* ---- forks: a child recognises inherited objects --------------------------------------------- */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int failure;
+static unsigned forks; /* written in a child that has one thread */
+
+static void count_fork(void) {
+    forks++;
+}
+
+static void begin(void) {
+    failure = pthread_atfork(NULL, NULL, count_fork);
+}
+
+int watch_forks(void) {
+    (void)pthread_once(&once, begin);
+    if (failure) {
+        PyErr_SetString(PyExc_MemoryError, "the process cannot watch its forks");
+        return -1;
+    }
+    return 0;
+}
+
+unsigned count_forks(void) {
+    return forks;
+}
+
+/* ---- lakes ----------------------------------------------------------------------------------- */
 
 static int read_setting(PyObject *pair, gml_setting *out) {
     number_argument value = {"the value of a setting", 0};
@@ -10,7 +39,7 @@ static int read_setting(PyObject *pair, gml_setting *out) {
         return -1;
     }
     if (!PyArg_ParseTuple(pair, "sO&;settings must be pairs of a name and a number", &out->name,
-                          convert_number, &value)) {
+                          NUMBER(value))) {
         return -1;
     }
     out->value = value.value;
@@ -72,12 +101,8 @@ static PyObject *open_lake(PyTypeObject *type, core_state *state, const gml_lake
     if (!self) {
         return NULL;
     }
-    char reason[REASON_BYTES] = "";
     gml_lake *lake = NULL;
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_lake_open(config, &lake, reason, sizeof reason);
-    Py_END_ALLOW_THREADS
+    REASON_CALL(gml_lake_open(config, &lake, reason, sizeof reason));
     if (status != GML_OK) {
         Py_DECREF(self);
         return raise_status(state, status, reason);
@@ -94,7 +119,7 @@ PyObject *lake_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     PyObject *settings = NULL;
     int can_sleep = 0;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|ssO&iO!p:Lake", names, &config.driver,
-                                     &config.policy, convert_number, &capacity, &config.device,
+                                     &config.policy, NUMBER(capacity), &config.device,
                                      &PyTuple_Type, &settings, &can_sleep)) {
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* The methods of Lake about what sleeps, and how lakes sleep and wake: several in one call. */
+/* How lakes sleep and wake: several in one call. */
 #include "core.h"
 #include "gmlake_sleep.h"
 
@@ -21,41 +21,6 @@ static bool read_backup(const char *text, gml_backup *out) {
     *out = text ? GML_BACKUP_HOST : GML_BACKUP_NONE;
     return true;
 }
-
-PyObject *lake_saved(PyObject *object, PyObject *args) {
-    lake_object *self = (lake_object *)object;
-    number_argument address = {"address", 0}, size = {"size", 0};
-    if (!PyArg_ParseTuple(args, "O&O&:saved", convert_number, &address, convert_number, &size)) {
-        return NULL;
-    }
-    const void *found = NULL;
-    LAKE_CALL(self, gml_lake_saved(lake, address.value, size.value, &found));
-    lake_leave(self);
-    if (status != GML_OK) {
-        Py_RETURN_NONE;
-    }
-    return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)found);
-}
-
-PyObject *lake_forget_saved(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return lake_call(object, gml_lake_forget_saved);
-}
-
-PyObject *lake_get_asleep(PyObject *object, void *Py_UNUSED(closure)) {
-    lake_object *self = (lake_object *)object;
-    gml_lake *lake = lake_enter(self);
-    if (!lake) {
-        return NULL;
-    }
-    bool is_asleep;
-    Py_BEGIN_ALLOW_THREADS
-    is_asleep = gml_lake_is_asleep(lake);
-    Py_END_ALLOW_THREADS
-    lake_leave(self);
-    return PyBool_FromLong(is_asleep);
-}
-
-/* ---- several lakes --------------------------------------------------------------------------- */
 
 /* The core's argument for each lake, with its title and its Lake, both borrowed. */
 typedef struct several {
@@ -161,18 +126,13 @@ static PyObject *wake_lakes(PyObject *module, PyObject *args) {
     return call_several(module, args, "O!:wake_lakes", gml_lakes_wake);
 }
 
-PyDoc_STRVAR(
-    sleep_lakes_doc,
-    "sleep_lakes(orders, /)\n--\n\n"
-    "Put all lakes of a tuple of (title, lake, backup) to sleep, or none, as\n"
-    "gmlake.Lake.sleep() tells; return the sums. An exception begins with the title of the\n"
-    "lake that failed.");
-PyDoc_STRVAR(wake_lakes_doc,
-             "wake_lakes(orders, /)\n--\n\n"
-             "Wake all of them, or none, which sleep on as they did; the backups are not read.");
-
 PyMethodDef sleep_methods[] = {
-    {"sleep_lakes", sleep_lakes, METH_VARARGS, sleep_lakes_doc},
-    {"wake_lakes", wake_lakes, METH_VARARGS, wake_lakes_doc},
+    FUNCTION(
+        sleep_lakes, METH_VARARGS, "(orders, /)",
+        "Put all lakes of a tuple of (title, lake, backup) to sleep, or none, as\n"
+        "gmlake.Lake.sleep() tells; return the sums. An exception begins with the title of the\n"
+        "lake that failed."),
+    FUNCTION(wake_lakes, METH_VARARGS, "(orders, /)",
+             "Wake all of them, or none, which sleep on as they did; the backups are not read."),
     {NULL, NULL, 0, NULL},
 };

@@ -69,13 +69,12 @@ static int core_exec(PyObject *module) {
         add_access(module, state) < 0) {
         return -1;
     }
-    if (PyModule_AddFunctions(module, torch_methods) < 0 ||
-        PyModule_AddFunctions(module, refusal_methods) < 0 ||
-        PyModule_AddFunctions(module, torch_sharing_methods) < 0 ||
-        PyModule_AddFunctions(module, publishing_methods) < 0 ||
-        PyModule_AddFunctions(module, sleep_methods) < 0 ||
-        PyModule_AddFunctions(module, interop_methods) < 0) {
-        return -1;
+    PyMethodDef *const tables[] = {describe_methods, torch_methods,   refusal_methods,
+                                   sleep_methods,    interop_methods, publishing_methods};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (PyModule_AddFunctions(module, tables[i]) < 0) {
+            return -1;
+        }
     }
 #ifdef GMLAKE_LAB
     if (add_test_hooks(module) < 0) {
@@ -113,50 +112,6 @@ static void core_free(void *module) {
     (void)core_clear(module);
 }
 
-PyDoc_STRVAR(describe_device_doc,
-             "device_describe(driver, device=0)\n--\n\n"
-             "Return what a device can do as a dict: name, granularity_bytes, total_bytes,\n"
-             "free_bytes, has_virtual_memory. Raises DriverError where it is not there.");
-PyDoc_STRVAR(describe_knobs_doc, "knobs()\n--\n\n"
-                                 "Return every setting of every policy as a list of dicts: name, "
-                                 "help, policies,\ndefault, minimum, maximum, words: what the "
-                                 "values from 0 on are called,\n[] for numbers, and is_size: "
-                                 "whether it is a number of bytes.");
-PyDoc_STRVAR(
-    check_knobs_doc,
-    "check_knobs(settings, granularity_bytes, /)\n--\n\n"
-    "Raise ValueError unless a lake can be opened with these pairs of a name and a number\n"
-    "on a device of that granularity.");
-PyDoc_STRVAR(describe_policies_doc,
-             "policies()\n--\n\nReturn the names of the policies as a tuple.");
-PyDoc_STRVAR(describe_policy_help_doc,
-             "policy_help()\n--\n\nReturn a line for each of policies(), as a tuple.");
-PyDoc_STRVAR(dlpack_bytes_doc,
-             "dlpack_bytes(owner, address, size, device_type, device_id, /)\n--\n\n"
-             "Return a DLPack capsule of `size` bytes at an address, which keeps `owner` alive as\n"
-             "long as a tensor of it lives. device_type: DLPack's number, 1 for the host, 2 for\n"
-             "CUDA.");
-PyDoc_STRVAR(read_plain_pickle_doc,
-             "read_plain_pickle(data, parts, /)\n--\n\n"
-             "Return the value of a pickle of plain data with at most so many containers and\n"
-             "stored values. Raises ValueError for everything else.");
-
-PyDoc_STRVAR(read_pickled_events_doc,
-             "read_pickled_events(data, parts, /)\n--\n\n"
-             "Return (value, tables), with a table (place, rows, shared) for each list of events\n"
-             "in value['device_traces']. rows: a bytearray of gml_request: id is an index into\n"
-             "`shared`; an event has that dict's items and the row's address, size_bytes, stream\n"
-             "and time_ns as 'addr', 'size', 'stream' and 'time_us'. Where `reserved` is 1, the\n"
-             "event is what `id` names, and nothing else. Return None for what is better read by\n"
-             "read_plain_pickle(). Raises ValueError for everything that refuses.");
-
-PyDoc_STRVAR(
-    keep_freed_memory_doc,
-    "keep_freed_memory()\n--\n\n"
-    "Have the C library reuse what is freed, however large it is, instead of returning it\n"
-    "to the system: for a process that makes one large array after another, as the\n"
-    "system clears every page anew. Does nothing where the C library is not glibc.");
-
 static PyObject *keep_freed_memory(PyObject *module, PyObject *ignored) {
     (void)module;
     (void)ignored;
@@ -169,16 +124,25 @@ static PyObject *keep_freed_memory(PyObject *module, PyObject *ignored) {
 }
 
 static PyMethodDef core_methods[] = {
-    {"device_describe", (PyCFunction)(void (*)(void))describe_device, METH_VARARGS | METH_KEYWORDS,
-     describe_device_doc},
-    {"knobs", describe_knobs, METH_NOARGS, describe_knobs_doc},
-    {"check_knobs", check_knobs, METH_VARARGS, check_knobs_doc},
-    {"policies", describe_policies, METH_NOARGS, describe_policies_doc},
-    {"policy_help", describe_policy_help, METH_NOARGS, describe_policy_help_doc},
-    {"dlpack_bytes", dlpack_bytes, METH_VARARGS, dlpack_bytes_doc},
-    {"read_plain_pickle", read_plain_pickle, METH_VARARGS, read_plain_pickle_doc},
-    {"read_pickled_events", read_pickled_events, METH_VARARGS, read_pickled_events_doc},
-    {"keep_freed_memory", keep_freed_memory, METH_NOARGS, keep_freed_memory_doc},
+    FUNCTION(dlpack_bytes, METH_VARARGS, "(owner, address, size, device_type, device_id, /)",
+             "Return a DLPack capsule of `size` bytes at an address, which keeps `owner` alive as\n"
+             "long as a tensor of it lives. device_type: DLPack's number, 1 for the host, 2 for\n"
+             "CUDA."),
+    FUNCTION(read_plain_pickle, METH_VARARGS, "(data, parts, /)",
+             "Return the value of a pickle of plain data with at most so many containers and\n"
+             "stored values. Raises ValueError for everything else."),
+    FUNCTION(read_pickled_events, METH_VARARGS, "(data, parts, /)",
+             "Return (value, tables), with a table (place, rows, shared) for each list of events\n"
+             "in value['device_traces']. rows: a bytearray of gml_request: id is an index into\n"
+             "`shared`; an event has that dict's items and the row's address, size_bytes, stream\n"
+             "and time_ns as 'addr', 'size', 'stream' and 'time_us'. Where `reserved` is 1, the\n"
+             "event is what `id` names, and nothing else. Return None for what is better read by\n"
+             "read_plain_pickle(). Raises ValueError for everything that refuses."),
+    FUNCTION(
+        keep_freed_memory, METH_NOARGS, "()",
+        "Have the C library reuse what is freed, however large it is, instead of returning it\n"
+        "to the system: for a process that makes one large array after another, as the\n"
+        "system clears every page anew. Does nothing where the C library is not glibc."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -90,28 +90,21 @@ static PyObject *read_counters(PyObject *module, PyObject *args) {
     }
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < count; i++) {
-        PyObject *dict = counters_dict(&counters[i]);
-        if (!dict || PyList_Append(list, dict) != 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(dict);
+        list = with_item(list, counters_dict(&counters[i]));
     }
     return list;
 }
 
-PyDoc_STRVAR(publish_doc, "torch_publish(name, /)\n--\n\n"
-                          "Have the process tell others of this user the counters of the lakes\n"
-                          "below PyTorch. name: of those that may be found together.\n\n"
-                          "Raises OSError where no socket can be made.");
-PyDoc_STRVAR(name_doc, "published_name(name, /)\n--\n\n"
-                       "Return what the names of the abstract sockets of those that publish\n"
-                       "begin with, before the number of the process.");
-PyDoc_STRVAR(read_doc, "read_counters(name, process, /)\n--\n\n"
-                       "Return the counters of a process, a dict for each device.\n\n"
-                       "Raises gmlake.Error if it publishes nothing, or does not answer.");
 PyMethodDef publishing_methods[] = {
-    {"torch_publish", torch_publish, METH_VARARGS, publish_doc},
-    {"published_name", published_name, METH_VARARGS, name_doc},
-    {"read_counters", read_counters, METH_VARARGS, read_doc},
+    FUNCTION(torch_publish, METH_VARARGS, "(name, /)",
+             "Have the process tell others of this user the counters of the lakes below PyTorch.\n"
+             "name: of those that may be found together.\n\n"
+             "Raises OSError where no socket can be made."),
+    FUNCTION(published_name, METH_VARARGS, "(name, /)",
+             "Return what the names of the abstract sockets of those that publish begin with,\n"
+             "before the number of the process."),
+    FUNCTION(read_counters, METH_VARARGS, "(name, process, /)",
+             "Return the counters of a process, a dict for each device.\n\n"
+             "Raises ValueError if it publishes nothing, Error if it does not answer."),
     {NULL, NULL, 0, NULL},
 };

@@ -85,32 +85,22 @@ static PyObject *tell_refusal(PyObject *Py_UNUSED(module), PyObject *dict) {
                : NULL;
 }
 
-PyDoc_STRVAR(torch_refusal_doc,
-             "torch_refusal()\n--\n\n"
-             "Return the account of the request of this thread that a lake below PyTorch refuses\n"
-             "right now, by name, see tell_refusal(); None outside of one.");
-PyDoc_STRVAR(last_refusal_doc,
-             "last_refusal()\n--\n\n"
-             "Return the account of this thread's last refusal; its size_bytes is 0 if there was\n"
-             "none.");
-PyDoc_STRVAR(
-    tell_refusal_doc,
-    "tell_refusal(account, /)\n--\n\n"
-    "Return the case that a refusal is, the bytes that others hold of the device, and the\n"
-    "sentences about it: the verdict, what would have helped, the device, what is held,\n"
-    "by whom else, and what was tried; \"\" for one without anything to say.\n\n"
-    "account: numbers by name, 0 where one is missing, and `policy`, which is \"\" for\n"
-    "PyTorch's own allocator. Raises ValueError for a number below 0 or above 2^64 - 1.");
-
-PyDoc_STRVAR(note_givers_doc,
-             "torch_note_givers()\n--\n\n"
-             "Note that elastic tensors are asked for memory, before this thread's request is\n"
-             "refused.");
-
 PyMethodDef refusal_methods[] = {
-    {"torch_note_givers", torch_note_givers, METH_NOARGS, note_givers_doc},
-    {"torch_refusal", torch_refusal, METH_NOARGS, torch_refusal_doc},
-    {"last_refusal", last_refusal, METH_NOARGS, last_refusal_doc},
-    {"tell_refusal", tell_refusal, METH_O, tell_refusal_doc},
+    FUNCTION(torch_note_givers, METH_NOARGS, "()",
+             "Note that elastic tensors are asked for memory, before this thread's request is\n"
+             "refused."),
+    FUNCTION(torch_refusal, METH_NOARGS, "()",
+             "Return the account of the request of this thread that a lake below PyTorch refuses\n"
+             "right now, by name, see tell_refusal(); None outside of one."),
+    FUNCTION(last_refusal, METH_NOARGS, "()",
+             "Return the account of this thread's last refusal; its size_bytes is 0 if there was\n"
+             "none."),
+    FUNCTION(
+        tell_refusal, METH_O, "(account, /)",
+        "Return the case that a refusal is, the bytes that others hold of the device, and the\n"
+        "sentences about it: the verdict, what would have helped, the device, what is held,\n"
+        "by whom else, and what was tried; \"\" for one without anything to say.\n\n"
+        "account: numbers by name, 0 where one is missing, and `policy`, which is \"\" for\n"
+        "PyTorch's own allocator. Raises ValueError for a number below 0 or above 2^64 - 1."),
     {NULL, NULL, 0, NULL},
 };

@@ -24,9 +24,8 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     core_state *state = state_of(type);
     PyObject *owner = NULL;
     number_argument id_count = {"id_count", 0};
-    if (!state ||
-        !PyArg_ParseTupleAndKeywords(args, keywords, "O!O&:Replay", names, state->lake_type, &owner,
-                                     convert_number, &id_count)) {
+    if (!state || !PyArg_ParseTupleAndKeywords(args, keywords, "O!O&:Replay", names,
+                                               state->lake_type, &owner, NUMBER(id_count))) {
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -95,16 +94,21 @@ static void end(replay_object *self) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+static const number_field total_fields[] = {
+#define FIELD(name) NUMBER_FIELD(gml_replay_result, name)
+    FIELD(events),
+    FIELD(allocations),
+    FIELD(refused),
+    FIELD(peak_live_bytes),
+    FIELD(peak_reserved_bytes),
+    FIELD(seconds_ns),
+#undef FIELD
+    {NULL, 0},
+};
+
 static PyObject *totals_dict(const gml_replay_result *totals) {
-    PyObject *dict = PyDict_New();
-    if (dict &&
-        (put_number(dict, "events", totals->events) < 0 ||
-         put_number(dict, "allocations", totals->allocations) < 0 ||
-         put_number(dict, "refused", totals->refused) < 0 ||
-         (totals->refused && put_number(dict, "first_refused", totals->first_refused) < 0) ||
-         put_number(dict, "peak_live_bytes", totals->peak_live_bytes) < 0 ||
-         put_number(dict, "peak_reserved_bytes", totals->peak_reserved_bytes) < 0 ||
-         put_number(dict, "seconds_ns", totals->seconds_ns) < 0)) {
+    PyObject *dict = fields_dict(totals, total_fields);
+    if (dict && totals->refused && put_number(dict, "first_refused", totals->first_refused) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -175,15 +179,15 @@ static PyObject *replay_run(PyObject *object, PyObject *args, PyObject *keywords
     return result;
 }
 
-/* Runs a call that has no result, without the GIL. */
-static PyObject *run_plain(replay_object *self, gml_status (*call)(gml_replay *)) {
+static PyObject *replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    replay_object *self = as_replay(object);
     gml_lake *lake = begin(self);
     if (!lake) {
         return NULL;
     }
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = call(self->replay);
+    status = gml_replay_follow_segments(self->replay);
     Py_END_ALLOW_THREADS
     PyObject *result =
         status == GML_OK ? Py_NewRef(Py_None) : raise_from_lake(self->owner->state, status, lake);
@@ -191,25 +195,17 @@ static PyObject *run_plain(replay_object *self, gml_status (*call)(gml_replay *)
     return result;
 }
 
-static PyObject *replay_follow_segments(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return run_plain(as_replay(object), gml_replay_follow_segments);
-}
-
 /* ---- the type -------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(
-    run_doc,
-    "run($self, /, requests, addresses=None)\n--\n\n"
-    "Replay a bytes-like object of whole 48-byte requests; return totals over all calls.\n\n"
-    "`addresses`, a writable buffer of one uint64 per request, receives the addresses.\n"
-    "The dict has events, allocations, refused, peak_live_bytes, peak_reserved_bytes and\n"
-    "seconds_ns (inside the loop). Raises Error for a request that makes no sense.");
-PyDoc_STRVAR(follow_segments_doc,
-             "follow_segments($self, /)\n--\n\n"
-             "Let each SEGMENT_ALLOC from now on choose where sim's next malloc lies.");
 static PyMethodDef replay_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))replay_run, METH_VARARGS | METH_KEYWORDS, run_doc},
-    {"follow_segments", replay_follow_segments, METH_NOARGS, follow_segments_doc},
+    KEYWORD_METHOD(
+        replay, run, "($self, /, requests, addresses=None)",
+        "Replay a bytes-like object of whole 48-byte requests; return totals over all calls.\n\n"
+        "`addresses`, a writable buffer of one uint64 per request, receives the addresses.\n"
+        "The dict has events, allocations, refused, peak_live_bytes, peak_reserved_bytes and\n"
+        "seconds_ns (inside the loop). Raises Error for a request that makes no sense."),
+    METHOD(replay, follow_segments, METH_NOARGS, "($self, /)",
+           "Let each SEGMENT_ALLOC from now on choose where sim's next malloc lies."),
     {NULL, NULL, 0, NULL},
 };
 

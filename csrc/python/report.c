@@ -34,26 +34,29 @@ static const number_field stat_fields[] = {
     {NULL, 0},
 };
 
-PyObject *states_dict(const uint64_t states[GML_STATE_COUNT]) {
+typedef const char *(*name_of)(int number);
+
+static const char *state_name(int state) {
+    return gml_state_name((gml_state)state);
+}
+
+static const char *call_name(int call) {
+    return gml_driver_call_name((gml_driver_call)call);
+}
+
+/* One number for each state, or for each kind of driver call. */
+static PyObject *counts_dict(const uint64_t *numbers, int count, name_of name) {
     PyObject *dict = PyDict_New();
-    for (int i = 0; dict && i < GML_STATE_COUNT; i++) {
-        if (put_number(dict, gml_state_name((gml_state)i), states[i]) < 0) {
+    for (int i = 0; dict && i < count; i++) {
+        if (put_number(dict, name(i), numbers[i]) < 0) {
             Py_CLEAR(dict);
         }
     }
     return dict;
 }
 
-/* A number for each kind of driver call. */
-static PyObject *calls_dict(const uint64_t *numbers) {
-    PyObject *dict = PyDict_New();
-    for (int i = 0; dict && i < GML_CALL_COUNT; i++) {
-        const char *name = gml_driver_call_name((gml_driver_call)i);
-        if (put_number(dict, name, numbers[i]) < 0) {
-            Py_CLEAR(dict);
-        }
-    }
-    return dict;
+PyObject *states_dict(const uint64_t states[GML_STATE_COUNT]) {
+    return counts_dict(states, GML_STATE_COUNT, state_name);
 }
 
 PyObject *report_stats(const core_state *state, gml_lake *lake) {
@@ -67,8 +70,10 @@ PyObject *report_stats(const core_state *state, gml_lake *lake) {
     }
     PyObject *dict = fields_dict(&stats, stat_fields);
     if (dict && (put(dict, "states", states_dict(stats.states)) < 0 ||
-                 put(dict, "driver_calls", calls_dict(stats.driver_calls)) < 0 ||
-                 put(dict, "driver_call_ns", calls_dict(stats.driver_call_ns)) < 0)) {
+                 put(dict, "driver_calls",
+                     counts_dict(stats.driver_calls, GML_CALL_COUNT, call_name)) < 0 ||
+                 put(dict, "driver_call_ns",
+                     counts_dict(stats.driver_call_ns, GML_CALL_COUNT, call_name)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -109,18 +114,12 @@ static int put_pooled(PyObject *dict, const gml_torch_stats *stats) {
     return failed;
 }
 
-static int put_single(PyObject *dict, const gml_torch_stats *stats) {
-    if (put_stat(dict, "oversize_allocations", NULL, &stats->oversize_allocations) < 0 ||
-        put_stat(dict, "oversize_segments", NULL, &stats->oversize_segments) < 0 ||
-        put_number(dict, "num_alloc_retries", stats->num_alloc_retries) < 0 ||
-        put_number(dict, "num_ooms", stats->num_ooms) < 0 ||
-        put_number(dict, "num_sync_all_streams", stats->num_sync_all_streams) < 0 ||
-        put_number(dict, "num_device_alloc", stats->num_device_alloc) < 0 ||
-        put_number(dict, "num_device_free", stats->num_device_free) < 0) {
-        return -1;
-    }
-    return put(dict, "max_split_size", PyLong_FromLongLong(stats->max_split_size));
-}
+static const number_field single_fields[] = {
+#define FIELD(name) NUMBER_FIELD(gml_torch_stats, name)
+    FIELD(num_alloc_retries), FIELD(num_ooms),        FIELD(num_sync_all_streams),
+    FIELD(num_device_alloc),  FIELD(num_device_free), {NULL, 0},
+#undef FIELD
+};
 
 PyObject *report_torch_stats(const core_state *state, gml_lake *lake) {
     gml_torch_stats stats;
@@ -131,8 +130,11 @@ PyObject *report_torch_stats(const core_state *state, gml_lake *lake) {
     if (status != GML_OK) {
         return raise_from_lake(state, status, lake);
     }
-    PyObject *dict = PyDict_New();
-    if (dict && (put_pooled(dict, &stats) < 0 || put_single(dict, &stats) < 0)) {
+    PyObject *dict = fields_dict(&stats, single_fields);
+    if (dict && (put_pooled(dict, &stats) < 0 ||
+                 put_stat(dict, "oversize_allocations", NULL, &stats.oversize_allocations) < 0 ||
+                 put_stat(dict, "oversize_segments", NULL, &stats.oversize_segments) < 0 ||
+                 put(dict, "max_split_size", PyLong_FromLongLong(stats.max_split_size)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -193,32 +195,13 @@ static void copy_piece(void *context, const gml_piece_info *piece) {
 
 static PyObject *span_dict(const span_row *row, PyObject *ranges, PyObject *pieces) {
     const gml_span_info *span = &row->is.span;
-    PyObject *dict = PyDict_New();
-    if (dict && (put_number(dict, "address", span->address) < 0 ||
-                 put_number(dict, "size", span->size_bytes) < 0 ||
-                 put_number(dict, "used", span->used_bytes) < 0 ||
-                 put_number(dict, "stream", span->stream) < 0 ||
-                 put(dict, "is_small", PyBool_FromLong(span->is_small)) < 0 ||
-                 put(dict, "is_view", PyBool_FromLong(span->is_view)) < 0 ||
-                 put(dict, "pool",
-                     Py_BuildValue("(KK)", (unsigned long long)row->pool.first,
-                                   (unsigned long long)row->pool.second)) < 0 ||
-                 put(dict, "kind", PyUnicode_FromString(gml_span_kind_name(span->kind))) < 0 ||
-                 put(dict, "ranges", Py_NewRef(ranges)) < 0 ||
-                 put(dict, "pieces", Py_NewRef(pieces)) < 0)) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
-
-/* list.append(item); steals `item`, which may be NULL after a failure. */
-static int append(PyObject *list, PyObject *item) {
-    if (!item) {
-        return -1;
-    }
-    int result = PyList_Append(list, item);
-    Py_DECREF(item);
-    return result;
+    return Py_BuildValue(
+        "{sK sK sK sK sO sO s(KK) ss sO sO}", "address", (unsigned long long)span->address, "size",
+        (unsigned long long)span->size_bytes, "used", (unsigned long long)span->used_bytes,
+        "stream", (unsigned long long)span->stream, "is_small", span->is_small ? Py_True : Py_False,
+        "is_view", span->is_view ? Py_True : Py_False, "pool", (unsigned long long)row->pool.first,
+        (unsigned long long)row->pool.second, "kind", gml_span_kind_name(span->kind), "ranges",
+        ranges, "pieces", pieces);
 }
 
 static PyObject *range_tuple(const gml_range_info *range) {
@@ -233,39 +216,32 @@ static PyObject *piece_tuple(const gml_piece_info *piece) {
                          (unsigned long long)piece->size_bytes);
 }
 
-/* The lists of the span that was added last, borrowed. */
-typedef struct span_lists {
-    PyObject *ranges, *pieces;
-} span_lists;
-
-static int append_span(PyObject *list, const span_row *row, span_lists *lists) {
-    *lists = (span_lists){PyList_New(0), PyList_New(0)};
-    int result = -1;
-    if (lists->ranges && lists->pieces) {
-        result = append(list, span_dict(row, lists->ranges, lists->pieces));
+/* Adds one row to the list, of which the last span's lists are `ranges` and `pieces`, borrowed;
+ * false with an exception. pre: the first row is a span. */
+static bool append_row(PyObject *list, const span_row *row, PyObject **ranges, PyObject **pieces) {
+    PyObject *to = row->kind == ROW_RANGE ? *ranges : row->kind == ROW_PIECE ? *pieces : list;
+    PyObject *item = NULL;
+    if (row->kind == ROW_RANGE) {
+        item = range_tuple(&row->is.range);
+    } else if (row->kind == ROW_PIECE) {
+        item = piece_tuple(&row->is.piece);
+    } else {
+        *ranges = PyList_New(0);
+        *pieces = PyList_New(0);
+        item = *ranges && *pieces ? span_dict(row, *ranges, *pieces) : NULL;
+        Py_XDECREF(*ranges); /* held by the dict, if that worked */
+        Py_XDECREF(*pieces);
     }
-    Py_XDECREF(lists->ranges); /* held by the dict in the list, if that worked */
-    Py_XDECREF(lists->pieces);
-    return result;
-}
-
-/* Adds one row to the list. pre: the first row is a span. */
-static int append_row(PyObject *list, const span_row *row, span_lists *lists) {
-    switch (row->kind) {
-    case ROW_RANGE:
-        return append(lists->ranges, range_tuple(&row->is.range));
-    case ROW_PIECE:
-        return append(lists->pieces, piece_tuple(&row->is.piece));
-    default:
-        return append_span(list, row, lists);
-    }
+    bool is_added = item && PyList_Append(to, item) == 0;
+    Py_XDECREF(item);
+    return is_added;
 }
 
 static PyObject *span_list(const span_copy *copy) {
     PyObject *list = PyList_New(0);
-    span_lists lists = {NULL, NULL};
+    PyObject *ranges = NULL, *pieces = NULL;
     for (size_t i = 0; list && i < copy->count; i++) {
-        if (append_row(list, &copy->rows[i], &lists) < 0) {
+        if (!append_row(list, &copy->rows[i], &ranges, &pieces)) {
             Py_CLEAR(list);
         }
     }

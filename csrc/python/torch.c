@@ -9,12 +9,11 @@ static PyObject *torch_configure(PyObject *module, PyObject *args, PyObject *key
     static char *names[] = {"driver", "policy", "capacity", "settings", "handle_type", NULL};
     core_state *state = PyModule_GetState(module);
     gml_lake_config config = {.hooks = state->hooks};
-    number_argument capacity = {"capacity", 0};
-    number_argument handle_type = {"handle_type", 0};
+    number_argument capacity = {"capacity", 0}, handle_type = {"handle_type", 0};
     PyObject *settings = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|O&O!O&:torch_configure", names,
-                                     &config.driver, &config.policy, convert_number, &capacity,
-                                     &PyTuple_Type, &settings, convert_number, &handle_type)) {
+                                     &config.driver, &config.policy, NUMBER(capacity),
+                                     &PyTuple_Type, &settings, NUMBER(handle_type))) {
         return NULL;
     }
     if (handle_type.value > UINT32_MAX) {
@@ -28,16 +27,9 @@ static PyObject *torch_configure(PyObject *module, PyObject *args, PyObject *key
     config.settings = read;
     config.capacity_bytes = capacity.value;
     config.handle_type = (unsigned)handle_type.value;
-    char reason[REASON_BYTES] = "";
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_torch_configure(&config, reason, sizeof reason);
-    Py_END_ALLOW_THREADS
+    REASON_CALL(gml_torch_configure(&config, reason, sizeof reason));
     free(read);
-    if (status != GML_OK) {
-        return raise_status(state, status, reason);
-    }
-    Py_RETURN_NONE;
+    return answer(state, status, reason);
 }
 
 static PyObject *torch_note_refusals(PyObject *module, PyObject *text) {
@@ -145,140 +137,215 @@ static PyObject *torch_lake(PyObject *module, PyObject *args) {
 static PyObject *torch_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int device = 0; list && device < GML_TORCH_DEVICES; device++) {
-        PyObject *number = gml_torch_lake(device) ? PyLong_FromLong(device) : NULL;
-        bool has_failed = PyErr_Occurred() || (number && PyList_Append(list, number) < 0);
-        Py_XDECREF(number);
-        if (has_failed) {
-            Py_CLEAR(list);
-        }
+        list = gml_torch_lake(device) ? with_item(list, PyLong_FromLong(device)) : list;
     }
-    PyObject *result = list ? PyList_AsTuple(list) : NULL;
-    Py_XDECREF(list);
-    return result;
+    return as_tuple(list);
 }
 
-static PyObject *torch_region(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromLong(gml_torch_region().number);
-}
-
-static PyObject *torch_turn(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(gml_torch_turn());
-}
-
-static PyObject *torch_last_graph(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(gml_last_graph());
-}
+/* Functions that say one thing of this thread. */
+#define ANSWER(name, value)                                                                        \
+    static PyObject *name(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {              \
+        return value;                                                                              \
+    }
+ANSWER(torch_region, PyLong_FromLong(gml_torch_region().number))
+ANSWER(torch_turn, PyLong_FromUnsignedLongLong(gml_torch_turn()))
+ANSWER(torch_last_graph, PyLong_FromUnsignedLongLong(gml_last_graph()))
+ANSWER(torch_has_entered, PyBool_FromLong(gml_torch_has_entered()))
+#undef ANSWER
 
 static PyObject *torch_spoil_graph(PyObject *module, PyObject *args) {
-    number_argument graph = {"graph", 0};
-    number_argument stream = {"stream", 0};
-    if (!PyArg_ParseTuple(args, "O&O&:torch_spoil_graph", convert_number, &graph, convert_number,
-                          &stream)) {
+    number_argument graph = {"graph", 0}, stream = {"stream", 0};
+    if (!PyArg_ParseTuple(args, "O&O&:torch_spoil_graph", NUMBER(graph), NUMBER(stream))) {
         return NULL;
     }
-    char reason[REASON_BYTES] = "";
-    gml_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gml_torch_spoil_graph(graph.value, stream.value, reason, sizeof reason);
-    Py_END_ALLOW_THREADS
-    if (status != GML_OK) {
-        return raise_status(PyModule_GetState(module), status, reason);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *torch_has_entered(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    return PyBool_FromLong(gml_torch_has_entered());
+    REASON_CALL(gml_torch_spoil_graph(graph.value, stream.value, reason, sizeof reason));
+    return answer(PyModule_GetState(module), status, reason);
 }
 
 static PyObject *torch_region_lakes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int number = GML_TORCH_DEVICES; list && gml_torch_lake(number); number++) {
-        PyObject *pair = Py_BuildValue("(iii)", number, gml_torch_region_of(number).number,
-                                       gml_torch_device_of(number));
-        bool has_failed = !pair || PyList_Append(list, pair) < 0;
-        Py_XDECREF(pair);
-        if (has_failed) {
-            Py_CLEAR(list);
-        }
+        list = with_item(list, Py_BuildValue("(iii)", number, gml_torch_region_of(number).number,
+                                             gml_torch_device_of(number)));
     }
     return list;
 }
 
 static PyObject *torch_set_margin(PyObject *Py_UNUSED(module), PyObject *size) {
-    number_argument margin = {"size", 0};
-    if (!convert_number(size, &margin)) {
+    uint64_t margin_bytes;
+    if (!read_number(size, "size", &margin_bytes)) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    gml_torch_set_margin(margin.value);
+    gml_torch_set_margin(margin_bytes);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
+/* ---- processes that share a device ----------------------------------------------------------- */
+
+static PyObject *torch_share(PyObject *module, PyObject *args) {
+    int device, priority;
+    const char *name;
+    number_argument weight = {"weight", 0};
+    if (!PyArg_ParseTuple(args, "isiO&:torch_share", &device, &name, &priority, NUMBER(weight))) {
+        return NULL;
+    }
+    if (weight.value > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "weight must be below 2**32");
+        return NULL;
+    }
+    REASON_CALL(
+        gml_torch_share(device, name, priority, (uint32_t)weight.value, reason, sizeof reason));
+    return answer(PyModule_GetState(module), status, reason);
+}
+
+static PyObject *torch_unshare(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_unshare();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* Has other processes asked for memory, as `ask` does; whether they gave any. */
+static PyObject *ask_others(PyObject *args, const char *format,
+                            bool (*ask)(int device, uint64_t size_bytes)) {
+    int device;
+    number_argument size = {"size", 0};
+    bool is_given;
+    if (!PyArg_ParseTuple(args, format, &device, NUMBER(size))) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_given = ask(device, size.value);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_given);
+}
+
+static bool ask_for_lake(int device, uint64_t size_bytes) {
+    return gml_torch_ask_neighbours(device, size_bytes, true);
+}
+
+static PyObject *torch_ask_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
+    return ask_others(args, "iO&:torch_ask_neighbours", ask_for_lake);
+}
+
+static PyObject *torch_make_room(PyObject *Py_UNUSED(module), PyObject *args) {
+    return ask_others(args, "iO&:torch_make_room", gml_torch_make_room);
+}
+
+static PyObject *list_of(const gml_torch_neighbour *others, size_t count) {
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        const gml_torch_neighbour *one = &others[i];
+        list = with_item(list, Py_BuildValue("(iiKKs)", one->process, (int)one->priority,
+                                             (unsigned long long)one->held_bytes,
+                                             (unsigned long long)one->idle_bytes,
+                                             one->is_stopped  ? "stopped"
+                                             : one->is_silent ? "no answer"
+                                                              : ""));
+    }
+    return list;
+}
+
+static PyObject *torch_look_at(PyObject *Py_UNUSED(module), PyObject *args) {
+    const char *name;
+    gml_torch_neighbour others[GML_SHARE_PLACES];
+    size_t count = 0;
+    if (!PyArg_ParseTuple(args, "s:torch_look_at", &name)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    count = gml_torch_look_at(name, others);
+    Py_END_ALLOW_THREADS
+    return list_of(others, count);
+}
+
+static PyObject *torch_neighbours(PyObject *Py_UNUSED(module), PyObject *args) {
+    int device;
+    gml_torch_neighbour others[GML_SHARE_PLACES];
+    size_t count = 0;
+    if (!PyArg_ParseTuple(args, "i:torch_neighbours", &device)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    count = gml_torch_neighbours(device, others);
+    Py_END_ALLOW_THREADS
+    return list_of(others, count);
+}
+
+static PyObject *torch_sharing(PyObject *Py_UNUSED(module), PyObject *args) {
+    int device;
+    gml_torch_shared shared;
+    if (!PyArg_ParseTuple(args, "i:torch_sharing", &device)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    gml_torch_sharing(device, &shared);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s}", "is_shared",
+                         shared.is_shared ? Py_True : Py_False, "given_bytes",
+                         (unsigned long long)shared.given_bytes, "taken_bytes",
+                         (unsigned long long)shared.taken_bytes, "handed_bytes",
+                         (unsigned long long)shared.handed_bytes, "longest_ns",
+                         (unsigned long long)shared.longest_ns, "why", shared.why);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(configure_doc,
-             "torch_configure(driver, policy, capacity=0, settings=(), handle_type=0)\n--\n\n"
-             "Say how the lakes below PyTorch are opened from now on.\n\n"
-             "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
-             "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
-             "lake is open, unless nothing would change.");
-PyDoc_STRVAR(note_refusals_doc,
-             "torch_note_refusals(text, /)\n--\n\n"
-             "Let the text of a refusal name this as the place to look at; \"\" for none.");
-PyDoc_STRVAR(set_relief_doc,
-             "torch_set_relief(asked, /)\n--\n\n"
+PyMethodDef torch_methods[] = {
+    KEYWORD_FUNCTION(
+        torch_configure, "(driver, policy, capacity=0, settings=(), handle_type=0)",
+        "Say how the lakes below PyTorch are opened from now on.\n\n"
+        "Sizes in bytes; handle_type is 0 or the CUmemAllocationHandleType that memory shall\n"
+        "be exportable as. Raises ValueError for an unknown policy or setting, and once a\n"
+        "lake is open, unless nothing would change."),
+    FUNCTION(torch_note_refusals, METH_O, "(text, /)",
+             "Let the text of a refusal name this as the place to look at; \"\" for none."),
+    FUNCTION(torch_set_relief, METH_O, "(asked, /)",
              "Let asked(device, size) be called before a request of that size is refused, in the\n"
              "thread that allocates; while it returns True, the request is served again. None:\n"
-             "nothing is called. Exceptions count as False.");
-PyDoc_STRVAR(fallback_doc,
-             "torch_fallback(device, /)\n--\n\n"
+             "nothing is called. Exceptions count as False."),
+    FUNCTION(torch_fallback, METH_VARARGS, "(device, /)",
              "Return why that device's lake serves as \"caching\" and not by the configured\n"
-             "policy; \"\" where it is as configured or not open.");
-PyDoc_STRVAR(lake_doc,
-             "torch_lake(kind, device, /)\n--\n\n"
+             "policy; \"\" where it is as configured or not open."),
+    FUNCTION(torch_lake, METH_VARARGS, "(kind, device, /)",
              "Return the lake of a device below PyTorch as an object of `kind`, which is Lake or\n"
-             "a subclass; None while it is not open. Its close() does nothing.");
-PyDoc_STRVAR(devices_doc, "torch_devices()\n--\n\n"
-                          "Return the devices with an open lake as a tuple, in ascending order.");
-PyDoc_STRVAR(region_doc, "torch_region()\n--\n\n"
-                         "Return the number of the region that this thread is in, see Inside; 0: "
-                         "none.");
-PyDoc_STRVAR(turn_doc, "torch_turn()\n--\n\n"
-                       "Return the number of the turn of this thread's graphs, see Turn; 0: none.");
-PyDoc_STRVAR(last_graph_doc,
-             "torch_last_graph()\n--\n\n"
+             "a subclass; None while it is not open. Its close() does nothing."),
+    FUNCTION(torch_devices, METH_NOARGS, "()",
+             "Return the devices with an open lake as a tuple, in ascending order."),
+    FUNCTION(torch_region, METH_NOARGS, "()",
+             "Return the number of the region that this thread is in, see Inside; 0: none."),
+    FUNCTION(torch_turn, METH_NOARGS, "()",
+             "Return the number of the turn of this thread's graphs, see Turn; 0: none."),
+    FUNCTION(torch_last_graph, METH_NOARGS, "()",
              "Return the number of the graph that takes turns whose capture this thread ended\n"
-             "last; 0: none, or that capture took no turn, failed, or asked for no memory.");
-PyDoc_STRVAR(spoil_graph_doc,
-             "torch_spoil_graph(graph, stream, /)\n--\n\n"
+             "last; 0: none, or that capture took no turn, failed, or asked for no memory."),
+    FUNCTION(torch_spoil_graph, METH_VARARGS, "(graph, stream, /)",
              "Overwrite the temporary memory of that graph with bytes of 0xFF, as work of the\n"
              "stream. Raises ValueError for a graph that is gone, UnsupportedError during a\n"
-             "capture, DriverError.");
-PyDoc_STRVAR(has_entered_doc, "torch_has_entered()\n--\n\n"
-                              "Whether any thread is inside of an Inside.");
-PyDoc_STRVAR(region_lakes_doc,
-             "torch_region_lakes()\n--\n\n"
-             "Return (number, region, device) of each open lake of a region; see torch_lake().");
-PyDoc_STRVAR(set_margin_doc,
-             "torch_set_margin(size, /)\n--\n\n"
+             "capture, DriverError."),
+    FUNCTION(torch_has_entered, METH_NOARGS, "()", "Whether any thread is inside of an Inside."),
+    FUNCTION(torch_region_lakes, METH_NOARGS, "()",
+             "Return (number, region, device) of each open lake of a region; see torch_lake()."),
+    FUNCTION(torch_set_margin, METH_O, "(size, /)",
              "Let the lakes of all regions, open now or later, take no more memory where the\n"
-             "device would have less than `size` bytes left; 0: whatever is left.");
-PyMethodDef torch_methods[] = {
-    {"torch_configure", (PyCFunction)(void (*)(void))torch_configure, METH_VARARGS | METH_KEYWORDS,
-     configure_doc},
-    {"torch_note_refusals", torch_note_refusals, METH_O, note_refusals_doc},
-    {"torch_set_relief", torch_set_relief, METH_O, set_relief_doc},
-    {"torch_fallback", torch_fallback, METH_VARARGS, fallback_doc},
-    {"torch_lake", torch_lake, METH_VARARGS, lake_doc},
-    {"torch_devices", torch_devices, METH_NOARGS, devices_doc},
-    {"torch_region", torch_region, METH_NOARGS, region_doc},
-    {"torch_turn", torch_turn, METH_NOARGS, turn_doc},
-    {"torch_last_graph", torch_last_graph, METH_NOARGS, last_graph_doc},
-    {"torch_spoil_graph", torch_spoil_graph, METH_VARARGS, spoil_graph_doc},
-    {"torch_has_entered", torch_has_entered, METH_NOARGS, has_entered_doc},
-    {"torch_region_lakes", torch_region_lakes, METH_NOARGS, region_lakes_doc},
-    {"torch_set_margin", torch_set_margin, METH_O, set_margin_doc},
+             "device would have less than `size` bytes left; 0: whatever is left."),
+    FUNCTION(torch_share, METH_VARARGS, "(device, name, priority, weight, /)",
+             "Share a device with the processes of this user that share it by the same name.\n\n"
+             "Raises ValueError for bad terms and UnsupportedError where it cannot begin."),
+    FUNCTION(torch_unshare, METH_NOARGS, "()", "Share no device any more."),
+    FUNCTION(torch_ask_neighbours, METH_VARARGS, "(device, size, /)",
+             "Ask the processes that share a device for what it lacks for `size` bytes of a\n"
+             "lake, and return whether they gave any."),
+    FUNCTION(torch_make_room, METH_VARARGS, "(device, size, /)",
+             "Have the processes that share a device give `size` bytes, and return whether they\n"
+             "gave any."),
+    FUNCTION(torch_sharing, METH_VARARGS, "(device, /)",
+             "Return how a device is shared, see gml_torch_shared."),
+    FUNCTION(torch_neighbours, METH_VARARGS, "(device, /)",
+             "Ask the processes that share a device what they have, see gml_torch_neighbour."),
+    FUNCTION(torch_look_at, METH_VARARGS, "(name, /)",
+             "Ask all processes that share a device by that name, see gml_torch_neighbour."),
     {NULL, NULL, 0, NULL},
 };

@@ -101,3 +101,17 @@ PyObject *fields_dict(const void *from, const number_field *fields) {
     }
     return dict;
 }
+
+PyObject *with_item(PyObject *list, PyObject *item) {
+    if (!item || PyList_Append(list, item) < 0) {
+        Py_CLEAR(list);
+    }
+    Py_XDECREF(item);
+    return list;
+}
+
+PyObject *as_tuple(PyObject *list) {
+    PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}

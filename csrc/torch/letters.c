@@ -2,7 +2,7 @@
 #include "torch/letters.h"
 
 #include "base/fnv.h"
-#include "driver/kept_files.h"
+#include "driver/handed.h"
 #include "torch/publish.h"
 
 #include <errno.h>

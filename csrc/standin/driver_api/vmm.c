@@ -4,9 +4,7 @@
  * devices behind one interface, handles that are held more than once, and memory of other
  * processes. */
 #include "base/map.h"
-#include "driver/backends.h"
 #include "driver/model.h"
-#include "driver/modelled.h"
 #include "standin/standin.h"
 
 #include <fcntl.h>
@@ -43,7 +41,7 @@ static const char ticket_magic[16] = "gmlake-standin";
 static gml_map allocations; /* by handle of the program */
 
 static gml_model *model_of(const standin_device *device) {
-    return &((gml_modelled *)(void *)device->driver)->model;
+    return (gml_model *)(void *)device->driver;
 }
 
 static CUmemGenericAllocationHandle outer_handle(const standin_device *device, gml_handle handle) {
@@ -116,8 +114,8 @@ cudaError_t standin_cuMemRelease(CUmemGenericAllocationHandle handle) {
         standin_misuse("cuMemRelease: handle %llu does not exist", handle);
         return cudaErrorInvalidValue;
     }
-    const gml_physical *physical = gml_model_physical(model_of(device), handle / HANDLE_STEP);
-    bool is_mapped = physical && physical->mappings > 0;
+    const gml_physical *chunk = gml_ledger_find(&model_of(device)->ledger, handle / HANDLE_STEP);
+    bool is_mapped = chunk && !gml_list_is_empty(&chunk->mappings);
     TRY(standin_error_of(device, gml_driver_release(device->driver, handle / HANDLE_STEP)));
     if (held && is_mapped) {
         held->references = 0;
@@ -167,7 +165,7 @@ cudaError_t standin_cuMemExportToShareableHandle(void *out, CUmemGenericAllocati
         .size_bytes = gml_driver_size(device->driver, handle / HANDLE_STEP),
     };
     memcpy(made.magic, ticket_magic, sizeof made.magic);
-    (void)gml_host_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
+    (void)gml_model_place(device->driver, handle / HANDLE_STEP, &made.file, &made.offset_bytes);
     int flight = -1;
     int file = standin_open_flight(device->ordinal, made.size_bytes, &flight);
     if (file < 0) {
@@ -261,20 +259,22 @@ static cudaError_t take_reservation(standin_device *to, gml_address address) {
     if (!from || from == to) {
         return cudaSuccess; /* what is wrong with no reservation is said by the rules */
     }
-    const gml_range *range = gml_model_range_at(model_of(from), address);
-    if (!range->slots || range->mapped_slots > 0) {
+    gml_range *range = gml_ranges_at(&model_of(from)->ranges, address);
+    if (gml_model_check_unreserve(model_of(from), range->node.address, range->size_bytes) !=
+        GML_OK) {
         standin_misuse("cuMemMap: 0x%" PRIx64 " lies in memory of device %d, the handle is of "
                        "device %d; the stand-in keeps one device to a reservation",
                        address, from->ordinal, to->ordinal);
         return cudaErrorInvalidValue;
     }
-    gml_address base = range->node.address;
-    uint64_t size_bytes = range->size_bytes;
-    gml_status status = gml_model_reserve(model_of(to), base, size_bytes);
-    if (status == GML_OK) {
-        status = gml_model_unreserve(model_of(from), base, size_bytes);
+    gml_range *moved = gml_pool_take(&model_of(to)->ranges.objects);
+    if (!moved) {
+        return cudaErrorMemoryAllocation;
     }
-    return standin_error_of(to, status);
+    *moved = (gml_range){.node.address = range->node.address, .size_bytes = range->size_bytes};
+    gml_ranges_remove(&model_of(from)->ranges, range);
+    gml_ranges_enter(&model_of(to)->ranges, moved);
+    return cudaSuccess;
 }
 
 cudaError_t standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
@@ -300,27 +300,18 @@ cudaError_t standin_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     return cudaSuccess;
 }
 
-/* The granule that an address lies in; NULL where nothing is mapped. */
-static const gml_model_granule *mapped_slot(const standin_device *device, gml_address address,
-                                            gml_address *mapping_address) {
-    gml_model *model = model_of(device);
-    const gml_range *range = gml_model_range_at(model, address);
-    if (!range || !range->slots) {
-        return NULL;
-    }
-    uint64_t index = (address - range->node.address) / model->granularity_bytes;
-    const gml_model_granule *slot = &range->slots[index];
-    *mapping_address = range->node.address + (index - slot->index) * model->granularity_bytes;
-    return slot->physical ? slot : NULL;
+/* The mapping that an address lies in; NULL where nothing is mapped. */
+static const gml_mapping *mapping_at(const standin_device *device, gml_address address) {
+    return gml_ledger_at(&model_of(device)->ledger, address);
 }
 
 /* Ends one whole mapping, and its memory if nothing else holds that. */
 static gml_status unmap_one(standin_device *device, gml_address address, uint64_t *size_bytes) {
-    gml_address mapping_address = address;
-    const gml_physical *physical = mapped_slot(device, address, &mapping_address)->physical;
-    CUmemGenericAllocationHandle handle = outer_handle(device, physical->handle);
-    bool is_last = physical->is_released && physical->mappings == 1;
-    *size_bytes = physical->size_bytes;
+    const gml_mapping *mapping = mapping_at(device, address);
+    const gml_physical *chunk = mapping->chunk;
+    CUmemGenericAllocationHandle handle = outer_handle(device, chunk->handle);
+    bool is_last = chunk->is_released && chunk->mappings.next == chunk->mappings.previous;
+    *size_bytes = mapping->size_bytes;
     gml_status status = gml_driver_unmap(device->driver, address, *size_bytes);
     if (status == GML_OK) {
         standin_peers_forget(address);
@@ -333,7 +324,7 @@ static gml_status unmap_one(standin_device *device, gml_address address, uint64_
 
 cudaError_t standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes) {
     standin_device *device = device_to_ask(address);
-    gml_status status = gml_model_check_whole(model_of(device), "unmap", address, size_bytes);
+    gml_status status = gml_model_check_whole(model_of(device), "unmap", address, size_bytes, NULL);
     if (status == GML_OK) {
         standin_check_unused("cuMemUnmap", address, size_bytes);
     }
@@ -347,23 +338,20 @@ cudaError_t standin_cuMemUnmap(CUdeviceptr address, size_t size_bytes) {
 
 /* Makes a handle of a mapping again, also where the program has released it. */
 cudaError_t standin_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *pointer) {
-    gml_address address = standin_address(pointer), mapping_address = 0;
+    gml_address address = standin_address(pointer);
     const standin_device *device = standin_device_of(address);
-    const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
-    if (!slot) {
+    const gml_mapping *mapping = device ? mapping_at(device, address) : NULL;
+    if (!mapping) {
         return cudaErrorInvalidValue;
     }
-    gml_physical *physical = slot->physical;
-    allocation *held = gml_map_find(&allocations, outer_handle(device, physical->handle));
+    gml_physical *chunk = mapping->chunk;
+    allocation *held = gml_map_find(&allocations, outer_handle(device, chunk->handle));
     if (!held) {
         return cudaErrorInvalidValue; /* plain memory, which has no handle */
     }
-    if (held->references == 0) {
-        standin_insert(&model_of(device)->handles, physical->handle, physical);
-        physical->is_released = false;
-    }
+    chunk->is_released = false;
     held->references++;
-    *out = outer_handle(device, physical->handle);
+    *out = outer_handle(device, chunk->handle);
     return cudaSuccess;
 }
 
@@ -411,7 +399,7 @@ cudaError_t standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes,
     gml_status status =
         wanted.let_in & owner
             ? gml_driver_set_access(device->driver, address, size_bytes)
-            : gml_model_check_whole(model_of(device), "set_access", address, size_bytes);
+            : gml_model_check_whole(model_of(device), "set_access", address, size_bytes, NULL);
     TRY(standin_error_of(device, status));
     change_peers(address, size_bytes, (wanted_access){wanted.let_in & ~owner, wanted.shut_out});
     return cudaSuccess;
@@ -420,21 +408,20 @@ cudaError_t standin_cuMemSetAccess(CUdeviceptr address, size_t size_bytes,
 /* ---- for the other files --------------------------------------------------------------------- */
 
 bool standin_find_mapping(gml_address address, standin_mapping *out) {
-    gml_address mapping_address = 0;
     standin_device *device = standin_device_of(address);
-    const gml_model_granule *slot = device ? mapped_slot(device, address, &mapping_address) : NULL;
-    if (!slot) {
+    const gml_mapping *mapping = device ? mapping_at(device, address) : NULL;
+    if (!mapping) {
         return false;
     }
-    const gml_range *range = gml_model_range_at(model_of(device), address);
+    const gml_range *range = gml_ranges_at(&model_of(device)->ranges, address);
     const allocation *held =
-        gml_map_find(&allocations, outer_handle(device, slot->physical->handle));
+        gml_map_find(&allocations, outer_handle(device, mapping->chunk->handle));
     *out = (standin_mapping){
         .device = device,
-        .mapping = {mapping_address, slot->physical->size_bytes},
+        .mapping = {mapping->node.address, mapping->size_bytes},
         .reservation = {range->node.address, range->size_bytes},
         .handle_types = held ? held->properties.requestedHandleTypes : CU_MEM_HANDLE_TYPE_NONE,
-        .is_accessible = slot->is_accessible,
+        .is_accessible = mapping->is_open,
         .is_of_program = held != NULL,
     };
     return true;
@@ -445,8 +432,8 @@ bool standin_find_range(gml_address address, standin_range *out, bool *is_reserv
     if (!device) {
         return false;
     }
-    const gml_range *range = gml_model_range_at(model_of(device), address);
+    const gml_range *range = gml_ranges_at(&model_of(device)->ranges, address);
     *out = (standin_range){range->node.address, range->size_bytes};
-    *is_reservation = range->slots != NULL;
+    *is_reservation = !range->is_plain;
     return true;
 }

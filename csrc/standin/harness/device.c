@@ -1,6 +1,5 @@
 /* The devices, the lock, and each thread's current device and last error. */
-#include "driver/backends.h"
-#include "driver/modelled.h"
+#include "driver/model.h"
 #include "standin/harness/control.h"
 #include "standin/standin.h"
 
@@ -60,11 +59,9 @@ cudaError_t standin_check_handle(const void *handle, standin_kind kind) {
 static void open_device(standin_device *device, int ordinal) {
     const standin_settings *settings = standin_settings_get();
     char reason[GML_REASON_BYTES] = "";
-    gml_status status = settings->is_backed
-                            ? gml_host_driver_open(settings->served_bytes, 0, &device->driver,
-                                                   reason, sizeof reason)
-                            : gml_hollow_driver_open(settings->served_bytes, 0, &device->driver,
-                                                     reason, sizeof reason);
+    gml_model_kind kind = settings->is_backed ? GML_MODEL_HOST : GML_MODEL_HOLLOW;
+    gml_status status = gml_model_driver_open(kind, settings->served_bytes, 0, &device->driver,
+                                              reason, sizeof reason);
     if (status != GML_OK) {
         give_up(reason);
     }
@@ -168,8 +165,8 @@ cudaError_t standin_cudaSetDevice(int ordinal) {
 
 standin_device *standin_device_of(gml_address address) {
     for (int i = 0; i < device_count; i++) {
-        const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
-        if (!gml_model_is_hole(&modelled->model, address, 1)) {
+        const gml_model *model = (const gml_model *)(const void *)devices[i].driver;
+        if (gml_ranges_at(&model->ranges, address)) {
             return &devices[i];
         }
     }

@@ -8,7 +8,7 @@
  * same one, opened again, with the lock of a byte of its own. All locks belong to what is open,
  * wherever it is sent, and end when the last process closes it.
  */
-#include "driver/modelled.h"
+#include "driver/model.h"
 #include "standin/standin.h"
 
 #include <errno.h>
@@ -198,7 +198,7 @@ void standin_begin_sharing(standin_device *devices, int count) {
         lock_call();
     }
     for (int i = 0; i < count; i++) {
-        gml_model *model = &((gml_modelled *)(void *)devices[i].driver)->model;
+        gml_model *model = (gml_model *)(void *)devices[i].driver;
         uint64_t others_bytes =
             held_by_others(settings->numbers[i]) + flying_bytes(settings->numbers[i]);
         uint64_t left_bytes =
@@ -213,9 +213,9 @@ void standin_end_sharing(const standin_device *devices, int count) {
         return;
     }
     for (int i = 0; i < count; i++) {
-        const gml_modelled *modelled = (const gml_modelled *)(const void *)devices[i].driver;
+        const gml_model *model = (const gml_model *)(const void *)devices[i].driver;
         int number = standin_settings_get()->numbers[i];
-        shared.page->used_bytes[shared.slot][number] = modelled->model.used_bytes;
+        shared.page->used_bytes[shared.slot][number] = model->used_bytes;
     }
     (void)lock_bytes(shared.file, F_OFD_SETLK, F_UNLCK, CALL_LOCK, 1);
 }

@@ -192,7 +192,7 @@ static gml_status enqueue(standin_stream *stream, in_flight *added, gml_event po
     case RECORD:
         return gml_streams_event_record(queues, point, stream->number);
     case WAIT:
-        return gml_streams_wait(queues, stream->number, point);
+        return gml_streams_stream_wait(queues, stream->number, point);
     default:
         return gml_streams_enqueue(queues, stream->number, do_work, added);
     }

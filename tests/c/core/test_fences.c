@@ -44,7 +44,7 @@ static bool survives(uint64_t fail_call) {
         failed += status != GML_OK;
         CHECK(bench_passes(&self, 1, 0, instant, GML_WAIT) || status == GML_OK);
         CHECK_EQ(self.fences.waits, i + 1);
-        CHECK_OK(gml_streams_synchronize_all(self.queues));
+        CHECK_OK(gml_streams_device_synchronize(self.queues));
         gml_fence_poll(&self.fences);
         gml_fence_poll(&self.fences);
         CHECK_EQ(self.fences.completed, instant);
@@ -116,13 +116,13 @@ static void run_random(uint64_t seed, gml_fence_rules rules, uint64_t *passed) {
         } else if (kind < 78) {
             gml_fence_poll(&self.fences);
         } else if (kind == 78) {
-            CHECK_OK(gml_streams_synchronize_all(self.queues));
+            CHECK_OK(gml_streams_device_synchronize(self.queues));
             gml_fence_complete(&self.fences);
         } else {
             bench_advance(&self, stream, check_below(&random, 6));
         }
     }
-    CHECK_OK(gml_streams_synchronize_all(self.queues));
+    CHECK_OK(gml_streams_device_synchronize(self.queues));
     bench_close(&self);
 }
 

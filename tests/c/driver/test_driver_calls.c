@@ -90,7 +90,7 @@ TEST(an_event_may_be_destroyed_while_waited_for) {
     gml_stream from = new_stream();
     gml_stream to = new_stream();
     gml_event event = 0;
-    gml_streams *streams = gml_driver_streams(driver);
+    gml_streams *streams = driver->streams;
     if (streams) {
         CHECK_OK(gml_streams_set_manual(streams, true));
     }
@@ -138,7 +138,7 @@ static void count_run(void *context) {
 /* A GPU cannot be held up without a kernel, so this one has no part on `cuda`. */
 TEST(unmap_does_not_synchronise) {
     scene of = open_scene();
-    gml_streams *streams = gml_driver_streams(of.driver);
+    gml_streams *streams = of.driver->streams;
     CHECK_EQ(streams != NULL, !contract_is_cuda());
     if (streams) {
         int runs = 0;
@@ -159,7 +159,7 @@ static void set_capturing(gml_driver *driver, gml_stream stream, bool is_capturi
     gml_cu_stream handle = (gml_cu_stream)(uintptr_t)stream;
     void *graph = NULL;
     if (!contract_is_cuda()) {
-        CHECK_OK(gml_streams_set_capturing(gml_driver_streams(driver), stream, is_capturing));
+        CHECK_OK(gml_streams_set_capturing(driver->streams, stream, is_capturing));
     } else if (is_capturing) {
         CHECK_EQ(contract_cuda()->cuStreamBeginCapture(handle, 0), GML_CU_SUCCESS);
     } else {

@@ -2,7 +2,6 @@
  * is missing. Runs on the fake library (GMLAKE_TEST_CUDA=fake) and on a GPU (any other value). */
 #include "driver/backends.h"
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 #include "hooks/fault.h"
 #include "support/check.h"
 #include "support/raw_cuda.h"

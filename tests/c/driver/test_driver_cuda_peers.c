@@ -281,8 +281,8 @@ TEST(the_ranges_are_those_of_an_array) {
         (opens ? gml_cuda_peers_opened : gml_cuda_peers_closed)(&peers, 1 + first, count);
         memset(is_open + first, opens, count);
         bool found[UNITS] = {false};
-        const gml_cuda_range *range = gml_cuda_peers_first(&peers);
-        for (; range; range = gml_cuda_peers_next(range)) {
+        const gml_range *range = gml_ranges_first(&peers.open);
+        for (; range; range = gml_ranges_next(range)) {
             for (uint64_t unit = range->node.address - 1, n = 0; n < range->size_bytes; n++) {
                 CHECK(!found[unit + n]);
                 found[unit + n] = true;

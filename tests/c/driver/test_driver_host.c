@@ -17,8 +17,8 @@ static const uint64_t MIB = UINT64_C(1) << 20;
 static gml_driver *open_host(uint64_t capacity_bytes, uint64_t granularity_bytes) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    CHECK_OK(
-        gml_host_driver_open(capacity_bytes, granularity_bytes, &driver, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_HOST, capacity_bytes, granularity_bytes, &driver,
+                                   reason, sizeof reason));
     return driver;
 }
 
@@ -38,7 +38,7 @@ TEST(capacity_and_granularity_are_as_asked) {
     CHECK_EQ(driver->info.total_bytes, UINT64_C(1) << 40);
     CHECK_EQ(driver->info.granularity_bytes, 65536);
     gml_driver_close(driver);
-    CHECK_STATUS(gml_host_driver_open(0, 512, &driver, reason, sizeof reason),
+    CHECK_STATUS(gml_model_driver_open(GML_MODEL_HOST, 0, 512, &driver, reason, sizeof reason),
                  GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "page") != NULL);
 }

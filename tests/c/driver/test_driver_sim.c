@@ -10,8 +10,8 @@ static const uint64_t GIB = UINT64_C(1) << 30;
 static gml_driver *open_sim(uint64_t capacity_bytes, uint64_t granularity_bytes) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    CHECK_OK(
-        gml_sim_driver_open(capacity_bytes, granularity_bytes, &driver, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, capacity_bytes, granularity_bytes, &driver,
+                                   reason, sizeof reason));
     return driver;
 }
 
@@ -24,10 +24,11 @@ static gml_address malloc_of(gml_driver *driver, uint64_t size_bytes) {
 TEST(a_bad_granularity_is_refused) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
-    CHECK_STATUS(gml_sim_driver_open(0, 3 * MIB, &driver, reason, sizeof reason),
+    CHECK_STATUS(gml_model_driver_open(GML_MODEL_SIM, 0, 3 * MIB, &driver, reason, sizeof reason),
                  GML_INVALID_ARGUMENT);
     CHECK(strstr(reason, "3145728") != NULL);
-    CHECK_STATUS(gml_sim_driver_open(0, 256, &driver, reason, sizeof reason), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_model_driver_open(GML_MODEL_SIM, 0, 256, &driver, reason, sizeof reason),
+                 GML_INVALID_ARGUMENT);
     CHECK(driver == NULL);
 }
 

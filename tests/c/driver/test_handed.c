@@ -1,6 +1,5 @@
 /* Chunks that were handed over: found by their size, and no file stays open. */
 #include "driver/handed.h"
-#include "driver/kept_files.h"
 #include "support/check.h"
 
 #include <fcntl.h>

@@ -40,9 +40,9 @@ TEST(a_wait_means_the_recording_before_it) {
     uint64_t done = 9;
     gml_event event = new_event(streams);
     CHECK_OK(gml_streams_event_record(streams, event, 1));
-    CHECK_OK(gml_streams_wait(streams, 2, event));
+    CHECK_OK(gml_streams_stream_wait(streams, 2, event));
     CHECK_OK(gml_streams_event_record(streams, event, 3));
-    CHECK_OK(gml_streams_wait(streams, 4, event));
+    CHECK_OK(gml_streams_stream_wait(streams, 4, event));
     CHECK_OK(gml_streams_advance(streams, 3, 1, NULL)); /* the second recording only */
     CHECK_OK(gml_streams_event_query(streams, event));
     CHECK_OK(gml_streams_advance(streams, 2, 1, &done));
@@ -60,7 +60,7 @@ static void queue_chain(gml_streams *streams, note *notes, gml_event *events) {
     for (uint64_t i = 0; i < 3; i++) {
         events[i] = new_event(streams);
         if (i > 0) {
-            CHECK_OK(gml_streams_wait(streams, i + 1, events[i - 1]));
+            CHECK_OK(gml_streams_stream_wait(streams, i + 1, events[i - 1]));
         }
         CHECK_OK(gml_streams_enqueue(streams, i + 1, write_note, &notes[i]));
         CHECK_OK(gml_streams_event_record(streams, events[i], i + 1));
@@ -75,16 +75,16 @@ TEST(an_event_behind_all_streams_is_synchronised_and_destroyed_as_others_are) {
     queue_chain(streams, notes, events);
     gml_event all = new_event(streams);
     CHECK_OK(gml_streams_event_record_all(streams, all));
-    CHECK_OK(gml_streams_wait(streams, 9, all));
+    CHECK_OK(gml_streams_stream_wait(streams, 9, all));
     CHECK_OK(gml_streams_enqueue(streams, 1, write_note, &notes[0])); /* later */
     CHECK_OK(gml_streams_event_synchronize(streams, all));
     CHECK_EQ(ran.count, 3);
     CHECK_OK(gml_streams_event_record_all(streams, all)); /* anew */
     CHECK_STATUS(gml_streams_event_query(streams, all), GML_NOT_READY);
-    CHECK_OK(gml_streams_wait(streams, 9, all));
+    CHECK_OK(gml_streams_stream_wait(streams, 9, all));
     CHECK_OK(gml_streams_event_destroy(streams, all));
     CHECK_STATUS(gml_streams_event_record_all(streams, all), GML_INVALID_ARGUMENT);
-    CHECK_OK(gml_streams_synchronize(streams, 9));
+    CHECK_OK(gml_streams_stream_synchronize(streams, 9));
     CHECK_EQ(ran.count, 4);
     gml_streams_close(streams);
 }
@@ -97,7 +97,7 @@ TEST(unknown_events_are_invalid) {
     CHECK_STATUS(gml_streams_event_record(streams, event, 0), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_streams_event_query(streams, event), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_streams_event_synchronize(streams, event), GML_INVALID_ARGUMENT);
-    CHECK_STATUS(gml_streams_wait(streams, 0, event), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_streams_stream_wait(streams, 0, event), GML_INVALID_ARGUMENT);
     CHECK_STATUS(gml_streams_event_query(streams, 0), GML_INVALID_ARGUMENT);
     CHECK(new_event(streams) != event);
     gml_streams_close(streams);

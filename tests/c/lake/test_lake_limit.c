@@ -64,7 +64,7 @@ TEST(a_refusal_names_the_limit) {
 /* Blocks that other streams use end after the capture, not in it. */
 TEST(a_frozen_lake_waits_for_no_stream) {
     gml_lake *lake = lake_open(64 * MIB);
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    CHECK_OK(gml_streams_set_manual(lake->driver->streams, true));
     gml_address first = lake_take(lake, 40 * MIB, 0);
     CHECK_OK(gml_lake_record_stream(lake, first, 7));
     lake->driver->device->captures = true;

@@ -16,7 +16,7 @@ static const gml_pool_id GRAPH = {1, 7};
 static const gml_pool_id OTHER_GRAPH = {0, 7};
 
 static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
-    CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
+    CHECK_OK(gml_streams_set_capturing(lake->driver->streams, stream, is_capturing));
 }
 
 static void begin_capture(gml_lake *lake, gml_pool_id id, gml_stream stream) {
@@ -98,7 +98,7 @@ static void churn_in_capture(gml_lake *lake, live_block *blocks, size_t count, u
 TEST(a_capture_sees_no_call_that_would_break_it) {
     gml_lake *lake = lake_open(160 * MIB);
     live_block blocks[48] = {{0}};
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    CHECK_OK(gml_streams_set_manual(lake->driver->streams, true));
     churn_in_capture(lake, blocks, 48, 1);
     for (uint64_t round = 0; round < 3; round++) {
         begin_capture(lake, GRAPH, CAPTURER);

@@ -216,7 +216,7 @@ TEST(plain_memory_stays_until_queued_work_has_run) {
     gml_address block = 0;
     bool has_run = false;
     CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));
-    gml_streams *streams = gml_driver_streams(lake->driver);
+    gml_streams *streams = lake->driver->streams;
     CHECK_OK(gml_streams_set_manual(streams, true));
     CHECK_OK(gml_lake_allocate(lake, 40 * MIB, 1, &block));
     CHECK_OK(gml_streams_enqueue(streams, 1, note_run, &has_run));

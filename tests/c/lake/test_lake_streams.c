@@ -43,10 +43,10 @@ static gml_status event_record(gml_driver *self, gml_event event, gml_stream str
 }
 
 static gml_status device_synchronize(gml_driver *self) {
-    gml_streams *streams = inner->streams(self);
+    gml_streams *streams = self->streams;
     gml_status status = GML_OK;
     for (gml_stream stream = 0; stream < FOREIGN && status == GML_OK; stream++) {
-        status = gml_streams_synchronize(streams, stream);
+        status = gml_streams_stream_synchronize(streams, stream);
     }
     return status;
 }
@@ -62,7 +62,7 @@ static gml_lake *open_watched(uint64_t capacity_bytes) {
     outer.device_synchronize = device_synchronize;
     lake->driver->ops = &outer;
     is_gone = false;
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(lake->driver), true));
+    CHECK_OK(gml_streams_set_manual(lake->driver->streams, true));
     return lake;
 }
 

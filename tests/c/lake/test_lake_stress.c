@@ -140,7 +140,7 @@ static void begin_step(stress *self, size_t number) {
         CHECK_OK(gml_lake_set_margin(at->lake, 0));
         if (self->repeats) {
             stress_wake_finally(self, at);
-            CHECK_OK(gml_streams_synchronize_all(stress_streams(at)));
+            CHECK_OK(gml_streams_device_synchronize(stress_streams(at)));
         }
         stress_expect(self, ASK(gml_lake_mark(at->lake)));
     }

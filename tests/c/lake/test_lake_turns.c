@@ -25,7 +25,7 @@ static bool shares(gml_lake *lake) {
 }
 
 static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
-    CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
+    CHECK_OK(gml_streams_set_capturing(lake->driver->streams, stream, is_capturing));
 }
 
 static void begin(gml_lake *lake, gml_pool_id id, uint64_t turn) {

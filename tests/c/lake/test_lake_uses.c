@@ -9,7 +9,7 @@
 enum { BLOCK_BYTES = 4 << 20 };
 
 static gml_streams *streams_of(gml_lake *lake) {
-    return gml_driver_streams(lake->driver);
+    return lake->driver->streams;
 }
 
 static gml_lake *open_by_hand(uint64_t capacity_bytes) {

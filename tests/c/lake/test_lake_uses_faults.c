@@ -40,7 +40,7 @@ static void open_bench(bench *self, uint64_t fail_call, uint64_t fail_per_millio
     *self = (bench){0};
     CHECK_OK(gml_driver_open("sim", 0, 0, &inner, reason, sizeof reason));
     CHECK_OK(gml_fault_driver_open(inner, fail_call, fail_per_million, seed, &self->driver));
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(self->driver), true));
+    CHECK_OK(gml_streams_set_manual(self->driver->streams, true));
     gml_uses_init(&self->uses, self->driver, note_finished, self);
     for (size_t i = 0; i < BLOCKS; i++) {
         self->blocks[i] = (gml_block){.block_bytes = 512 * (i + 1), .stream = BLOCK_STREAM};
@@ -64,8 +64,8 @@ static void use_and_free(bench *self, size_t index) {
     for (gml_stream stream = 2; stream < 3 + index % MOST_USERS; stream++) {
         CHECK_OK(gml_uses_add(&self->uses, block, -1, stream));
         self->reads[index]++;
-        CHECK_OK(gml_streams_enqueue(gml_driver_streams(self->driver), stream, read_once,
-                                     &self->reads[index]));
+        CHECK_OK(
+            gml_streams_enqueue(self->driver->streams, stream, read_once, &self->reads[index]));
     }
     gml_uses_free(&self->uses, block);
 }
@@ -77,7 +77,7 @@ static void run_bench(bench *self) {
         use_and_free(self, i);
         gml_uses_poll(&self->uses);
         self->driver->device->captures = false;
-        CHECK_OK(gml_streams_advance(gml_driver_streams(self->driver), 2 + i % 2, 3, NULL));
+        CHECK_OK(gml_streams_advance(self->driver->streams, 2 + i % 2, 3, NULL));
         gml_uses_poll(&self->uses);
     }
 }

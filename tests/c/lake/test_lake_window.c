@@ -34,7 +34,7 @@ static void do_nothing(void *context) {
 
 /* Steps of which no two are the same: blocks of four streams. */
 static void run_steps(gml_lake *lake, gml_address *out) {
-    gml_streams *streams = gml_driver_streams(lake->driver);
+    gml_streams *streams = lake->driver->streams;
     check_random random = {7};
     for (size_t round = 0; round < ROUNDS; round++) {
         gml_address *made = &out[round * REQUESTS];

@@ -37,8 +37,9 @@ gml_driver *open_driver(void) {
     char reason[GML_REASON_BYTES] = "";
     gml_driver *driver = NULL;
     gml_status status =
-        current->is_hollow ? gml_hollow_driver_open(0, 0, &driver, reason, sizeof reason)
-                           : gml_driver_open(current->driver, 0, 0, &driver, reason, sizeof reason);
+        current->is_hollow
+            ? gml_model_driver_open(GML_MODEL_HOLLOW, 0, 0, &driver, reason, sizeof reason)
+            : gml_driver_open(current->driver, 0, 0, &driver, reason, sizeof reason);
     if (!CHECK_OK(status)) {
         fprintf(stderr, "%s\n", reason);
         abort();

@@ -81,7 +81,8 @@ gml_cu_result fake_cuInit(unsigned flags) {
     }
     (void)pthread_mutex_lock(&lock);
     gml_status status =
-        device ? GML_OK : gml_host_driver_open(0, 0, &device, reason, sizeof reason);
+        device ? GML_OK
+               : gml_model_driver_open(GML_MODEL_HOST, 0, 0, &device, reason, sizeof reason);
     (void)pthread_mutex_unlock(&lock);
     return fake_result_of(status);
 }

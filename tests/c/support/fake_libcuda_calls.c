@@ -276,8 +276,8 @@ gml_cu_result fake_cuStreamBeginCapture(gml_cu_stream stream, int mode) {
     for (int i = 0; i < MOST_CAPTURES; i++) {
         if (!captures[i].is_active) {
             captures[i] = (capture){stream, mode, true, false};
-            return fake_result_of(gml_streams_set_capturing(gml_driver_streams(fake_device()),
-                                                            number_of_stream(stream), true));
+            return fake_result_of(
+                gml_streams_set_capturing(fake_device()->streams, number_of_stream(stream), true));
         }
     }
     return GML_CU_INVALID_VALUE;
@@ -290,8 +290,7 @@ gml_cu_result fake_cuStreamEndCapture(gml_cu_stream stream, void **graph) {
     }
     ended->is_active = false;
     *graph = ended->is_broken ? NULL : &graph_object;
-    (void)gml_streams_set_capturing(gml_driver_streams(fake_device()), number_of_stream(stream),
-                                    false);
+    (void)gml_streams_set_capturing(fake_device()->streams, number_of_stream(stream), false);
     return ended->is_broken ? GML_CU_STREAM_CAPTURE_UNSUPPORTED + 1 : GML_CU_SUCCESS;
 }
 

@@ -14,7 +14,7 @@ void bench_open_failing(bench *self, const gml_fence_rules *rules, uint64_t fail
     *self = (bench){0};
     CHECK_OK(gml_driver_open("sim", 0, 0, &inner, reason, sizeof reason));
     CHECK_OK(gml_fault_driver_open(inner, fail_call, 0, 0, &self->driver));
-    self->queues = gml_driver_streams(self->driver);
+    self->queues = self->driver->streams;
     CHECK_OK(gml_streams_set_manual(self->queues, true));
     gml_fences_init(&self->fences, self->driver, rules);
     for (size_t i = 0; i < SEEKERS; i++) {

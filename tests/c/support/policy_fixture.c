@@ -16,7 +16,7 @@ fixture fixture_of(const gml_policy_ops *ops) {
 void fixture_start(fixture *f) {
     gml_driver *sim = NULL;
     char reason[GML_REASON_BYTES];
-    CHECK_OK(gml_sim_driver_open(f->device_bytes, 0, &sim, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, f->device_bytes, 0, &sim, reason, sizeof reason));
     f->driver = sim;
     if (f->fail_call) {
         CHECK_OK(gml_fault_driver_open(sim, f->fail_call, 0, 0, &f->driver));

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static gml_streams *queues_of(gml_lake *lake) {
-    return gml_driver_streams(lake->driver);
+    return lake->driver->streams;
 }
 
 gml_lake *sharing_open(const sharing_config *config) {
@@ -87,7 +87,7 @@ static void do_nothing(void *context) {
 /* A stream that captures takes no work. */
 void sharing_work(gml_lake *lake, gml_stream stream) {
     bool is_capturing = false;
-    CHECK_OK(gml_streams_capturing(queues_of(lake), stream, &is_capturing));
+    CHECK_OK(gml_streams_stream_capturing(queues_of(lake), stream, &is_capturing));
     if (!is_capturing) {
         CHECK_OK(gml_streams_enqueue(queues_of(lake), stream, do_nothing, NULL));
     }

@@ -67,7 +67,7 @@ stress_lake *stress_any_lake(stress *self) {
 }
 
 gml_streams *stress_streams(const stress_lake *at) {
-    return gml_driver_streams(at->lake->driver);
+    return at->lake->driver->streams;
 }
 
 bool stress_is_asleep(const stress_lake *at) {

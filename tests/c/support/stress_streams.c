@@ -103,7 +103,7 @@ bool stress_read_on(const stress_block *held, gml_stream user) {
     bool is_awake = !lake_is_host() || gml_lake_bytes(at->lake, block->address, &bytes) == GML_OK;
     bool is_ordered = is_awake && CHECK_OK(gml_streams_event_create(queues, &event)) &&
                       gml_streams_event_record(queues, event, block->stream) == GML_OK &&
-                      gml_streams_wait(queues, user, event) == GML_OK;
+                      gml_streams_stream_wait(queues, user, event) == GML_OK;
     if (event) {
         CHECK_OK(gml_streams_event_destroy(queues, event));
     }
@@ -126,7 +126,7 @@ void stress_pay(stress_lake *at, gml_stream stream) {
     stress_slot *slot = stress_slot_of(at, stream);
     while (slot && slot->debt_count) {
         gml_event debt = slot->debts[--slot->debt_count];
-        CHECK_OK(gml_streams_wait(stress_streams(at), stream, debt));
+        CHECK_OK(gml_streams_stream_wait(stress_streams(at), stream, debt));
         CHECK_OK(gml_streams_event_destroy(stress_streams(at), debt));
     }
 }

@@ -173,7 +173,7 @@ static gml_status count_free(gml_driver *self, gml_address address) {
     gml_status status = strike(self, GML_CALL_FREE);
     if (status == GML_OK) {
         gml_driver *inner = gml_wrapped_inner(self);
-        (void)gml_streams_synchronize_all(gml_driver_streams(inner));
+        (void)gml_streams_device_synchronize(inner->streams);
         status = gml_wrapped_relay(self, inner->ops->free(inner, address));
     }
     by->memory -= status == GML_OK;

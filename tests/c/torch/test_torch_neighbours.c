@@ -141,7 +141,7 @@ static bool give_up(int device, uint64_t size_bytes) {
  * for its device. w: all that it holds is in use for a moment longer. x: nobody knows until when.
  * q: ends. */
 static void obey(int from, int to) {
-    gml_streams *streams = gml_driver_streams(gml_torch_lake(0)->driver);
+    gml_streams *streams = gml_torch_lake(0)->driver->streams;
     char command = 0;
     while (read(from, &command, 1) == 1 && command != 'q') {
         gml_torch_shared now = sharing();

@@ -170,7 +170,7 @@ TEST(devices_out_of_range_have_no_memory) {
 /* ---- streams and pools ----------------------------------------------------------------------- */
 
 static gml_streams *streams_of(int device) {
-    return gml_driver_streams(gml_torch_lake(device)->driver);
+    return gml_torch_lake(device)->driver->streams;
 }
 
 static void nothing(void *context) {

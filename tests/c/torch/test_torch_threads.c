@@ -117,7 +117,7 @@ static void nothing(void *context) {
 /* Lets another stream use the block, with work queued there that is not done. */
 static void lend(worker *self, const block *lent) {
     gml_stream other = random_stream(self);
-    gml_streams *streams = gml_driver_streams(gml_torch_lake(lent->device)->driver);
+    gml_streams *streams = gml_torch_lake(lent->device)->driver->streams;
     (void)gml_streams_enqueue(streams, other, nothing, NULL);
     torch_record_stream(lent->address, handle_of(other));
     self->recorded++;
@@ -178,8 +178,7 @@ static void direct(double seconds) {
         for (int device = 0; device < DEVICES; device++) {
             gml_lake *lake = gml_torch_lake(device);
             for (gml_stream stream = 0; stream < STREAMS; stream++) {
-                CHECK_OK(
-                    gml_streams_advance(gml_driver_streams(lake->driver), stream, QUEUED, NULL));
+                CHECK_OK(gml_streams_advance(lake->driver->streams, stream, QUEUED, NULL));
             }
             if (round % 64 == 0) {
                 gml_stats stats;
@@ -207,7 +206,7 @@ static void check_nothing_is_left(uint64_t served) {
     for (int device = 0; device < DEVICES; device++) {
         gml_stats stats;
         gml_lake *lake = gml_torch_lake(device);
-        CHECK_OK(gml_streams_synchronize_all(gml_driver_streams(lake->driver)));
+        CHECK_OK(gml_streams_device_synchronize(lake->driver->streams));
         torch_trim();
         CHECK_OK(gml_lake_check(lake));
         CHECK_OK(gml_lake_stats(lake, &stats));
@@ -232,7 +231,7 @@ TEST(no_block_is_ever_shared) {
     for (int device = 0; device < DEVICES; device++) {
         CHECK(torch_free(torch_allocate(1, device, NULL)));
         served++;
-        CHECK_OK(gml_streams_set_manual(gml_driver_streams(gml_torch_lake(device)->driver), true));
+        CHECK_OK(gml_streams_set_manual(gml_torch_lake(device)->driver->streams, true));
     }
     for (int i = 0; i < THREADS; i++) {
         workers[i].random.state = (uint64_t)i + 1;

@@ -48,7 +48,7 @@ static bench open_bench(const char *name) {
 
 static bench by_hand(void) {
     bench self = open_bench("sim");
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(self.driver), true));
+    CHECK_OK(gml_streams_set_manual(self.driver->streams, true));
     return self;
 }
 
@@ -84,7 +84,7 @@ static void let_wait(const bench *self, gml_stream stream, gml_event event) {
  * aside. */
 static void pass_unseen(const bench *self, gml_stream stream) {
     let_wait(self, stream, record_alone(self, GML_ORDER_UNSEEN));
-    CHECK_OK(gml_streams_advance(gml_driver_streams(self->driver), GML_ORDER_UNSEEN, 1, NULL));
+    CHECK_OK(gml_streams_advance(self->driver->streams, GML_ORDER_UNSEEN, 1, NULL));
 }
 
 static gml_event record(const bench *self, gml_stream stream) {

@@ -59,7 +59,7 @@ static void do_nothing(void *context) {
 }
 
 static void queue_work(bench *self, gml_stream stream) {
-    CHECK_OK(gml_streams_enqueue(gml_driver_streams(self->lake->driver), stream, do_nothing, NULL));
+    CHECK_OK(gml_streams_enqueue(self->lake->driver->streams, stream, do_nothing, NULL));
 }
 
 /* A block with work behind it. */
@@ -70,7 +70,7 @@ static void work_and_use(bench *self, uint64_t size_bytes, gml_stream stream) {
 }
 
 static void run_queues(bench *self) {
-    gml_streams *streams = gml_driver_streams(self->lake->driver);
+    gml_streams *streams = self->lake->driver->streams;
     CHECK_OK(gml_streams_set_manual(streams, false));
     CHECK_OK(gml_streams_set_manual(streams, true));
 }
@@ -147,7 +147,7 @@ static bench open_bench(const edge *tested, const char *driver) {
         fprintf(stderr, "%s\n", reason);
         exit(1);
     }
-    CHECK_OK(gml_streams_set_manual(gml_driver_streams(self.lake->driver), true));
+    CHECK_OK(gml_streams_set_manual(self.lake->driver->streams, true));
     CHECK_OK(gml_fault_driver_skip(self.lake->driver, 0));
     return self;
 }

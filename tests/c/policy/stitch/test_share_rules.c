@@ -129,7 +129,7 @@ TEST(streams_that_come_and_go_are_not_called_and_leave_nothing_behind) {
 /* ---- captures -------------------------------------------------------------------------------- */
 
 static void set_capturing(gml_lake *lake, gml_stream stream, bool is_capturing) {
-    CHECK_OK(gml_streams_set_capturing(gml_driver_streams(lake->driver), stream, is_capturing));
+    CHECK_OK(gml_streams_set_capturing(lake->driver->streams, stream, is_capturing));
 }
 
 TEST(while_a_graph_is_captured_no_event_call_is_made) {

@@ -150,7 +150,7 @@ TEST(check_notices_damage) {
 TEST(create_refuses_an_odd_segment_size) {
     fixture f = fixture_of(&gml_caching_policy);
     char reason[GML_REASON_BYTES];
-    CHECK_OK(gml_sim_driver_open(0, 0, &f.driver, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, 0, 0, &f.driver, reason, sizeof reason));
     f.knobs.large_segment_size = 20 * MIB + 100;
     CHECK_STATUS(gml_caching_policy.create(f.driver, 0, &f.knobs, &f.policy), GML_INVALID_ARGUMENT);
     CHECK(strstr(f.driver->reason, "large_segment_size"));

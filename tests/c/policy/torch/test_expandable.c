@@ -116,7 +116,7 @@ TEST(check_notices_damage) {
 TEST(create_refuses_what_cannot_work) {
     fixture f = fixture_of(&gml_expandable_policy);
     char reason[GML_REASON_BYTES];
-    CHECK_OK(gml_sim_driver_open(GIB, 0, &f.driver, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, GIB, 0, &f.driver, reason, sizeof reason));
     f.knobs.large_segment_size = 21 * MIB;
     CHECK_STATUS(f.ops->create(f.driver, 0, &f.knobs, &f.policy), GML_INVALID_ARGUMENT);
     CHECK(strstr(f.driver->reason, "large_segment_size is 21MiB, but must be a multiple") != NULL);

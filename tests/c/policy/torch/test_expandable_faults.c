@@ -142,7 +142,7 @@ static void check_strays(gml_driver_call first, gml_driver_call second, int refu
     fixture f = fixture_of(&gml_expandable_policy);
     char reason[GML_REASON_BYTES];
     stubborn driver = {.base.ops = &stubborn_ops, .refused = {first, second}};
-    CHECK_OK(gml_sim_driver_open(GIB, 0, &driver.inner, reason, sizeof reason));
+    CHECK_OK(gml_model_driver_open(GML_MODEL_SIM, GIB, 0, &driver.inner, reason, sizeof reason));
     driver.base.info = driver.inner->info;
     driver.base.device = driver.inner->device;
     driver.base.gone = driver.inner->gone;
