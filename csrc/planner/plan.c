@@ -1,8 +1,6 @@
 /* The life of a plan, and what can be asked of it. */
 #include "planner/plan.h"
 
-#include "planner/plan_parts.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 

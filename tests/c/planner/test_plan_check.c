@@ -1,6 +1,6 @@
 /* A plan that was changed in one place must not pass: each change here is one that a file, or a
  * mistake in what builds plans, could make. */
-#include "planner/plan_parts.h"
+#include "planner/plan.h"
 #include "planner/support/tape.h"
 #include "planner/support/training.h"
 #include "support/check.h"
