@@ -384,7 +384,7 @@ gml_status gml_plan_build(const gml_profile *profile, const gml_planner_options 
     free(builder.lanes);
     free(builder.ends);
     if (status != GML_OK) {
-        gml_plan_release(builder.plan);
+        gml_plan_free(builder.plan);
         return status == GML_NO_HOST_MEMORY
                    ? gml_refuse(status, reason, reason_bytes, "no host memory")
                    : status;

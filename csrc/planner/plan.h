@@ -11,8 +11,6 @@
 #include "gmlake_plan.h"
 #include "planner/methods.h"
 
-#include <stdatomic.h>
-
 enum {
     GML_PLAN_UNIT = 512,       /* sizes and offsets are multiples of it */
     GML_PLAN_MOST_LANES = 256, /* more streams than any program has */
@@ -38,7 +36,6 @@ typedef struct gml_plan_lane {
 } gml_plan_lane;
 
 struct gml_plan {
-    atomic_uint references;
     unsigned steps;
     uint64_t period;       /* events */
     uint64_t step_time[3]; /* the event at which each step begins; the last: period */
@@ -51,7 +48,7 @@ struct gml_plan {
     uint64_t time_ns;
 };
 
-/* An empty plan, references 1; NULL without host memory. */
+/* An empty plan; NULL without host memory. */
 gml_plan *gml_plan_new(void);
 
 /* Every offset again, by the independent check, lane by lane; indices in range.
@@ -84,6 +81,10 @@ gml_problem gml_lane_problem(const gml_lane_problems *problems, const gml_plan *
 
 /* The fingerprint of the entries of the first step. */
 uint64_t gml_plan_fingerprint(const gml_plan *plan);
+
+/* The requests of one step, as gml_lake_add_places() takes them, to be given to free(); NULL
+ * without host memory. */
+gml_placed_request *gml_plan_places(const gml_plan *plan, unsigned step, size_t *count);
 
 /* calloc that accepts 0; its result for 0 must be freed as well. */
 void *gml_plan_array(size_t count, size_t item_bytes);

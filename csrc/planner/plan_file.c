@@ -333,7 +333,7 @@ gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **o
     status = plan ? decode(&codec, plan, reason, reason_bytes)
                   : gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
     if (status != GML_OK) {
-        gml_plan_release(plan);
+        gml_plan_free(plan);
         return status;
     }
     *out = plan;

@@ -103,9 +103,9 @@ static void check_round_trip(gml_plan *plan) {
         CHECK_EQ(info.time_ns, 0);
         free(second.bytes);
     }
-    gml_plan_release(again);
+    gml_plan_free(again);
     free(file.bytes);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 TEST(what_is_written_is_read_again) {
@@ -182,7 +182,7 @@ static void cut_everywhere(gml_plan *plan) {
         }
     }
     free(file.bytes);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 TEST(a_file_that_was_cut_is_refused) {
@@ -201,7 +201,7 @@ TEST(a_file_with_something_behind_is_refused) {
         CHECK_STATUS(try_decode(file.bytes, file.count, &read), GML_CORRUPT);
     }
     free(file.bytes);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 /* Whoever writes the checksum as well gets a plan that is valid, or none. */
@@ -215,14 +215,14 @@ static void change_everything(gml_plan *plan, size_t *accepted) {
             seal(file.bytes, file.count);
             if (try_decode(file.bytes, file.count, &read) == GML_OK) {
                 check_accepted(read);
-                gml_plan_release(read);
+                gml_plan_free(read);
                 ++*accepted;
             }
             file.bytes[i] ^= changes[k];
         }
     }
     free(file.bytes);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 TEST(a_forged_plan_is_valid_or_refused) {
@@ -243,5 +243,5 @@ TEST(another_version_is_named) {
     CHECK(strstr(reason, "version 1") != NULL);
     CHECK_STATUS(gml_plan_decode(file.bytes, file.count, &read, NULL, 0), GML_UNSUPPORTED);
     free(file.bytes);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }

@@ -6,7 +6,7 @@
  * alternate, the history repeats.
  */
 #include "base/mix.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 /* ---- the state ------------------------------------------------------------------------------- */
 

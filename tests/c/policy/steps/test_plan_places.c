@@ -1,12 +1,11 @@
-/* A place that a plan names is not given while a block lives in a part of it. */
-#include "planner/support/stepping.h"
+/* Places that a lake is told. */
+#include "gmlake_steps.h"
+#include "support/trainer.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { BY_FILE = 1, LEARNED = 2, MOST_STEPS = 8 };
 
 static uint64_t published_bytes(const char *path) {
     gml_published seen = {0};
@@ -22,18 +21,27 @@ TEST(what_a_step_takes_is_published) {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/lake", folder);
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    CHECK_OK(gml_lake_begin_step(lake, BY_FILE));
-    CHECK_OK(gml_lake_free(lake, trainer_take(lake, 12 * MIB, 0)));
-    CHECK_OK(gml_lake_end_step(lake, NULL));
-    gml_plan *plan = trainer_plan(lake, BY_FILE);
-    trainer_close(lake);
-    lake = trainer_open_lake("sim", "plan", 0);
+    const gml_placed_request request = {.size_bytes = 12 * MIB};
     CHECK_OK(gml_lake_publish(lake, path));
-    CHECK_OK(gml_lake_add_plan(lake, BY_FILE, plan));
-    CHECK_OK(gml_lake_begin_step(lake, BY_FILE));
+    CHECK_OK(gml_lake_add_places(lake, 1, &request, 1));
+    CHECK_OK(gml_lake_begin_step(lake, 1));
     CHECK_EQ(published_bytes(path), 12 * MIB);
     CHECK_OK(gml_lake_end_step(lake, NULL));
     CHECK_OK(gml_lake_close(lake));
-    gml_plan_release(plan);
     CHECK_EQ(rmdir(folder), 0);
+}
+
+TEST(places_out_of_range_are_refused) {
+    static const gml_placed_request wrong[] = {
+        {.size_bytes = MIB, .offset = 100},
+        {.size_bytes = 100, .offset = 512},
+        {.size_bytes = MIB, .offset = UINT64_MAX / 512 * 512},
+    };
+    gml_lake *lake = trainer_open_lake("sim", "stitch", 0);
+    CHECK_STATUS(gml_lake_add_places(lake, 0, wrong, 1), GML_MISUSE);
+    CHECK_OK(gml_lake_watch_steps(lake));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_STATUS(gml_lake_add_places(lake, 0, &wrong[i], 1), GML_INVALID_ARGUMENT);
+    }
+    CHECK_OK(gml_lake_close(lake));
 }

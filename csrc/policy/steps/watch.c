@@ -1,8 +1,69 @@
 /* Watching a step: its requests, their frees, and the input of a plan. */
-#include "planner/steps/planned.h"
+#include "base/rounding.h"
+#include "policy/steps/planned.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+enum { FIRST_ROOM = 64 };
+
+/* Empties a record; keeps its capacity. */
+static void clear(gml_record *record) {
+    *record = (gml_record){
+        .step = {.requests = record->step.requests},
+        .request_room = record->request_room,
+    };
+}
+
+void gml_record_close(gml_record *record) {
+    free(record->step.requests);
+    *record = (gml_record){0};
+}
+
+/* Drops every request: a partial step cannot be planned. */
+static void cut(gml_record *record) {
+    free(record->step.requests);
+    record->step.requests = NULL;
+    record->step.request_count = 0;
+    record->request_room = 0;
+    record->is_cut = true;
+}
+
+/* false at the limit, or without host memory. */
+static bool has_room(gml_record *record) {
+    if (record->step.request_count < record->request_room) {
+        return true;
+    }
+    size_t room = record->request_room ? 2 * record->request_room : FIRST_ROOM;
+    gml_step_request *grown =
+        room <= GML_RECORD_MOST ? realloc(record->step.requests, room * sizeof *grown) : NULL;
+    if (grown) {
+        record->step.requests = grown;
+        record->request_room = room;
+    }
+    return grown != NULL;
+}
+
+size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream) {
+    gml_step *step = &record->step;
+    if (!record->is_cut && !has_room(record)) {
+        cut(record);
+    }
+    if (record->is_cut) {
+        return SIZE_MAX;
+    }
+    step->requests[step->request_count] = (gml_step_request){
+        .size_bytes = gml_round_up(size_bytes, GML_ALIGNMENT),
+        .stream = stream,
+        .birth = step->event_count++,
+        .death = GML_STILL_LIVE,
+        .death_serial = GML_STILL_LIVE,
+    };
+    return step->request_count++;
+}
 
 /* A record to write on: a further one, or the oldest of the kind. NULL when the host has no memory.
  */
@@ -15,7 +76,7 @@ static gml_record *take_record(gml_planned *planned, gml_kind *kind) {
         record = calloc(1, sizeof *record);
     }
     if (record) {
-        gml_record_clear(record);
+        clear(record);
     }
     return record;
 }
@@ -73,6 +134,30 @@ void gml_planned_note_free(gml_planned *planned, uint64_t note) {
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
+void gml_profile_free(gml_profile *profile) {
+    if (profile) {
+        free(profile->last.requests);
+        free(profile->previous.requests);
+        free(profile);
+    }
+}
+
+/* A deep copy. GML_NO_HOST_MEMORY; *out is empty then. */
+static gml_status copy(const gml_record *record, gml_step *out) {
+    const gml_step *step = &record->step;
+    gml_step_request *requests = calloc(step->request_count + 1, sizeof *requests);
+    *out = (gml_step){0};
+    if (!requests) {
+        return GML_NO_HOST_MEMORY;
+    }
+    *out = *step;
+    out->requests = requests;
+    if (step->request_count) {
+        memcpy(requests, step->requests, step->request_count * sizeof *requests);
+    }
+    return GML_OK;
+}
+
 gml_status gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out) {
     gml_planned *planned = gml_planned_of(policy);
     const gml_kind *kind = gml_kind_find(planned, id);
@@ -86,9 +171,9 @@ gml_status gml_steps_profile(gml_policy *policy, uint64_t id, gml_profile **out)
     if (!profile) {
         return gml_driver_fail(policy->driver, GML_NO_HOST_MEMORY, "no host memory for a profile");
     }
-    gml_status status = gml_record_copy(last, &profile->last);
+    gml_status status = copy(last, &profile->last);
     if (status == GML_OK && before && !before->is_cut) {
-        status = gml_record_copy(before, &profile->previous);
+        status = copy(before, &profile->previous);
     }
     if (status != GML_OK) {
         gml_profile_free(profile);

@@ -1,7 +1,7 @@
 /* Kinds of steps and their layouts: their history, and how they cut reservations into slots. */
 #include "base/mix.h"
 #include "base/rounding.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ void gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind) {
         gml_layout_free(planned, kind->layouts[--kind->layout_count]);
     }
     while (kind->loaded_count) {
-        gml_plan_release(kind->loaded[--kind->loaded_count]);
+        gml_layout_free(planned, kind->loaded[--kind->loaded_count]);
     }
 }
 

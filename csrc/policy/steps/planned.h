@@ -1,7 +1,7 @@
 /* The policy `plan`: the structures its files share.
  *
  *   inner        the policy `stitch`, which serves all that no plan serves
- *   record       a watched step (record.h)
+ *   record       a watched step
  *   layout       the places of a step's requests: an active plan
  *   kind         similar steps: their records and their layouts
  *   reservation  bytes that serve layouts cheaply (reservation.h)
@@ -18,12 +18,11 @@
  * The only other plans are those of a file. Their pool is taken from the driver in one piece,
  * before the first step.
  */
-#ifndef GML_PLAN_PLANNED_H
-#define GML_PLAN_PLANNED_H
+#ifndef GML_STEPS_PLANNED_H
+#define GML_STEPS_PLANNED_H
 
-#include "planner/steps/record.h"
-#include "planner/steps/reservation.h"
-#include "planner/steps/steps.h"
+#include "policy/steps/reservation.h"
+#include "policy/steps/steps.h"
 
 enum {
     GML_SERVED_ALIKE = 2, /* steps of a kind, before a plan serves the next one like them */
@@ -31,6 +30,21 @@ enum {
     GML_KEPT_PLANS = 16,  /* of a kind */
     GML_KEPT_PAST = 64,   /* steps of a kind of which is remembered how they were served */
 };
+
+/* A step as it is watched, for a plan that is made of it: its requests, and when each was freed. */
+typedef struct gml_record {
+    gml_step step;
+    size_t request_room;
+    struct gml_kind *kind;
+    uint64_t number; /* of the step, over all kinds, from 1 */
+    bool is_cut;     /* too long for a plan, or the host had no memory: no request is known */
+} gml_record;
+
+/* The most requests of a step, so that a step that never ends does not exhaust host memory. */
+enum { GML_RECORD_MOST = 1 << 22 };
+
+/* The initial value of a step's fingerprint. */
+#define GML_RECORD_SEED UINT64_C(0x9e3779b97f4a7c15)
 
 /* One request of a layout. */
 typedef struct gml_entry {
@@ -65,7 +79,7 @@ typedef struct gml_kind {
     size_t record_count;
     gml_layout *layouts[GML_KEPT_PLANS];
     size_t layout_count;
-    gml_plan *loaded[GML_KEPT_PLANS]; /* not yet made layouts of */
+    gml_layout *loaded[GML_KEPT_PLANS]; /* in a pool that is yet to be taken */
     size_t loaded_count;
     gml_past_step past[GML_KEPT_PAST]; /* the youngest first */
     size_t past_count;
@@ -95,7 +109,7 @@ typedef struct gml_planned {
     gml_map records; /* all of them, by number */
     uint64_t next_number;
     gml_open_step open;
-    gml_plan_stats stats;
+    gml_step_stats stats;
     bool plans_by_itself; /* at marks: the lake was opened with the policy `plan` */
     bool has_loaded;      /* of some kind */
 } gml_planned;
@@ -104,19 +118,13 @@ static inline gml_planned *gml_planned_of(gml_policy *policy) {
     return (gml_planned *)(void *)policy;
 }
 
-/* ---- reservations.c -------------------------------------------------------------------------- */
+/* ---- planned.c ------------------------------------------------------------------------------- */
 
 /* Gives all that is held back to the inner policy. GML_NO_HOST_MEMORY. */
 gml_status gml_planned_yield(gml_planned *planned);
 
-/* The same as the policy closes, which ends the blocks of steps: needs no host memory. */
-void gml_planned_end_blocks(gml_planned *planned);
-
 /* The reservation of a stream, opened if need be; NULL when the host has no memory. */
 gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream);
-
-/* pre: all have yielded, and no layout names one. */
-void gml_planned_close_holds(gml_planned *planned);
 
 /* ---- layout.c: kinds and layouts ------------------------------------------------------------- */
 
@@ -181,13 +189,19 @@ void gml_planned_leave(gml_planned *planned, const char *why);
 
 /* ---- loaded.c -------------------------------------------------------------------------------- */
 
-/* Makes layouts of the plans that were loaded. */
+/* Takes a pool for what was loaded, which then serves. */
 void gml_planned_place_loaded(gml_planned *planned);
 
 /* ---- watch.c: what happens in steps ---------------------------------------------------------- */
 
 /* Begins to watch the open step. Without host memory it is not watched. */
 void gml_planned_watch(gml_planned *planned);
+
+/* Gives the host memory back. */
+void gml_record_close(gml_record *record);
+
+/* The request that came now, as its index; SIZE_MAX: the record is cut, or had to be. */
+size_t gml_record_add(gml_record *record, uint64_t size_bytes, gml_stream stream);
 
 /* Puts the record of the step that ends before those of its kind. */
 void gml_kind_keep_record(gml_kind *kind, gml_record *record);

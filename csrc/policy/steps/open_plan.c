@@ -1,5 +1,5 @@
 /* Steps begin and end. */
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 static uint64_t count_calls(const gml_driver *driver) {
     uint64_t calls = 0;
@@ -83,8 +83,9 @@ gml_status gml_steps_end(gml_policy *policy, gml_step_report *out) {
         return gml_driver_fail(policy->driver, GML_MISUSE, "no step is open");
     }
     conclude(planned);
+    report->reserved_bytes = policy->driver->held_bytes;
     report->driver_calls = count_calls(policy->driver) - planned->open.calls_before;
-    gml_plan_stats *stats = &planned->stats;
+    gml_step_stats *stats = &planned->stats;
     stats->steps++;
     stats->planned_steps += report->served != 0;
     stats->why = report->why;
@@ -124,6 +125,6 @@ gml_status gml_steps_drop_plans(gml_policy *policy, uint64_t id) {
     return status;
 }
 
-void gml_steps_stats(const gml_policy *policy, gml_plan_stats *out) {
+void gml_steps_stats(const gml_policy *policy, gml_step_stats *out) {
     *out = ((const gml_planned *)(const void *)policy)->stats;
 }

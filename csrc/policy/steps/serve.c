@@ -1,6 +1,6 @@
 /* Serving a request: where its plan wants it, else by the inner policy. */
 #include "base/rounding.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 static gml_status ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
                             gml_block **out) {
