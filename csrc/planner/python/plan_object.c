@@ -5,7 +5,7 @@
 
 typedef struct plan_object {
     PyObject_HEAD
-    gml_plan *plan; /* holds a reference */
+    gml_plan *plan;
 } plan_object;
 
 static gml_plan *held(PyObject *self) {
