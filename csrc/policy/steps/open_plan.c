@@ -23,7 +23,7 @@ gml_status gml_steps_begin(gml_policy *policy, uint64_t id) {
         planned->policy.reserved_bytes = planned->inner->reserved_bytes;
     }
     while (planned->next_number > UINT32_MAX ||
-           gml_map_find(&planned->records, planned->next_number)) {
+           gml_map_find(&planned->watched, planned->next_number)) {
         planned->next_number = planned->next_number % UINT32_MAX + 1;
     }
     planned->open = (gml_open_step){
@@ -64,15 +64,15 @@ static void conclude(gml_planned *planned) {
         open->report.why = why_planned(open);
         kind->backoff = 0;
         gml_kind_note_step(kind, open->layout);
-    } else if (open->seen) {
+    } else if (open->seen && open->seen->has_places) {
         open->report.fingerprint = open->seen->fingerprint;
         const char *why = gml_kind_learn(planned, kind, open->seen);
         open->report.why = open->report.served ? open->report.why : why;
     } else {
         gml_kind_note_step(kind, NULL);
     }
-    if (open->record) {
-        gml_kind_keep_record(kind, open->record);
+    if (open->seen) {
+        gml_kind_keep_watched(planned, kind, open->seen);
     }
 }
 

@@ -94,9 +94,8 @@ static gml_status let_go(gml_planned *planned, const char *why) {
     for (gml_kind *kind = planned->kinds; kind && status == GML_OK; kind = kind->next) {
         gml_kind_drop_layouts(planned, kind);
     }
-    if (status == GML_OK) {
-        gml_layout_free(planned, planned->open.seen);
-        planned->open.seen = NULL;
+    if (status == GML_OK && planned->open.seen) {
+        gml_layout_drop_places(planned, planned->open.seen);
     }
     return status;
 }
@@ -136,7 +135,7 @@ static gml_status destroy(gml_policy *self) {
     }
     end_blocks(planned);
     gml_kinds_close(planned);
-    gml_map_clear(&planned->records);
+    gml_map_clear(&planned->watched);
     close_reservations(planned);
     gml_status status = planned->inner->ops->destroy(planned->inner);
     free(planned);

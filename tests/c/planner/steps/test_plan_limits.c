@@ -93,7 +93,7 @@ TEST(a_step_of_too_many_requests) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_step_report report;
     CHECK_OK(gml_lake_begin_step(lake, 0));
-    for (size_t i = 0; i <= GML_RECORD_MOST; i++) {
+    for (size_t i = 0; i <= GML_MOST_REQUESTS; i++) {
         CHECK_OK(gml_lake_free(lake, trainer_take(lake, 512, 0)));
     }
     CHECK_OK(gml_lake_end_step(lake, &report));
