@@ -65,6 +65,7 @@ HEADERS: Final = {
     "gmlake_sleep.h": "Memory that sleeps",
     "gmlake_elastic.h": "Memory that grows and shrinks",
     "gmlake_interop.h": "Other libraries",
+    "gmlake_steps.h": "Steps that repeat",
     "gmlake_plan.h": "Plans",
     "gmlake_diagnose.h": "The diagnosis",
 }

@@ -2,5 +2,5 @@
 #include "paper/paper.h"
 
 __attribute__((constructor)) static void register_policies(void) {
-    (void)gml_policy_register(&gml_paper_policy); /* at the start no name is taken */
+    gml_policy_register(&gml_paper_policy);
 }

@@ -22,11 +22,11 @@ ROOMS: Final = {
         *(f"csrc/lake/{name}.c" for name in ("sleep", "backup", "elastic")),
         "csrc/driver/remap.c",
     ),
-    "plan": ("csrc/planner/steps",),
+    "plan": ("csrc/policy/steps",),
     "torch": ("csrc/torch",),
     "surface": ("src/gmlake/pytorch/*.py", "src/gmlake/elastic_memory.py"),
     "recordings": ("src/gmlake/snapshots", "src/gmlake/refusals.py", "src/gmlake/fitting.py"),
-    "core": ("csrc/policy", "csrc/planner/steps", "csrc/lake", "csrc/core", "src/gmlake/trace"),
+    "core": ("csrc/policy", "csrc/lake", "csrc/core", "src/gmlake/trace"),
 }
 SUFFIXES: Final = (".c", ".cpp", ".py")
 

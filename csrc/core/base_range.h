@@ -98,7 +98,7 @@ static inline uint64_t gml_base_range_boundary(const gml_base_range *range, uint
 gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes);
 
 /* The extent that covers `offset`. pre: offset < slots * granule_bytes. */
-GML_SEAM gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
+gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
 
 /* Where growing by chunks of that size begins: the lowest absent place, or the end; on a shared
  * device the lowest with room for one, so that small chunks fill gaps and large ones stay large. */
@@ -127,17 +127,17 @@ gml_status gml_base_range_shrink(gml_base_range *range, const gml_extent *extent
 gml_status gml_base_range_release_leftovers(gml_base_range *range, uint64_t *released_bytes);
 
 /* Room for `count` extents, so that the next claims cannot fail: each needs at most two. */
-GML_SEAM gml_status gml_base_range_prepare(gml_base_range *range, size_t count);
+gml_status gml_base_range_prepare(gml_base_range *range, size_t count);
 
 /* Cuts [offset, offset + size) out of a free extent and marks it used by `owner`.
  * pre: one free extent covers the range; two extents are prepared. */
-GML_SEAM gml_extent *gml_base_range_claim(gml_base_range *range, uint64_t offset,
-                                          uint64_t size_bytes, void *owner);
+gml_extent *gml_base_range_claim(gml_base_range *range, uint64_t offset, uint64_t size_bytes,
+                                 void *owner);
 
 /* Makes a used extent free in `set`, as freed at `instant`, and merges it with its free neighbours
  * there: the latest instant is that of them all. */
-GML_SEAM void gml_base_range_unclaim(gml_base_range *range, gml_extent *extent,
-                                     struct gml_freeset *set, uint64_t instant);
+void gml_base_range_unclaim(gml_base_range *range, gml_extent *extent, struct gml_freeset *set,
+                            uint64_t instant);
 
 /* Moves [offset, offset + size) of a free extent to another freeset, as freed there at `instant`;
  * it merges there. Returns the extent it is now part of. pre: two extents are prepared, unless the

@@ -17,7 +17,6 @@
 #define GML_DRIVER_DRIVER_H
 
 #include "base/map.h"
-#include "base/seam.h"
 #include "driver/device.h"
 #include "driver/gone.h"
 #include "gmlake.h"
@@ -232,7 +231,7 @@ gml_status gml_driver_open(const char *name, int device, uint64_t capacity_bytes
 void gml_driver_close(gml_driver *driver);
 
 /* Keeps a printf-style reason, in which the one before may be quoted, and returns `status`. */
-GML_SEAM gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
+gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *format,
                             va_list arguments) __attribute__((format(printf, 3, 0)));

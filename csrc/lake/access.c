@@ -22,42 +22,6 @@ gml_status gml_lake_mark(gml_lake *lake) {
     return gml_lake_with_policy(lake, mark, NULL);
 }
 
-/* ---- a policy around it ---------------------------------------------------------------------- */
-
-/* Makes the policy answerable for blocks that the one inside it has served. */
-typedef struct heir {
-    gml_policy *before, *policy;
-} heir;
-
-static void inherit(void *context, gml_block *block) {
-    const heir *to = context;
-    if (block->owner == to->before) {
-        block->owner = to->policy;
-    }
-}
-
-static void inherit_blocks(gml_lake *lake, gml_policy *policy) {
-    heir to = {lake->policy, policy};
-    for (size_t i = 0; i < lake->blocks.capacity; i++) {
-        if (lake->blocks.slots[i].key) {
-            inherit(&to, lake->blocks.slots[i].value);
-        }
-    }
-    gml_uses_each(&lake->uses, inherit, &to);
-}
-
-gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap) {
-    pthread_mutex_lock(&lake->lock);
-    gml_policy *policy = lake->policy;
-    gml_status status = wrap(lake->policy, &lake->knobs, &policy);
-    if (status == GML_OK && policy != lake->policy) {
-        inherit_blocks(lake, policy);
-        lake->policy = policy;
-    }
-    pthread_mutex_unlock(&lake->lock);
-    return status;
-}
-
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 uint64_t gml_lake_total_bytes(const gml_lake *lake) {

@@ -98,13 +98,7 @@ void gml_lake_visit_locked(gml_lake *lake, const gml_visitor *visitor);
 /* Calls `action` with the lake's policy under the lock, then updates the counters. Reasons go to
  * policy->driver. */
 typedef gml_status (*gml_policy_action)(gml_policy *policy, void *context);
-GML_SEAM gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
-
-/* Wraps the lake's policy in another, which then owns it; blocks that the inner one served may be
- * freed through either. `wrap` leaves *policy unchanged if there is nothing to do. */
-typedef gml_status (*gml_policy_wrapper)(gml_policy *inner, const gml_knobs *knobs,
-                                         gml_policy **policy);
-GML_SEAM gml_status gml_lake_wrap_policy(gml_lake *lake, gml_policy_wrapper wrap);
+gml_status gml_lake_with_policy(gml_lake *lake, gml_policy_action action, void *context);
 
 /* Keeps a printf-style reason for gml_lake_reason() and returns `status`. */
 gml_status gml_lake_fail(gml_lake *lake, gml_status status, const char *format, ...)

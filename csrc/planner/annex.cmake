@@ -1,6 +1,6 @@
 # The planner: the library libgmlake_planner, and the extension gmlake.planner._planner. Of libgmlake it
-# calls what gmlake.h declares and what is marked GML_SEAM; base/, which keeps no state, it has itself.
-file(GLOB PLANNER_SOURCES CONFIGURE_DEPENDS csrc/planner/*.c csrc/planner/steps/*.c)
+# calls what the public headers declare; base/, which keeps no state, it has itself.
+file(GLOB PLANNER_SOURCES CONFIGURE_DEPENDS csrc/planner/*.c)
 if(GMLAKE_ONE_LIBRARY)
     add_library(gmlake_planner_objects SHARED ${PLANNER_SOURCES})
 else()
@@ -29,8 +29,6 @@ elseif(NOT GMLAKE_ONE_LIBRARY)
         _GNU_SOURCE GMLAKE_VERSION="${PROJECT_VERSION}")
     target_link_libraries(gmlake_planner PRIVATE gmlake_planner_objects gmlake)
     set_target_properties(gmlake_planner PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
-    # What it has registered is there until the process ends.
-    target_link_options(gmlake_planner PRIVATE $<$<PLATFORM_ID:Linux>:-Wl,-z,nodelete>)
     install(TARGETS gmlake_planner)
     install(FILES csrc/planner/include/gmlake_plan.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT headers)
@@ -51,13 +49,6 @@ if(GMLAKE_TESTS)
     file(GLOB_RECURSE PLANNER_TESTS CONFIGURE_DEPENDS tests/c/planner/test_*.c)
     gmlake_add_tests(${PLANNER_TESTS} LIBRARIES gmlake_planner_test_support gmlake_planner_objects)
     target_link_libraries(test_stalloc PRIVATE gmlake_stalloc)
-    # Tests of the allocator that run every policy there is, or one that knows of steps.
-    foreach(name contract race_edges share lake_arena lake_elastic lake_export
-            lake_history lake_pieces lake_sleep lake_stress)
-        if(TARGET test_${name})
-            target_link_libraries(test_${name} PRIVATE gmlake_planner_objects)
-        endif()
-    endforeach()
 endif()
 
 if(GMLAKE_BENCHMARKS)
@@ -70,6 +61,4 @@ if(GMLAKE_BENCHMARKS)
         target_link_libraries(${name} PRIVATE gmlake_planner_objects gmlake_objects)
     endforeach()
     target_link_libraries(bench_stalloc PRIVATE gmlake_stalloc)
-    # It times every policy there is.
-    target_link_libraries(bench_policies PRIVATE gmlake_planner_objects)
 endif()

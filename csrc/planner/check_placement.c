@@ -6,8 +6,9 @@
  * transitive.
  */
 #include "base/number_set.h"
+#include "base/reason.h"
 #include "base/rounding.h"
-#include "planner/check_sweep.h"
+#include "base/sort.h"
 #include "planner/instance.h"
 
 #include <inttypes.h>
@@ -56,10 +57,18 @@ static gml_status check_offsets(const gml_problem *problem, const uint64_t *offs
 
 #define NOBODY UINT32_MAX
 
+/* A rectangle of time and address. A lifetime that wraps is two. */
+typedef struct rectangle {
+    uint64_t start, end;  /* raw times, start < end */
+    uint64_t offset, top; /* [offset, top) */
+    uint32_t lifetime;
+} rectangle;
+
 typedef struct history {
-    gml_sweep sweep;
-    uint32_t *by_start; /* pieces */
     const gml_problem *problem;
+    rectangle *pieces;
+    size_t piece_count;
+    gml_keyed *sorted;       /* pieces by their start; room for four for each piece */
     gml_ordering *orderings; /* by streams and time */
     uint32_t *edges;         /* addresses at which pieces begin or end, by number from the lowest:
                                 of piece i, 2i its offset, 2i + 1 its top */
@@ -103,7 +112,7 @@ static bool is_ordered(const history *state, gml_stream before, gml_stream after
 }
 
 /* The number of a piece's lifetime, for messages. */
-static gml_status refuse_pair(const history *state, const gml_piece *a, const gml_piece *b) {
+static gml_status refuse_pair(const history *state, const rectangle *a, const rectangle *b) {
     return gml_refuse(GML_CORRUPT, state->reason, state->reason_bytes,
                       "lifetimes %" PRIu32 " and %" PRIu32
                       " meet in time and address, at offsets %" PRIu64 " and %" PRIu64,
@@ -111,7 +120,7 @@ static gml_status refuse_pair(const history *state, const gml_piece *a, const gm
 }
 
 static gml_status check_handover(const history *state, uint32_t former, uint32_t next) {
-    const gml_piece *from = &state->sweep.pieces[former], *to = &state->sweep.pieces[next];
+    const rectangle *from = &state->pieces[former], *to = &state->pieces[next];
     if (from->end > to->start) {
         return refuse_pair(state, from, to);
     }
@@ -155,67 +164,79 @@ static gml_status hand_over(history *state, uint32_t piece) {
     return status;
 }
 
-static gml_status number_edges(history *state) {
-    size_t count = 2 * state->sweep.count;
-    uint64_t *keys = calloc(count + 1, sizeof *keys);
-    uint32_t *order = calloc(count + 1, sizeof *order);
-    gml_status status = keys && order ? GML_OK : GML_NO_HOST_MEMORY;
-    for (size_t i = 0; status == GML_OK && i < state->sweep.count; i++) {
-        keys[2 * i] = state->sweep.pieces[i].offset;
-        keys[2 * i + 1] = state->sweep.pieces[i].top;
-    }
-    if (status == GML_OK) {
-        status = gml_sweep_sort(keys, count, order);
-    }
-    for (size_t i = 0; status == GML_OK && i < count; i++) {
-        state->edge_count += i == 0 || keys[order[i]] != keys[order[i - 1]];
-        state->edges[order[i]] = (uint32_t)(state->edge_count - 1);
-    }
-    free(keys);
-    free(order);
-    return status;
+/* ---- what is compared with it ---------------------------------------------------------------- */
+
+static void add_piece(history *state, uint64_t start, uint64_t end, const rectangle *place) {
+    rectangle *added = &state->pieces[state->piece_count++];
+    *added = *place;
+    added->start = start;
+    added->end = end;
 }
 
-static gml_status sort_starts(history *state) {
-    uint64_t *keys = malloc((state->sweep.count + 1) * sizeof *keys);
-    gml_status status = keys ? GML_OK : GML_NO_HOST_MEMORY;
-    for (size_t i = 0; keys && i < state->sweep.count; i++) {
-        keys[i] = state->sweep.pieces[i].start;
+static void add_lifetime(history *state, size_t index, uint64_t offset) {
+    const gml_problem *problem = state->problem;
+    const gml_lifetime *lifetime = &problem->lifetimes[index];
+    uint64_t alignment = gml_problem_alignment(problem);
+    rectangle place = {.offset = offset,
+                       .top = offset + gml_round_up(lifetime->size_bytes, alignment),
+                       .lifetime = (uint32_t)index};
+    uint64_t period = problem->period;
+    if (period && lifetime->end > period) {
+        add_piece(state, lifetime->start, period, &place);
+        add_piece(state, 0, lifetime->end - period, &place);
+    } else {
+        add_piece(state, lifetime->start, lifetime->end, &place);
     }
-    if (status == GML_OK) {
-        status = gml_sweep_sort(keys, state->sweep.count, state->by_start);
+}
+
+static void number_edges(history *state) {
+    size_t count = 2 * state->piece_count;
+    gml_keyed *ends = state->sorted;
+    for (size_t i = 0; i < state->piece_count; i++) {
+        ends[2 * i] = (gml_keyed){state->pieces[i].offset, 2 * i};
+        ends[2 * i + 1] = (gml_keyed){state->pieces[i].top, 2 * i + 1};
     }
-    free(keys);
-    return status;
+    gml_sort_keyed(ends, ends + count, count);
+    for (size_t i = 0; i < count; i++) {
+        state->edge_count += i == 0 || ends[i].key != ends[i - 1].key;
+        state->edges[ends[i].index] = (uint32_t)(state->edge_count - 1);
+    }
+}
+
+static void sort_starts(history *state) {
+    for (size_t i = 0; i < state->piece_count; i++) {
+        state->sorted[i] = (gml_keyed){state->pieces[i].start, i};
+    }
+    gml_sort_keyed(state->sorted, state->sorted + state->piece_count, state->piece_count);
 }
 
 static gml_status history_open(history *state, const uint64_t *offsets) {
-    size_t orderings = state->problem->ordering_count;
-    gml_status status = gml_sweep_open(&state->sweep, state->problem, offsets);
-    size_t pieces = state->sweep.count;
+    const gml_problem *problem = state->problem;
+    size_t orderings = problem->ordering_count, most = 2 * problem->count;
+    state->pieces = malloc((most + 1) * sizeof *state->pieces);
+    state->sorted = malloc((4 * most + 1) * sizeof *state->sorted);
     state->orderings = malloc((orderings + 1) * sizeof *state->orderings);
-    state->by_start = malloc((pieces + 1) * sizeof *state->by_start);
-    state->edges = calloc(2 * pieces + 1, sizeof *state->edges);
-    state->last = calloc(2 * pieces + 1, sizeof *state->last);
-    if (status != GML_OK || !state->orderings || !state->by_start || !state->edges ||
-        !state->last) {
+    state->edges = calloc(2 * most + 1, sizeof *state->edges);
+    state->last = calloc(2 * most + 1, sizeof *state->last);
+    if (!state->pieces || !state->sorted || !state->orderings || !state->edges || !state->last) {
         return GML_NO_HOST_MEMORY;
     }
+    for (size_t i = 0; i < problem->count; i++) {
+        add_lifetime(state, i, offsets[i]);
+    }
     if (orderings) {
-        memcpy(state->orderings, state->problem->orderings, orderings * sizeof *state->orderings);
+        memcpy(state->orderings, problem->orderings, orderings * sizeof *state->orderings);
         qsort(state->orderings, orderings, sizeof *state->orderings, compare_orderings);
     }
-    status = sort_starts(state);
-    if (status == GML_OK) {
-        status = number_edges(state);
-    }
-    return status == GML_OK ? gml_number_set_open(&state->begins, state->edge_count) : status;
+    number_edges(state);
+    sort_starts(state);
+    return gml_number_set_open(&state->begins, state->edge_count);
 }
 
 static void history_close(history *state) {
-    gml_sweep_close(&state->sweep);
+    free(state->pieces);
+    free(state->sorted);
     free(state->orderings);
-    free(state->by_start);
     free(state->edges);
     free(state->last);
     gml_number_set_close(&state->begins);
@@ -232,8 +253,8 @@ gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets
     }
     history state = {.problem = problem, .reason = reason, .reason_bytes = reason_bytes};
     status = history_open(&state, offsets);
-    for (size_t i = 0; status == GML_OK && i < state.sweep.count; i++) {
-        status = hand_over(&state, state.by_start[i]);
+    for (size_t i = 0; status == GML_OK && i < state.piece_count; i++) {
+        status = hand_over(&state, (uint32_t)state.sorted[i].index);
     }
     history_close(&state);
     return status;

@@ -20,7 +20,6 @@ typedef enum gml_exact_choice {
     GML_EXACT_BY_LOW_OPTIONS, /* offset, then number of items */
     GML_EXACT_BY_OPTIONS,     /* number of items, then slack */
     GML_EXACT_BY_REMAINING,   /* room beside the unplaced items, then number of items */
-    GML_EXACT_BY_FAILURES,    /* number of branches for each failure seen in it */
     GML_EXACT_CHOICES
 } gml_exact_choice;
 
@@ -54,8 +53,7 @@ typedef struct gml_exact_space {
     uint64_t unit_bytes; /* every size is a multiple of it */
     uint32_t capacity;
     gml_exact_strategy strategy;
-    uint32_t *failures; /* by slot: how often it held too much, plus one */
-    uint64_t visits;    /* work done */
+    uint64_t visits; /* work done */
     /* scratch, for as many items or slots as there are */
     uint32_t *slot_count, *slot_sum;
     uint16_t *raised;
@@ -88,16 +86,12 @@ typedef struct gml_exact_part {
     uint32_t *item; /* by rank; so are these: */
     uint32_t *size;
     uint32_t *begin, *end; /* slots of the part, which are fewer than those of all items */
-    uint32_t *origin;      /* by slot of the part: one of all items' */
 } gml_exact_part;          /* `item` is to be given to free() */
 
 /* The members in the order of the strategy's ranking, contention taken over them alone; false when
  * the host has no memory. `part` was made before, or is zeroed. pre: count > 0. */
 bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32_t count,
                          gml_exact_part *part);
-
-/* Allocates space->sorting; NULL without host memory. */
-void *gml_exact_sorting_room(size_t count);
 
 /* ---- exact_node.c -------------------------------------------------------------------------------
  *
@@ -143,14 +137,5 @@ gml_exact_verdict gml_exact_place(gml_exact_space *space, const gml_exact_node *
 /* None of these items is at its lowest offset: changes the node. */
 gml_exact_verdict gml_exact_raise(gml_exact_space *space, gml_exact_node *node,
                                   const uint16_t *ranks, uint32_t count);
-
-/* ---- exact_choice.c -----------------------------------------------------------------------------
- *
- * The ranks that can be at the lowest offset of the slot that comes next, in the order in which
- * they are tried, in node->options; their number. */
-uint32_t gml_exact_branches(gml_exact_space *space, const gml_exact_node *node);
-
-/* Whether one of the options before `at` differs from it only in its number. */
-bool gml_exact_is_repeated(const gml_exact_node *node, uint32_t at);
 
 #endif

@@ -26,15 +26,6 @@ static slot_range overlap(slot_range a, slot_range b) {
     return (slot_range){a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to};
 }
 
-static void count_failures(gml_exact_space *space, const gml_exact_node *node, slot_range range,
-                           uint32_t low) {
-    for (uint32_t slot = range.from; slot < range.to; slot++) {
-        if (node->slots[slot].remaining > space->capacity - low) {
-            space->failures[node->part->origin[slot]]++;
-        }
-    }
-}
-
 /* Adds an item that is not lower than those added before; the largest sum in its slots. */
 static inline uint32_t stack_on_slots(gml_exact_slot *slots, slot_range range, uint32_t low,
                                       uint32_t size) {
@@ -72,7 +63,6 @@ static gml_exact_verdict look_at_slots(gml_exact_space *space, gml_exact_node *n
         uint32_t sum = stack_on_slots(node->slots, inside, low, part->size[rank]);
         space->visits += inside.to - inside.from;
         if (sum > space->capacity - low) {
-            count_failures(space, node, inside, low);
             return GML_EXACT_CLOSED;
         }
     }

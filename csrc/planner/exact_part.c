@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct ranked_item {
+    double keys[GML_EXACT_RANKING_KEYS];
+    uint32_t item, begin, end; /* slots of the part */
+} ranked_item;
+
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
@@ -56,13 +61,12 @@ gml_status gml_exact_space_open(gml_exact_space *space, const gml_instance *inst
         return GML_UNSUPPORTED;
     }
     space->items = calloc(count + 1, sizeof *space->items);
-    space->failures = calloc(slots + 1, sizeof *space->failures);
     space->slot_count = calloc(slots + 1, sizeof *space->slot_count);
     space->slot_sum = calloc(slots + 1, sizeof *space->slot_sum);
     space->raised = calloc(count + 1, sizeof *space->raised);
-    space->sorting = gml_exact_sorting_room(count);
-    if (!space->items || !space->failures || !space->slot_count || !space->slot_sum ||
-        !space->raised || !space->sorting) {
+    space->sorting = malloc((count + 1) * sizeof(ranked_item));
+    if (!space->items || !space->slot_count || !space->slot_sum || !space->raised ||
+        !space->sorting) {
         return GML_NO_HOST_MEMORY;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -73,15 +77,11 @@ gml_status gml_exact_space_open(gml_exact_space *space, const gml_instance *inst
                                            .life = (double)instance->life[i]};
     }
     qsort(space->items, count, sizeof *space->items, compare_items);
-    for (uint32_t slot = 0; slot < slots; slot++) {
-        space->failures[slot] = 1;
-    }
     return GML_OK;
 }
 
 void gml_exact_space_close(gml_exact_space *space) {
     free(space->items);
-    free(space->failures);
     free(space->slot_count);
     free(space->slot_sum);
     free(space->raised);
@@ -129,15 +129,6 @@ static slot_map map_slots(gml_exact_space *space, const uint32_t *members, uint3
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
-
-typedef struct ranked_item {
-    double keys[GML_EXACT_RANKING_KEYS];
-    uint32_t item, begin, end; /* slots of the part */
-} ranked_item;
-
-void *gml_exact_sorting_room(size_t count) {
-    return malloc((count + 1) * sizeof(ranked_item));
-}
 
 static int compare_ranked(const void *left, const void *right) {
     const ranked_item *a = left, *b = right;
@@ -197,7 +188,7 @@ bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32
                          gml_exact_part *part) {
     slot_map map = map_slots(space, members, count);
     free(part->item);
-    uint32_t *numbers = malloc((4 * (size_t)count + map.slots) * sizeof *numbers);
+    uint32_t *numbers = malloc(4 * (size_t)count * sizeof *numbers);
     *part = (gml_exact_part){.item = numbers};
     if (!numbers) {
         return false;
@@ -209,7 +200,6 @@ bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32
         .size = numbers + count,
         .begin = numbers + 2 * (size_t)count,
         .end = numbers + 3 * (size_t)count,
-        .origin = numbers + 4 * (size_t)count,
     };
     const ranked_item *ranked = rank(space, &map, members, count);
     for (uint32_t i = 0; i < count; i++) {
@@ -217,9 +207,6 @@ bool gml_exact_part_make(gml_exact_space *space, const uint32_t *members, uint32
         part->size[i] = space->items[ranked[i].item].size;
         part->begin[i] = ranked[i].begin;
         part->end[i] = ranked[i].end;
-    }
-    for (uint32_t i = map.width; i-- > 0;) {
-        part->origin[map.number[i]] = map.first + i;
     }
     return true;
 }

@@ -4,7 +4,24 @@
 
 #include "planner/budget.h"
 #include "planner/instance.h"
-#include "planner/method.h"
+
+/* Users see their names only, so that a method may come or go. The numbers stand in plan files: a
+ * new one comes last, any other change is another version of the format. */
+typedef enum gml_method {
+    GML_METHOD_ONLINE_BEST_FIT = 0,
+    /* 1 to 3 made what is in older plan files */
+    GML_METHOD_EXACT = 4,
+    GML_METHOD_ORDERS,         /* first fit in many orders, each a small change of the best */
+    GML_METHOD_FIRST_FIT_END,  /* by the largest live sum in its life, then what ends earlier */
+    GML_METHOD_FIRST_FIT_LIFE, /* the same, then by life (powers of 4), the longest first */
+    GML_METHOD_COUNT
+} gml_method;
+
+/* "online-best-fit", "exact", ...; never NULL. */
+const char *gml_method_name(gml_method method);
+
+/* The method of that name; GML_METHOD_COUNT: unknown. */
+gml_method gml_method_named(const char *name);
 
 /* ---- first_fit.c: each item at the lowest address where it fits, in an order --------------------
  *
@@ -19,23 +36,6 @@ gml_status gml_first_fit(const gml_instance *instance, const uint32_t *order, ui
 gml_status gml_first_fit_improve(const gml_instance *instance, uint64_t enough_bytes,
                                  gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes,
                                  bool *is_better);
-
-/* ---- lowest.c: fills the lowest segment of the skyline with the best-ranked item that fits ------
- *
- * `order` lists the items, the best first, as for first fit. Wrapped items are placed first.
- * gml_lowest_open() computes the data that does not depend on the order, once for any number of
- * runs.
- */
-typedef struct gml_lowest gml_lowest;
-
-/* pre: `instance` outlives *out. GML_NO_HOST_MEMORY. */
-gml_status gml_lowest_open(const gml_instance *instance, gml_lowest **out);
-void gml_lowest_close(gml_lowest *lowest); /* NULL is allowed */
-
-/* GML_NOT_READY if the budget ended first, or as soon as a gap makes a peak within `limit_bytes`
- * impossible (UINT64_MAX: never); nothing is written then. */
-gml_status gml_lowest_run(gml_lowest *lowest, const uint32_t *order, uint64_t limit_bytes,
-                          gml_budget *budget, uint64_t *offsets, uint64_t *peak_bytes);
 
 /* ---- online.c: in the order of time, the smallest free range that fits --------------------------
  *

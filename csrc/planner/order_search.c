@@ -1,3 +1,4 @@
+/* First fit in one order after another, in rounds that begin elsewhere. */
 #include "planner/order_search.h"
 
 #include "base/mix.h"

@@ -1,8 +1,6 @@
 /* The life of a plan, and what can be asked of it. */
 #include "planner/plan.h"
 
-#include "planner/plan_parts.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,34 +11,15 @@ void *gml_plan_array(size_t count, size_t item_bytes) {
 /* ---- a plan's life --------------------------------------------------------------------------- */
 
 gml_plan *gml_plan_new(void) {
-    gml_plan *plan = calloc(1, sizeof *plan);
+    return calloc(1, sizeof(gml_plan));
+}
+
+void gml_plan_free(gml_plan *plan) {
     if (plan) {
-        atomic_init(&plan->references, 1);
+        free(plan->entries);
+        free(plan->lanes);
+        free(plan);
     }
-    return plan;
-}
-
-gml_plan *gml_plan_retain(gml_plan *plan) {
-    (void)atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
-    return plan;
-}
-
-void gml_plan_release(gml_plan *plan) {
-    if (!plan || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) > 1) {
-        return;
-    }
-    free(plan->entries);
-    free(plan->lanes);
-    free(plan);
-}
-
-void gml_profile_free(gml_profile *profile) {
-    if (!profile) {
-        return;
-    }
-    free(profile->last.requests);
-    free(profile->previous.requests);
-    free(profile);
 }
 
 /* ---- what it says ---------------------------------------------------------------------------- */
@@ -156,4 +135,30 @@ gml_problem gml_lane_problem(const gml_lane_problems *problems, const gml_plan *
         problem.period = problem.lifetimes[i].end > plan->period ? plan->period : 0;
     }
     return problem;
+}
+
+/* ---- served by a lake ------------------------------------------------------------------------ */
+
+gml_placed_request *gml_plan_places(const gml_plan *plan, unsigned step, size_t *count) {
+    const gml_plan_entry *entries = plan->entries + plan->step_entry[step];
+    *count = plan->step_entry[step + 1] - plan->step_entry[step];
+    gml_placed_request *places = gml_plan_array(*count, sizeof *places);
+    for (size_t i = 0; places && i < *count; i++) {
+        places[i] = (gml_placed_request){.size_bytes = entries[i].size_bytes,
+                                         .offset = entries[i].offset,
+                                         .stream = plan->lanes[entries[i].lane].stream};
+    }
+    return places;
+}
+
+/* What is added last is served first. */
+gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, const gml_plan *plan) {
+    gml_status status = GML_OK;
+    for (unsigned step = plan->steps; step-- > 0 && status == GML_OK;) {
+        size_t count;
+        gml_placed_request *places = gml_plan_places(plan, step, &count);
+        status = places ? gml_lake_add_places(lake, kind, places, count) : GML_NO_HOST_MEMORY;
+        free(places);
+    }
+    return status;
 }

@@ -1,6 +1,6 @@
 /* Validates a plan before it serves. It may come from a file, so nothing in it is trusted: indices
  * and summands are checked before use. */
-#include "planner/plan_parts.h"
+#include "planner/plan.h"
 
 #include <stdlib.h>
 

@@ -2,14 +2,39 @@
  *
  * A file may come from anywhere: announced sizes allocate nothing, no number from it is used as an
  * index here, and the plan that results has to pass gml_plan_check() like any other.
+ *
+ * The file is a header, then numbers, each as a varint: 7 bits a byte, the lowest first, the top
+ * bit set in all but the last (LEB128). A difference in either direction is a small number: 0, -1,
+ * 1, -2, ... Sizes and offsets count units of 512 bytes.
+ *
+ *   magic       8 bytes, "gmlplan\n"
+ *   version     4 bytes
+ *   zero        4 bytes
+ *   checksum    8 bytes, over everything behind it (FNV-1a: any change of one byte changes it)
+ *   counts      steps; events and entries of one step; lanes; the fingerprint
+ *   lanes       each: stream, peak, lower bound, method
+ *   entries     of the first step, since the second repeats it, each: size (difference to the entry
+ *               before), start (events since the one before, less 1), life, lane
+ *   offsets     step by step: 0 for none, else 1 + the difference to the last offset, or in the
+ *               second step to the offset in the first
+ *
+ * A reader refuses every other version, so a format that changes gets a new number.
  */
-#include "planner/plan_file.h"
-
 #include "base/fnv.h"
+#include "planner/plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    VERSION = 4,
+    HEADER_BYTES = 24, /* with the checksum, */
+    CHECKSUM_AT = 16   /* which lies here */
+};
+
+/* "gmlplan\n" as a number whose lowest byte comes first. */
+#define MAGIC UINT64_C(0x0a6e616c706c6d67)
 
 #define MOST_UNITS (GML_PLAN_MOST_BYTES / GML_PLAN_UNIT)
 
@@ -227,14 +252,14 @@ static uint64_t read_fixed(const uint8_t *bytes, unsigned byte_count) {
     return value;
 }
 
-void gml_plan_file_seal(uint8_t *bytes, size_t count) {
-    write_fixed(bytes + GML_PLAN_FILE_CHECKSUM,
-                checksum(bytes + GML_PLAN_FILE_HEADER, count - GML_PLAN_FILE_HEADER), 8);
+/* Writes the checksum of the rest into the header. */
+static void seal(uint8_t *bytes, size_t count) {
+    write_fixed(bytes + CHECKSUM_AT, checksum(bytes + HEADER_BYTES, count - HEADER_BYTES), 8);
 }
 
 gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_bytes) {
     plan_codec codec = {0};
-    for (unsigned i = 0; i < GML_PLAN_FILE_HEADER; i++) {
+    for (unsigned i = 0; i < HEADER_BYTES; i++) {
         put_byte(&codec, 0);
     }
     code_counts(&codec, plan, NULL);
@@ -243,9 +268,9 @@ gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *out_byte
         free(codec.bytes);
         return GML_NO_HOST_MEMORY;
     }
-    write_fixed(codec.bytes, GML_PLAN_FILE_MAGIC, 8);
-    write_fixed(codec.bytes + 8, GML_PLAN_FILE_VERSION, 4);
-    gml_plan_file_seal(codec.bytes, codec.count);
+    write_fixed(codec.bytes, MAGIC, 8);
+    write_fixed(codec.bytes + 8, VERSION, 4);
+    seal(codec.bytes, codec.count);
     *out = codec.bytes;
     *out_bytes = codec.count;
     return GML_OK;
@@ -256,18 +281,18 @@ static gml_status check_header(const uint8_t *bytes, size_t count, char *reason,
     if (count > GML_PLAN_MOST_ENTRIES) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is too large for a plan");
     }
-    if (count < GML_PLAN_FILE_HEADER || read_fixed(bytes, 8) != GML_PLAN_FILE_MAGIC) {
+    if (count < HEADER_BYTES || read_fixed(bytes, 8) != MAGIC) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes, "this is not a plan");
     }
     uint64_t version = read_fixed(bytes + 8, 4);
-    if (version != GML_PLAN_FILE_VERSION) {
+    if (version != VERSION) {
         return gml_refuse(GML_UNSUPPORTED, reason, reason_bytes,
                           "a plan of version %" PRIu64 "; this gmlake reads version %d: make "
                           "the plan again",
-                          version, (int)GML_PLAN_FILE_VERSION);
+                          version, (int)VERSION);
     }
-    uint64_t sum = checksum(bytes + GML_PLAN_FILE_HEADER, count - GML_PLAN_FILE_HEADER);
-    if (read_fixed(bytes + 12, 4) || read_fixed(bytes + GML_PLAN_FILE_CHECKSUM, 8) != sum) {
+    uint64_t sum = checksum(bytes + HEADER_BYTES, count - HEADER_BYTES);
+    if (read_fixed(bytes + 12, 4) || read_fixed(bytes + CHECKSUM_AT, 8) != sum) {
         return gml_refuse(GML_CORRUPT, reason, reason_bytes,
                           "the plan is damaged: its checksum does not agree");
     }
@@ -299,7 +324,7 @@ static gml_status decode(plan_codec *codec, gml_plan *plan, char *reason, size_t
 
 gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out, char *reason,
                            size_t reason_bytes) {
-    plan_codec codec = {.given = bytes, .count = byte_count, .at = GML_PLAN_FILE_HEADER};
+    plan_codec codec = {.given = bytes, .count = byte_count, .at = HEADER_BYTES};
     gml_status status = check_header(bytes, byte_count, reason, reason_bytes);
     if (status != GML_OK) {
         return status;
@@ -308,7 +333,7 @@ gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **o
     status = plan ? decode(&codec, plan, reason, reason_bytes)
                   : gml_refuse(GML_NO_HOST_MEMORY, reason, reason_bytes, "no host memory");
     if (status != GML_OK) {
-        gml_plan_release(plan);
+        gml_plan_free(plan);
         return status;
     }
     *out = plan;

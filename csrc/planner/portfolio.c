@@ -7,44 +7,32 @@
 #include <string.h>
 
 enum {
-    MANY_ITEMS = 50000, /* above, a peak close to the bound will do: */
-    DONE_PART = 10000,  /* within this part of it no other constructor is tried */
-    PEAK_PART = 50,
+    MANY_ITEMS = 50000,   /* above, a peak close to the bound will do: */
+    DONE_PART = 10000,    /* within this part of it no other constructor is tried */
     SEARCHED_PART = 1000, /* other orders are tried where the gap is larger */
-    MOST_KEYS = 2
 };
 
-typedef enum key_kind {
-    KEY_NONE,
-    KEY_SIZE,
-    KEY_LIFE,
-    KEY_LIFE_BY_4, /* the power of 4 */
-    KEY_CONTENTION,
-    KEY_AT_PEAK /* whether the live sum is within a fiftieth of the largest in its life */
-} key_kind;
-
-/* The constructors run in this order, and the first of the best wins. The one without foresight
- * costs almost nothing, and the others stop as soon as they cannot be better. */
-static const struct method_row {
-    const char *name;
-    bool serves_wrapped;
-    key_kind keys[MOST_KEYS]; /* the larger first; ties in the order of starts */
-} METHODS[GML_METHOD_COUNT] = {
-    [GML_METHOD_ONLINE_BEST_FIT] = {"online-best-fit", false, {KEY_NONE}},
-    [GML_METHOD_FIRST_FIT_SIZE] = {"first-fit-size", true, {KEY_SIZE}},
-    [GML_METHOD_LOWEST_CONTENTION] = {"lowest-contention", true, {KEY_CONTENTION, KEY_LIFE}},
-    [GML_METHOD_LOWEST_PEAK] = {"lowest-peak", true, {KEY_AT_PEAK, KEY_LIFE_BY_4}},
-    [GML_METHOD_EXACT] = {"exact", false, {KEY_NONE}},
-    [GML_METHOD_ORDERS] = {"order-search", true, {KEY_NONE}},
+static const char *const NAMES[GML_METHOD_COUNT] = {
+    "online-best-fit", "first-fit-size", "lowest-contention", "lowest-peak",
+    "exact",           "order-search",   "first-fit-end",     "first-fit-life",
 };
+
+/* They run in this order, and the first of the best wins. The one without foresight costs almost
+ * nothing, and the others stop as soon as they cannot be better. */
+static const gml_method CONSTRUCTORS[] = {
+    GML_METHOD_ONLINE_BEST_FIT,
+    GML_METHOD_FIRST_FIT_END,
+    GML_METHOD_FIRST_FIT_LIFE,
+};
+enum { CONSTRUCTOR_COUNT = sizeof CONSTRUCTORS / sizeof *CONSTRUCTORS };
 
 const char *gml_method_name(gml_method method) {
-    return (unsigned)method < GML_METHOD_COUNT ? METHODS[method].name : "unknown";
+    return (unsigned)method < GML_METHOD_COUNT ? NAMES[method] : "unknown";
 }
 
 gml_method gml_method_named(const char *name) {
     gml_method method = 0;
-    while (method < GML_METHOD_COUNT && strcmp(METHODS[method].name, name) != 0) {
+    while (method < GML_METHOD_COUNT && strcmp(NAMES[method], name) != 0) {
         method++;
     }
     return method;
@@ -54,7 +42,6 @@ typedef struct contest_state {
     const gml_instance *instance;
     uint64_t capacity_bytes;
     gml_budget *budget;
-    gml_lowest *lowest; /* NULL before the first use */
     gml_keyed *room;
     uint32_t *order;
     uint64_t *trial;
@@ -65,50 +52,32 @@ typedef struct contest_state {
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static uint64_t key_of(const gml_instance *instance, uint64_t most_live, key_kind kind,
-                       size_t item) {
-    uint64_t life = instance->life[item], contention = instance->contention[item];
-    switch (kind) {
-    case KEY_SIZE:
-        return instance->sizes[item];
-    case KEY_LIFE:
-        return life;
-    case KEY_LIFE_BY_4:
-        return (63U - (unsigned)__builtin_clzll(life)) / 2; /* a life is at least 1 */
-    case KEY_CONTENTION:
-        return contention;
-    case KEY_AT_PEAK:
-        return contention >= most_live - most_live / PEAK_PART;
-    case KEY_NONE:
-        break;
-    }
-    return 0;
+/* What comes first of items that see the same contention: the larger. */
+static uint64_t key_of(const gml_instance *instance, gml_method method, size_t item) {
+    uint64_t life = instance->life[item]; /* at least 1 */
+    return method == GML_METHOD_FIRST_FIT_END ? ~(instance->start[item] + life)
+                                              : (63U - (unsigned)__builtin_clzll(life)) / 2;
 }
 
+/* By contention, then by that key, then by the start. */
 static void make_order(contest_state *contest, gml_method method) {
     const gml_instance *instance = contest->instance;
+    size_t count = instance->count;
     gml_keyed *room = contest->room;
-    uint64_t most_live = gml_instance_most_live(instance);
-    for (size_t i = 0; i < instance->count; i++) {
-        room[i] = (gml_keyed){0, i};
+    for (size_t i = 0; i < count; i++) {
+        room[i] = (gml_keyed){~key_of(instance, method, i), i};
     }
-    for (unsigned k = MOST_KEYS; k-- > 0;) { /* the least key first */
-        key_kind kind = METHODS[method].keys[k];
-        for (size_t i = 0; kind != KEY_NONE && i < instance->count; i++) {
-            room[i].key = ~key_of(instance, most_live, kind, (size_t)room[i].index);
-        }
-        gml_sort_keyed(room, room + instance->count, instance->count);
+    gml_sort_keyed(room, room + count, count);
+    for (size_t i = 0; i < count; i++) {
+        room[i].key = ~instance->contention[room[i].index];
     }
-    for (size_t i = 0; i < instance->count; i++) {
+    gml_sort_keyed(room, room + count, count);
+    for (size_t i = 0; i < count; i++) {
         contest->order[i] = (uint32_t)room[i].index;
     }
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
-
-static bool can_serve(const gml_instance *instance, gml_method method) {
-    return METHODS[method].serves_wrapped || !instance->wrapped_count;
-}
 
 /* At the bound, within the capacity, or so close to the bound that the other constructors, which
  * take seconds on so many items, are not worth it. */
@@ -133,18 +102,13 @@ static uint64_t limit_of(const contest_state *contest) {
 static gml_status run(contest_state *contest, gml_method method, gml_budget *budget,
                       uint64_t *peak_bytes) {
     const gml_instance *instance = contest->instance;
-    uint64_t limit = limit_of(contest), *trial = contest->trial;
     if (method == GML_METHOD_ONLINE_BEST_FIT) {
-        return gml_online_best_fit(instance, trial, peak_bytes);
+        return instance->wrapped_count ? GML_NOT_READY
+                                       : gml_online_best_fit(instance, contest->trial, peak_bytes);
     }
     make_order(contest, method);
-    if (method == GML_METHOD_FIRST_FIT_SIZE) {
-        return gml_first_fit(instance, contest->order, limit, budget, trial, peak_bytes);
-    }
-    gml_status status = contest->lowest ? GML_OK : gml_lowest_open(instance, &contest->lowest);
-    return status == GML_OK
-               ? gml_lowest_run(contest->lowest, contest->order, limit, budget, trial, peak_bytes)
-               : status;
+    return gml_first_fit(instance, contest->order, limit_of(contest), budget, contest->trial,
+                         peak_bytes);
 }
 
 static gml_status try_method(contest_state *contest, gml_method method, gml_budget *budget) {
@@ -163,17 +127,15 @@ static gml_status try_method(contest_state *contest, gml_method method, gml_budg
 
 static gml_status construct(contest_state *contest) {
     gml_status status = GML_OK;
-    for (gml_method method = 0; method < GML_METHOD_EXACT && status == GML_OK; method++) {
-        if (!is_done(contest) && can_serve(contest->instance, method)) {
-            /* None may spend so much that nothing is left for the others. */
-            gml_budget part = gml_budget_part(contest->budget, 1, 2);
-            status = try_method(contest, method, &part);
-            (void)gml_budget_spend(contest->budget, part.work);
-        }
+    for (size_t i = 0; i < CONSTRUCTOR_COUNT && status == GML_OK && !is_done(contest); i++) {
+        /* None may spend so much that nothing is left for the others. */
+        gml_budget part = gml_budget_part(contest->budget, 1, 2);
+        status = try_method(contest, CONSTRUCTORS[i], &part);
+        (void)gml_budget_spend(contest->budget, part.work);
     }
     if (status == GML_OK && !contest->has_best) { /* something valid, however long it takes */
         gml_budget endless = {.limit = UINT64_MAX};
-        status = try_method(contest, GML_METHOD_FIRST_FIT_SIZE, &endless);
+        status = try_method(contest, GML_METHOD_FIRST_FIT_LIFE, &endless);
     }
     return status;
 }
@@ -183,8 +145,7 @@ static gml_status construct(contest_state *contest) {
  */
 static gml_status search_exactly(contest_state *contest) {
     const gml_instance *instance = contest->instance;
-    if (is_done(contest) || !can_serve(instance, GML_METHOD_EXACT) ||
-        instance->count > GML_EXACT_MOST_ITEMS) {
+    if (is_done(contest) || instance->wrapped_count || instance->count > GML_EXACT_MOST_ITEMS) {
         return GML_OK;
     }
     gml_budget part = gml_budget_part(contest->budget, 3, 4);
@@ -245,7 +206,6 @@ gml_status gml_portfolio_place(const gml_instance *instance, uint64_t capacity_b
             memcpy(offsets, contest.offsets, instance->count * sizeof *offsets);
         }
     }
-    gml_lowest_close(contest.lowest);
     free(contest.room);
     free(contest.order);
     free(trial);

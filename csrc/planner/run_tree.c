@@ -1,3 +1,4 @@
+/* Lists of runs, and the tree of them: what an item meets, and the lowest gap that it fits into. */
 #include "planner/run_tree.h"
 
 #include <stdlib.h>

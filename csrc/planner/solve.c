@@ -82,7 +82,7 @@ static gml_status place_lane(const solve_state *solving, size_t first, size_t co
     bool is_last = first + count == solving->problem->count;
     const gml_problem *problem = solving->problem;
     size_t constant = place_constant(problem, members, count, &base, out->offsets);
-    gml_placing lane = {.method = GML_METHOD_FIRST_FIT_SIZE, .is_proven = true};
+    gml_placing lane = {.method = GML_METHOD_FIRST_FIT_LIFE, .is_proven = true};
     gml_status status = GML_OK;
     if (constant < count) {
         gml_instance instance;
@@ -235,7 +235,7 @@ static void solving_close(solve_state *solving) {
 }
 
 static bool open_offsets(size_t count, placed_lanes *out) {
-    *out = (placed_lanes){.placing = {.method = GML_METHOD_FIRST_FIT_SIZE, .is_proven = true}};
+    *out = (placed_lanes){.placing = {.method = GML_METHOD_FIRST_FIT_LIFE, .is_proven = true}};
     out->offsets = malloc((count + 1) * sizeof *out->offsets);
     for (size_t i = 0; out->offsets && i < count; i++) {
         out->offsets[i] = GML_NO_OFFSET;

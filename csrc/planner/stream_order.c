@@ -1,3 +1,4 @@
+/* Streams, the orderings between them, and what they need at least. */
 #include "planner/stream_order.h"
 
 #include "base/rounding.h"

@@ -1,3 +1,4 @@
+/* All streams placed at once: slots of each and slots of all, a tree for either. */
 #include "planner/together.h"
 
 #include "base/sort.h"

@@ -187,16 +187,18 @@ static inline void gml_policy_finish_frees(const gml_policy *self) {
     }
 }
 
-/* Registers a policy for the life of the process; `ops` stays the caller's. GML_INVALID_ARGUMENT
- * for a taken name, or if there are too many policies. Thread-safe. */
-GML_SEAM gml_status gml_policy_register(const gml_policy_ops *ops);
+/* One policy more, for the life of the process; `ops` stays the caller's. pre: its name is new, and
+ * no other function of policies is called at the same time: lab/ does so as the program is loaded.
+ */
+void gml_policy_register(const gml_policy_ops *ops);
 
 /* The policy of that name, or NULL. */
-GML_SEAM const gml_policy_ops *gml_policy_find(const char *name);
+const gml_policy_ops *gml_policy_find(const char *name);
 
 extern const gml_policy_ops gml_caching_policy;
 extern const gml_policy_ops gml_expandable_policy;
 extern const gml_policy_ops gml_stitch_policy;
+extern const gml_policy_ops gml_steps_policy; /* steps/, around stitch */
 
 enum {
     GML_ALIGNMENT = 512,       /* every block address and size is a multiple */

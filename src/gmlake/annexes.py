@@ -77,14 +77,12 @@ class Annex(NamedTuple):
 
     names: public names of `gmlake`, separated by blanks, by the module that defines them.
     commands: by name. hooks: the implementation of each hook, as "module:name", by the name of the
-    hook; the caller of `hooked` defines the arguments. extension: a module in C that adds policies
-    to the core when it is loaded.
+    hook; the caller of `hooked` defines the arguments.
     """
 
     names: Mapping[str, str] = _NONE
     commands: Mapping[str, Command] = _NONE
     hooks: Mapping[str, str] = _NONE
-    extension: str = ""
 
 
 @cache
@@ -107,13 +105,6 @@ def commands() -> dict[str, Command]:
 def hooked(hook: str) -> list[Any]:
     """Load and return the annexes' implementations of a hook."""
     return [_load(annex.hooks[hook]) for annex in annexes() if hook in annex.hooks]
-
-
-def extend() -> None:
-    """Have the annexes add their policies to the core."""
-    for annex in annexes():
-        if annex.extension:
-            import_module(annex.extension)
 
 
 def _load(place: str) -> Any:  # noqa: ANN401 (each hook has a type of its own)

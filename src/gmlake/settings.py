@@ -6,13 +6,11 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gmlake import _core, annexes
+from gmlake import _core
 from gmlake.units import exact_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-annexes.extend()  # before anything is asked of policies
 
 knobs, policies, policy_help = _core.knobs, _core.policies, _core.policy_help
 

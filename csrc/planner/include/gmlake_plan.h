@@ -1,11 +1,11 @@
 /* gmlake's planner: lifetimes in, offsets out; and plans of training steps.
  *
  * Placing buffers of known sizes and lifetimes so that the highest address is lowest is called
- * dynamic storage allocation. Nothing here needs a device, a lake or Python.
+ * dynamic storage allocation. But for the last function, nothing here needs
+ * a device, a lake or Python.
  *
  *   lifetime   one request: its size, and the time from its allocation to its free
  *   problem    lifetimes to be placed together, once or with a period
- *   step       the requests of one training step, as a lake watched them
  *   plan       where each request of a step goes, in the order in which they come
  *   lane       the addresses of one stream in a plan; lanes share no memory
  *
@@ -15,13 +15,11 @@
 #ifndef GMLAKE_PLAN_H
 #define GMLAKE_PLAN_H
 
-#include "gmlake.h"
+#include "gmlake_steps.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define GML_NO_OFFSET UINT64_MAX
 
 /* ---- placing lifetimes ----------------------------------------------------------------------- */
 
@@ -87,39 +85,9 @@ GML_API gml_status gml_planner_solve(const gml_problem *problem, const gml_plann
 GML_API gml_status gml_planner_check(const gml_problem *problem, const uint64_t *offsets,
                                      uint64_t peak_bytes, char *reason, size_t reason_bytes);
 
-/* ---- steps, as watched ----------------------------------------------------------------------- */
-
-#define GML_STILL_LIVE UINT64_MAX
-
-typedef struct gml_step_request {
-    uint64_t size_bytes; /* rounded up to 512 */
-    gml_stream stream;
-    uint64_t birth;        /* events of the step before it; each request and each free is one */
-    uint64_t death;        /* the same of its free, in the step `death_serial`; GML_STILL_LIVE */
-    uint64_t death_serial; /* of the step in which it was freed. A free between two steps, or in one
-                              of another kind, counts at the end of the one before */
-} gml_step_request;
-
-typedef struct gml_step {
-    uint64_t serial; /* counts the steps of its kind */
-    uint64_t event_count;
-    gml_step_request *requests;
-    size_t request_count;
-} gml_step;
-
-/* The input of a plan. */
-typedef struct gml_profile {
-    gml_step last;     /* the step to plan for */
-    gml_step previous; /* an earlier, similar step, whose frees show when blocks still live at the
-                          end of `last` will be freed; request_count 0: none */
-} gml_profile;
-
-/* Frees its contents, too. NULL is allowed. */
-GML_API void gml_profile_free(gml_profile *profile);
-
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Immutable and reference-counted: each holder needs a reference. */
+/* Immutable. */
 typedef struct gml_plan gml_plan;
 
 typedef struct gml_plan_info {
@@ -141,9 +109,10 @@ typedef struct gml_plan_info {
 GML_API gml_status gml_plan_build(const gml_profile *profile, const gml_planner_options *options,
                                   gml_plan **out, char *reason, size_t reason_bytes);
 
-/* One holder more, and one less: the last takes the plan along. NULL may be released. */
-GML_API gml_plan *gml_plan_retain(gml_plan *plan);
-GML_API void gml_plan_release(gml_plan *plan);
+/* NULL is allowed. */
+GML_API void gml_plan_free(gml_plan *plan);
+
+/* What is known of it at a glance. */
 GML_API void gml_plan_describe(const gml_plan *plan, gml_plan_info *out);
 
 /* One request of a plan, in request order over its steps. */
@@ -166,58 +135,9 @@ GML_API gml_status gml_plan_encode(const gml_plan *plan, uint8_t **out, size_t *
 GML_API gml_status gml_plan_decode(const uint8_t *bytes, size_t byte_count, gml_plan **out,
                                    char *reason, size_t reason_bytes);
 
-/* ---- serving plans ------------------------------------------------------------------------------
- *
- * On a lake whose policy is `stitch` or `plan`. Requests outside of steps are the policy's.
- */
-
-/* Watches steps from now on. GML_UNSUPPORTED for any other policy. Nothing the second time. */
-GML_API gml_status gml_lake_watch_steps(gml_lake *lake);
-
-/* Begins a step. `kind` is the caller's number for similar steps (training, evaluation); each kind
- * has its own plans. Ends an open step first. GML_MISUSE unless steps are watched;
- * GML_NO_HOST_MEMORY.
- *
- * A step is watched, and served by the policy, until the policy has served it in the same way as
- * one before. From then on a step with the same requests gets the same places, without a search,
- * new memory or a driver call. When a step deviates, the policy continues as if it had served the
- * whole step. */
-GML_API gml_status gml_lake_begin_step(gml_lake *lake, uint64_t kind);
-
-typedef struct gml_step_report {
-    uint64_t kind, serial;
-    uint64_t requests;       /* in the step */
-    uint64_t served;         /* of those, by a plan */
-    uint64_t left;           /* of those, that the plan leaves to the policy */
-    uint64_t driver_calls;   /* made during the step */
-    uint64_t reserved_bytes; /* held from the device at the end, by everything on the lake */
-    uint64_t fingerprint;    /* of the requests; 0: not known */
-    const char *why;         /* what became of the step, in words */
-} gml_step_report;
-
-/* The open step ends. `out` may be NULL. GML_MISUSE where none is open. */
-GML_API gml_status gml_lake_end_step(gml_lake *lake, gml_step_report *out);
-
-/* The profile of the last watched step of that kind; free it with gml_profile_free(). A step of
- * more than 2^22 requests is reported as empty. GML_MISUSE if no step was watched. */
-GML_API gml_status gml_lake_profile(gml_lake *lake, uint64_t kind, gml_profile **out);
-
-/* Adds a plan for a kind; at most 16 per kind are kept. It serves from the next step on, in memory
- * that is taken for it then, as much as the largest plan needs. Of a plan with several lanes the
- * first is served, and the others are left to the policy. */
-GML_API gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, gml_plan *plan);
-
-/* Forgets every plan of that kind. Live blocks stay. */
-GML_API gml_status gml_lake_drop_plans(gml_lake *lake, uint64_t kind);
-
-/* Sums over all steps since watching began. */
-typedef struct gml_plan_stats {
-    uint64_t steps, planned_steps;   /* the latter: a plan served some of it */
-    uint64_t requests, served, left; /* in planned steps */
-    uint64_t plans_made;
-    const char *why; /* what became of the last step, in words; NULL: none has ended */
-} gml_plan_stats;
-GML_API gml_status gml_lake_plan_stats(gml_lake *lake, gml_plan_stats *out);
+/* Adds the plan's steps for a kind, see gml_lake_add_places(): of a plan with several lanes the
+ * first is served. GML_MISUSE unless steps are watched; GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_add_plan(gml_lake *lake, uint64_t kind, const gml_plan *plan);
 
 #ifdef __cplusplus
 }

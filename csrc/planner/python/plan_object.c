@@ -5,7 +5,7 @@
 
 typedef struct plan_object {
     PyObject_HEAD
-    gml_plan *plan; /* holds a reference */
+    gml_plan *plan;
 } plan_object;
 
 static gml_plan *held(PyObject *self) {
@@ -31,7 +31,7 @@ static PyObject *finish(PyTypeObject *type, const planner_state *state, gml_stat
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     plan_object *self = (plan_object *)allocate(type, 0);
     if (!self) {
-        gml_plan_release(plan);
+        gml_plan_free(plan);
         return NULL;
     }
     self->plan = plan;
@@ -85,7 +85,7 @@ static PyObject *plan_decode(PyObject *object, PyObject *octets) {
 
 static void plan_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    gml_plan_release(held(self));
+    gml_plan_free(held(self));
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

@@ -8,7 +8,7 @@ typedef struct step_call {
     gml_plan *plan;
     gml_profile *profile;
     gml_step_report report;
-    gml_plan_stats stats;
+    gml_step_stats stats;
 } step_call;
 
 static const planner_state *state_of(PyObject *module) {
@@ -80,7 +80,7 @@ static gml_status drop(gml_lake *lake, step_call *call) {
 }
 
 static gml_status count(gml_lake *lake, step_call *call) {
-    return gml_lake_plan_stats(lake, &call->stats);
+    return gml_lake_step_stats(lake, &call->stats);
 }
 
 /* ---- the functions --------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static PyObject *plan_stats(PyObject *module, PyObject *lake) {
     if (!make_call(module, lake, &call, "steps are not watched")) {
         return NULL;
     }
-    const gml_plan_stats *stats = &call.stats;
+    const gml_step_stats *stats = &call.stats;
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:s}", "steps", stats->steps, "planned_steps",
                          stats->planned_steps, "requests", stats->requests, "served", stats->served,
                          "left", stats->left, "plans_made", stats->plans_made, "why",

@@ -152,8 +152,7 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_
 
 /* Whether the base range grows by `missing_bytes` for a request that no free extent holds,
  * instead of its being stitched. */
-GML_SEAM bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes,
-                                   uint64_t missing_bytes);
+bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes);
 
 /* The block of a placement that has just been made for its stream cache begins to live. */
 static inline void gml_placement_serve(gml_stitch *stitch, gml_placement *placement) {
@@ -166,9 +165,8 @@ static inline void gml_placement_serve(gml_stitch *stitch, gml_placement *placem
 
 /* ---- whole.c: chunks for who maps them elsewhere --------------------------------------------- */
 
-GML_SEAM gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted,
-                                          uint64_t missing_bytes, gml_stream stream,
-                                          gml_block **out);
+gml_status gml_stitch_take_chunk(gml_policy *self, gml_address wanted, uint64_t missing_bytes,
+                                 gml_stream stream, gml_block **out);
 
 /* See gml_policy_ops. */
 gml_status gml_stitch_live_chunks(gml_policy *self,
@@ -200,17 +198,16 @@ uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_ca
 /* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and
  * available.
  */
-GML_SEAM gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache,
-                                    uint64_t size_bytes);
+gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
 /* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
 /* A retired view waits to serve again. */
 void gml_idle_view_add(gml_stitch *stitch, gml_placement *placement);
-GML_SEAM void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
+void gml_idle_view_remove(gml_stitch *stitch, gml_placement *placement);
 
 /* The same for a view that is out of the list already: no request finds it any more. */
-GML_SEAM void gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement);
+void gml_idle_view_unindex(gml_stitch *stitch, gml_placement *placement);
 
 /* Of the idle views of that size whose runs are all free in the stream cache, the first that was
  * made; NULL if there is none. Looks at each of them: at most max_views. */
@@ -225,11 +222,11 @@ gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64
                              uint64_t size_bytes, gml_placement **out);
 
 /* Ends a live placement. A view is cached, and the previously cached one retired. */
-GML_SEAM void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
+void gml_placement_end(gml_stitch *stitch, gml_placement *placement);
 
 /* Its extents become free in its stream cache; a view becomes idle, any other placement is
  * freed. */
-GML_SEAM void gml_placement_retire(gml_stitch *stitch, gml_placement *placement);
+void gml_placement_retire(gml_stitch *stitch, gml_placement *placement);
 
 /* Releases the view that the stream cache keeps. */
 static inline void gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *cache) {
@@ -241,15 +238,14 @@ static inline void gml_stream_cache_flush(gml_stitch *stitch, gml_stream_cache *
 }
 
 /* A placement of one run in the stream cache, without a block; NULL without host memory. */
-GML_SEAM gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache,
-                                          uint64_t size_bytes);
+gml_placement *gml_placement_new(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
 /* Takes the extents of a placement, all of which are free in its stream cache. pre: two extents are
  * prepared for each run. */
-GML_SEAM void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
+void gml_placement_claim(gml_stitch *stitch, gml_placement *placement);
 
 /* Frees the host memory of a placement that is in no list and holds nothing. */
-GML_SEAM void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
+void gml_placement_release(gml_stitch *stitch, gml_placement *placement);
 
 /* ---- view.c: placements with a mapping of their own ------------------------------------------ */
 
@@ -268,7 +264,7 @@ void gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement 
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
 
 /* Who has raised its pin_count names it no longer. */
-GML_SEAM void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
+void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
 
 /* Tries again to unmap every view whose unmapping is pending; returns the first failure. */
 gml_status gml_view_unmap_pending(gml_stitch *stitch);
@@ -280,8 +276,7 @@ void gml_view_abandon_pending(gml_stitch *stitch);
 /* ---- stream_cache.c -------------------------------------------------------------------------- */
 
 /* The stream cache of a stream, made if need be. */
-GML_SEAM gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream,
-                                          gml_stream_cache **out);
+gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out);
 
 /* Ends the stream caches that hold nothing: streams may have been destroyed, and nobody says. */
 void gml_stream_cache_sweep(gml_stitch *stitch);
@@ -345,9 +340,8 @@ gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, ui
 gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool *is_any);
 
 /* See gml_policy_ops. */
-GML_SEAM void gml_share_pairs(gml_policy *self,
-                              void (*see)(void *context, const gml_stream_pair *pair),
-                              void *context);
+void gml_share_pairs(gml_policy *self, void (*see)(void *context, const gml_stream_pair *pair),
+                     void *context);
 
 /* ---- small.c: requests up to 1 MiB ----------------------------------------------------------- */
 
@@ -358,12 +352,12 @@ gml_status gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint6
                               gml_block **out);
 
 /* Returns the placement of its slab if the slab is now empty, for the caller to end. Else NULL. */
-GML_SEAM gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
+gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
 
 #define GML_SLAB_BYTES (UINT64_C(2) << 20)
 
 /* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY: it stays a plain placement. */
-GML_SEAM gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
+gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
 
 /* Room for so many slabs, and for so many pieces in them that gml_slab_claim() serves. */
 gml_status gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count);
@@ -377,7 +371,7 @@ gml_block *gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previou
                           gml_address address, uint64_t size_bytes);
 
 /* The placement of the slab that a small block lies in. */
-GML_SEAM gml_placement *gml_small_placement(const gml_block *block);
+gml_placement *gml_small_placement(const gml_block *block);
 
 /* The pieces of a slab, for snapshots; and their invariants, for checks. */
 void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);

@@ -32,5 +32,4 @@ ANNEX: Final = Annex(
         "trainer steps": "gmlake.planner.autoplan:steps_of_trainer",
         "view": "gmlake.planner.plan_view:VIEW",
     },
-    extension="gmlake.planner._planner",
 )

@@ -34,7 +34,7 @@ TEST(a_second_batch_takes_a_period_of_two_steps) {
         CHECK_EQ(request.size_bytes, 3 * MIB);
         CHECK_EQ(tape.left, 0);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     tape_close(&tape);
 }
 
@@ -47,7 +47,7 @@ TEST(optimizer_state_of_the_planned_step_is_left) {
         gml_plan_info info = describe(plan);
         CHECK_EQ(info.requests - info.placed, 20);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     tape_close(&tape);
 }
 
@@ -114,7 +114,7 @@ static void try_random(uint64_t seed, size_t longest) {
             CHECK_EQ(tape.left, 0);
         }
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     tape_close(&tape);
 }
 
@@ -143,6 +143,6 @@ TEST(a_fingerprint_is_of_sizes_and_lanes_in_order) {
         expected = gml_fingerprint_add(expected, 512, 0);
         CHECK_EQ(describe(plan).fingerprint, expected);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     tape_close(&tape);
 }

@@ -1,6 +1,6 @@
 /* A plan that was changed in one place must not pass: each change here is one that a file, or a
  * mistake in what builds plans, could make. */
-#include "planner/plan_parts.h"
+#include "planner/plan.h"
 #include "planner/support/tape.h"
 #include "planner/support/training.h"
 #include "support/check.h"
@@ -50,7 +50,7 @@ TEST(a_plan_as_built_passes) {
     gml_plan *plan = make_plan();
     CHECK_OK(gml_plan_check(plan, NULL, 0));
     CHECK_EQ(plan->steps, 2);
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 TEST(shapes_that_do_not_fit) {
@@ -68,7 +68,7 @@ TEST(shapes_that_do_not_fit) {
     CORRUPT(plan->placed_count, plan->placed_count - 1);
     CORRUPT(plan->fingerprint, plan->fingerprint ^ 1);
     CHECK_OK(gml_plan_check(plan, NULL, 0));
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 TEST(entries_that_contradict_each_other) {
@@ -92,7 +92,7 @@ TEST(entries_that_contradict_each_other) {
     CORRUPT(entries[3].offset, GML_NO_OFFSET);
     CORRUPT(entries[3].offset, GML_NO_OFFSET - 511);
     CHECK_OK(gml_plan_check(plan, NULL, 0));
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 /* Lanes are numbered by their first request, or equal steps would have different fingerprints. */
@@ -106,5 +106,5 @@ TEST(lanes_in_another_order) {
     }
     plan->fingerprint = gml_plan_fingerprint(plan);
     expect_corrupt(plan, "swapped lanes");
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }

@@ -17,7 +17,7 @@ static void expect_refusal(const gml_profile *profile, const char *word, const c
         !CHECK(plan == NULL)) {
         printf("    %s: %s\n", what, reason);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     CHECK_STATUS(gml_plan_build(profile, &quick, &plan, NULL, 0), GML_INVALID_ARGUMENT);
 }
 

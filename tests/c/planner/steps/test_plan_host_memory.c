@@ -102,7 +102,7 @@ TEST(each_piece_is_refused) {
     for (uint64_t which = 1; which <= count; which++) {
         (void)run_refused(plan, which);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */

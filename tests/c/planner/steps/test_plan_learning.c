@@ -32,7 +32,7 @@ TEST(the_layout_used_least_lately_is_next) {
         CHECK_OK(gml_lake_free(lake, kept));
         trainer_close(lake);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 /* What the plan of a file leaves lies beside its pool, unless only the pool has room for it. */
@@ -54,5 +54,5 @@ TEST(the_pool_gives_way_where_memory_ends) {
         CHECK_OK(gml_lake_free(lake, lasting));
         trainer_close(lake);
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }

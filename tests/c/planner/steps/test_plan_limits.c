@@ -1,7 +1,7 @@
 /* Planned steps where something gives way: the driver, the host's memory, the device. */
 #include "hooks/test_hooks.h"
-#include "planner/steps/record.h"
 #include "planner/support/stepping.h"
+#include "policy/steps/planned.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static void train_with_drift(const char *policy, uint64_t capacity_bytes, uint64
         }
         CHECK_OK(gml_lake_check(self.lake));
     }
-    gml_plan_stats stats;
-    CHECK_OK(gml_lake_plan_stats(self.lake, &stats));
+    gml_step_stats stats;
+    CHECK_OK(gml_lake_step_stats(self.lake, &stats));
     CHECK(stats.served * 10 > stats.requests);
     trainer_drop_gradients(&self);
     trainer_close(self.lake);
@@ -93,7 +93,7 @@ TEST(a_step_of_too_many_requests) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
     gml_step_report report;
     CHECK_OK(gml_lake_begin_step(lake, 0));
-    for (size_t i = 0; i <= GML_RECORD_MOST; i++) {
+    for (size_t i = 0; i <= GML_MOST_REQUESTS; i++) {
         CHECK_OK(gml_lake_free(lake, trainer_take(lake, 512, 0)));
     }
     CHECK_OK(gml_lake_end_step(lake, &report));
@@ -139,7 +139,7 @@ static void *plan_beside(void *context) {
             CHECK_OK(gml_lake_add_plan(self->lake, self->kind, plan));
         }
         gml_profile_free(profile);
-        gml_plan_release(plan);
+        gml_plan_free(plan);
         CHECK_OK(gml_lake_check(self->lake));
         if (i % 10 == 9) {
             CHECK_OK(gml_lake_trim(self->lake, NULL));

@@ -26,8 +26,8 @@ static void repeat_steps(const char *policy, gml_stream stream) {
         CHECK_EQ(trainer_stats(self.lake).reserved_bytes, reserved_bytes);
         CHECK_EQ(report.serial, serial + i);
     }
-    gml_plan_stats stats;
-    CHECK_OK(gml_lake_plan_stats(self.lake, &stats));
+    gml_step_stats stats;
+    CHECK_OK(gml_lake_step_stats(self.lake, &stats));
     CHECK_EQ(stats.steps, serial + 5);
     CHECK_EQ(stats.planned_steps, 6);
     CHECK_EQ(stats.requests, 6 * report.requests);
@@ -59,8 +59,8 @@ TEST(the_plan_that_fits_serves) {
             trainer_check_whole(&report);
         }
     }
-    gml_plan_stats stats;
-    CHECK_OK(gml_lake_plan_stats(lake, &stats));
+    gml_step_stats stats;
+    CHECK_OK(gml_lake_step_stats(lake, &stats));
     CHECK_EQ(stats.plans_made, LENGTHS);
     CHECK_OK(gml_lake_drop_plans(lake, 0));
     CHECK_EQ(trainer_step(&self).served, 0);
@@ -134,7 +134,7 @@ TEST(a_loaded_plan_leaves_what_lasts) {
     CHECK_EQ(report.served, 1);
     CHECK(strstr(report.why, "a request came"));
     CHECK_OK(gml_lake_free(lake, lasting));
-    gml_plan_release(plan);
+    gml_plan_free(plan);
     trainer_close(lake);
 }
 
@@ -142,13 +142,13 @@ TEST(a_loaded_plan_leaves_what_lasts) {
 
 TEST(marks_are_enough) {
     gml_lake *lake = trainer_open_lake("sim", "plan", 0);
-    gml_plan_stats stats;
+    gml_step_stats stats;
     for (int i = 0; i < 8; i++) {
         CHECK_OK(gml_lake_mark(lake));
         CHECK_OK(gml_lake_free(lake, trainer_take(lake, 3 * MIB, 0)));
     }
     CHECK_OK(gml_lake_mark(lake));
-    CHECK_OK(gml_lake_plan_stats(lake, &stats));
+    CHECK_OK(gml_lake_step_stats(lake, &stats));
     CHECK_EQ(stats.steps, 8);
     CHECK_EQ(stats.planned_steps, 5);
     CHECK_EQ(stats.plans_made, 1);
@@ -190,9 +190,9 @@ TEST(what_is_refused) {
     CHECK_OK(gml_lake_mark(lake));
     CHECK_OK(gml_lake_close(lake));
     lake = trainer_open_lake("sim", "stitch", 0);
-    gml_plan_stats stats;
+    gml_step_stats stats;
     CHECK_STATUS(gml_lake_begin_step(lake, 0), GML_MISUSE);
-    CHECK_STATUS(gml_lake_plan_stats(lake, &stats), GML_MISUSE);
+    CHECK_STATUS(gml_lake_step_stats(lake, &stats), GML_MISUSE);
     CHECK_OK(gml_lake_watch_steps(lake));
     CHECK_OK(gml_lake_mark(lake)); /* nothing: it does not plan by itself */
     CHECK_STATUS(gml_lake_end_step(lake, NULL), GML_MISUSE);

@@ -1,10 +1,11 @@
 /* The policy `plan` under programs and plans that nobody would write: every address is checked by a
  * driver that knows who uses which byte, and which stream is ordered after which. */
 #include "planner/plan.h"
-#include "planner/steps/steps.h"
+#include "policy/steps/steps.h"
 #include "support/check.h"
 #include "support/harness.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -59,14 +60,24 @@ static void end_block(stress *self) {
 static void spoil(gml_plan *plan, check_random *random) {
     for (size_t i = 0; i < plan->entry_count; i++) {
         if (check_below(random, 3) == 0) {
-            uint64_t offset = check_next(random) >> (2 + check_below(random, 60));
+            uint64_t offset = check_next(random) >> (37 + check_below(random, 27));
             plan->entries[i].offset = offset / 512 * 512;
         }
     }
     for (size_t i = 0; i < plan->lane_count; i++) {
-        plan->lanes[i].peak_bytes = UINT64_C(1) << check_below(random, 63);
         plan->lanes[i].stream = check_below(random, 2) ? check_below(random, 5) : UINT64_MAX;
     }
+}
+
+static bool add_plan(gml_policy *policy, uint64_t kind, const gml_plan *plan) {
+    bool is_added = true;
+    for (unsigned step = plan->steps; step-- > 0;) {
+        size_t count;
+        gml_placed_request *places = gml_plan_places(plan, step, &count);
+        is_added &= places && gml_steps_add_places(policy, kind, places, count) == GML_OK;
+        free(places);
+    }
+    return is_added;
 }
 
 static void make_plan(stress *self) {
@@ -85,10 +96,10 @@ static void make_plan(stress *self) {
     if (plan && check_below(&self->random, 4) == 0) {
         spoil(plan, &self->random);
     }
-    if (plan && gml_steps_add_plan(policy, check_below(&self->random, KINDS), plan) != GML_OK) {
+    if (plan && !add_plan(policy, check_below(&self->random, KINDS), plan)) {
         self->fault = "a plan was not taken";
     }
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -179,7 +190,7 @@ static void look(stress *self, uint64_t at) {
 static uint64_t run_stress(uint64_t seed, uint64_t fail_per_million, uint64_t arena_bytes) {
     stress self = {.random = {seed}, .may_fail = fail_per_million != 0};
     if (harness_open(&self.harness, &(harness_config){.driver = "sim",
-                                                      .policy = &gml_plan_policy,
+                                                      .policy = &gml_steps_policy,
                                                       .capacity_bytes = CAPACITY,
                                                       .arena_bytes = arena_bytes,
                                                       .fail_per_million = fail_per_million,

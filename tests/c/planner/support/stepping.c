@@ -27,7 +27,7 @@ gml_plan *trainer_plan(gml_lake *lake, uint64_t kind) {
 void trainer_add_plan(gml_lake *lake, uint64_t kind) {
     gml_plan *plan = trainer_plan(lake, kind);
     CHECK_OK(gml_lake_add_plan(lake, kind, plan));
-    gml_plan_release(plan);
+    gml_plan_free(plan);
 }
 
 void trainer_check_whole(const gml_step_report *report) {

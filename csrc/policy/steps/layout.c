@@ -1,7 +1,7 @@
 /* Kinds of steps and their layouts: their history, and how they cut reservations into slots. */
 #include "base/mix.h"
 #include "base/rounding.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ void gml_kind_drop_layouts(gml_planned *planned, gml_kind *kind) {
         gml_layout_free(planned, kind->layouts[--kind->layout_count]);
     }
     while (kind->loaded_count) {
-        gml_plan_release(kind->loaded[--kind->loaded_count]);
+        gml_layout_free(planned, kind->loaded[--kind->loaded_count]);
     }
 }
 
@@ -45,9 +45,8 @@ void gml_kinds_close(gml_planned *planned) {
     for (gml_kind *kind = planned->kinds, *next; kind; kind = next) {
         next = kind->next;
         gml_kind_drop_layouts(planned, kind);
-        for (size_t i = 0; i < kind->record_count; i++) {
-            gml_record_close(kind->records[i]);
-            free(kind->records[i]);
+        for (size_t i = 0; i < kind->watched_count; i++) {
+            gml_layout_release(kind->watched[i]);
         }
         free(kind);
     }
@@ -56,26 +55,51 @@ void gml_kinds_close(gml_planned *planned) {
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
+#define FINGERPRINT_SEED UINT64_C(0x9e3779b97f4a7c15)
+
 gml_layout *gml_layout_new(uint64_t state) {
     gml_layout *layout = calloc(1, sizeof *layout);
     if (layout) {
         layout->state = layout->mark = state;
-        layout->fingerprint = GML_RECORD_SEED;
+        layout->fingerprint = FINGERPRINT_SEED;
+        layout->has_places = true;
+        layout->holders = 1;
     }
     return layout;
 }
 
-void gml_layout_free(const gml_planned *planned, gml_layout *layout) {
-    for (size_t i = 0; layout && i < layout->entry_count; i++) {
-        gml_placement *view = layout->entries[i].place.view;
-        free(layout->entries[i].place.of_view);
-        if (view) {
-            gml_view_unpin(planned->stitch, view);
+void gml_layout_drop_places(const gml_planned *planned, gml_layout *layout) {
+    for (size_t i = 0; i < layout->entry_count; i++) {
+        gml_entry *entry = &layout->entries[i];
+        free(entry->place.of_view);
+        if (entry->place.view) {
+            gml_view_unpin(planned->stitch, entry->place.view);
         }
+        entry->place = (gml_place){0};
+        entry->reservation = NULL;
     }
-    if (layout) {
+    layout->has_places = false;
+}
+
+void gml_layout_cut(const gml_planned *planned, gml_layout *layout) {
+    gml_layout_drop_places(planned, layout);
+    free(layout->entries);
+    layout->entries = NULL;
+    layout->entry_count = layout->entry_room = 0;
+    layout->is_cut = true;
+}
+
+void gml_layout_release(gml_layout *layout) {
+    if (layout && --layout->holders == 0) {
         free(layout->entries);
         free(layout);
+    }
+}
+
+void gml_layout_free(const gml_planned *planned, gml_layout *layout) {
+    if (layout) {
+        gml_layout_drop_places(planned, layout);
+        gml_layout_release(layout);
     }
 }
 
@@ -84,8 +108,8 @@ static bool has_room(gml_layout *layout) {
         return true;
     }
     size_t room = layout->entry_room ? 2 * layout->entry_room : 256;
-    gml_entry *grown =
-        room <= GML_RECORD_MOST ? realloc(layout->entries, room * sizeof *grown) : NULL;
+    bool may_grow = room <= GML_MOST_REQUESTS && !layout->is_cut;
+    gml_entry *grown = may_grow ? realloc(layout->entries, room * sizeof *grown) : NULL;
     if (grown) {
         layout->entries = grown;
         layout->entry_room = room;
@@ -113,8 +137,11 @@ bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_bloc
         block->is_small ? gml_small_placement(block) : (gml_placement *)(void *)block;
     gml_entry entry = {.size_bytes = gml_round_up(block->requested_bytes, GML_ALIGNMENT),
                        .stream = block->stream,
-                       .ended = ended};
-    bool has_place = opens_slab || !block->is_small;
+                       .ended = ended,
+                       .birth = layout->event_count++,
+                       .death = GML_STILL_LIVE,
+                       .death_serial = GML_STILL_LIVE};
+    bool has_place = layout->has_places && (opens_slab || !block->is_small);
     if (has_place && placement->view) {
         entry.place.view = placement;
         entry.place.missing_bytes = stitch->missing_bytes;

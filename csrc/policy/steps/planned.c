@@ -1,5 +1,5 @@
 /* The policy `plan`: its place around the policy `stitch`. */
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 #include "base/mix.h"
 #include "base/status.h"
@@ -13,7 +13,7 @@ static void follow(gml_planned *planned) {
 }
 
 gml_status gml_steps_wrap(gml_policy *stitch, gml_policy **out) {
-    if (stitch->ops != gml_policy_find("stitch")) {
+    if (stitch->ops != &gml_stitch_policy) {
         return gml_driver_fail(stitch->driver, GML_UNSUPPORTED,
                                "the policy %s serves no plans; use stitch or plan",
                                stitch->ops->name);
@@ -22,7 +22,7 @@ gml_status gml_steps_wrap(gml_policy *stitch, gml_policy **out) {
     if (!planned) {
         return gml_driver_fail(stitch->driver, GML_NO_HOST_MEMORY, "no host memory to watch steps");
     }
-    planned->policy = (gml_policy){.ops = &gml_plan_policy, .driver = stitch->driver};
+    planned->policy = (gml_policy){.ops = &gml_steps_policy, .driver = stitch->driver};
     planned->policy.chunk_bytes = stitch->chunk_bytes;
     planned->inner = stitch;
     planned->stitch = gml_stitch_of(stitch);
@@ -30,6 +30,57 @@ gml_status gml_steps_wrap(gml_policy *stitch, gml_policy **out) {
     follow(planned);
     *out = &planned->policy;
     return GML_OK;
+}
+
+/* ---- the reservations of all streams --------------------------------------------------------- */
+
+gml_status gml_planned_yield(gml_planned *planned) {
+    gml_status status = GML_OK;
+    for (gml_reservation *reservation = planned->reservations; reservation;
+         reservation = reservation->next) {
+        status = gml_first_failure(status, gml_reservation_yield(reservation));
+    }
+    return status;
+}
+
+/* Yields as the policy closes, which ends the blocks of steps: without blocks there is nothing to
+ * claim, so it needs no host memory. */
+static void end_blocks(gml_planned *planned) {
+    for (gml_reservation *reservation = planned->reservations; reservation;
+         reservation = reservation->next) {
+        while (!gml_list_is_empty(&reservation->live)) {
+            gml_reservation_give(reservation, gml_placement_of_live(reservation->live.next));
+        }
+        reservation->cached = NULL;
+    }
+    (void)gml_planned_yield(planned);
+}
+
+gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream) {
+    gml_reservation *reservation = planned->reservations;
+    gml_stream_cache *cache;
+    while (reservation && reservation->cache->stream != stream) {
+        reservation = reservation->next;
+    }
+    if (reservation || gml_stream_cache_find(planned->stitch, stream, &cache) != GML_OK) {
+        return reservation;
+    }
+    reservation = gml_reservation_open(planned->stitch, cache);
+    if (reservation) {
+        reservation->next = planned->reservations;
+        planned->reservations = reservation;
+    }
+    return reservation;
+}
+
+/* pre: all have yielded, and no layout names one. */
+static void close_reservations(gml_planned *planned) {
+    for (gml_reservation *reservation = planned->reservations, *next; reservation;
+         reservation = next) {
+        next = reservation->next;
+        gml_reservation_close(reservation);
+    }
+    planned->reservations = NULL;
 }
 
 /* ---- letting go ------------------------------------------------------------------------------ */
@@ -43,9 +94,8 @@ static gml_status let_go(gml_planned *planned, const char *why) {
     for (gml_kind *kind = planned->kinds; kind && status == GML_OK; kind = kind->next) {
         gml_kind_drop_layouts(planned, kind);
     }
-    if (status == GML_OK) {
-        gml_layout_free(planned, planned->open.seen);
-        planned->open.seen = NULL;
+    if (status == GML_OK && planned->open.seen) {
+        gml_layout_drop_places(planned, planned->open.seen);
     }
     return status;
 }
@@ -53,13 +103,13 @@ static gml_status let_go(gml_planned *planned, const char *why) {
 /* ---- the policy ------------------------------------------------------------------------------ */
 
 bool gml_steps_are_watched(const gml_policy *policy) {
-    return policy->ops == &gml_plan_policy;
+    return policy->ops == &gml_steps_policy;
 }
 
 static gml_status create(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
                          gml_policy **out) {
     gml_policy *stitch;
-    gml_status status = gml_policy_find("stitch")->create(driver, capacity_bytes, knobs, &stitch);
+    gml_status status = gml_stitch_policy.create(driver, capacity_bytes, knobs, &stitch);
     if (status != GML_OK) {
         return status;
     }
@@ -75,7 +125,7 @@ static gml_status create(gml_driver *driver, uint64_t capacity_bytes, const gml_
 /* Steps are not planned there: a graph is captured once. */
 static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
                                  const gml_knobs *knobs, gml_policy **out) {
-    return gml_policy_find("stitch")->create_private(driver, capacity_bytes, knobs, out);
+    return gml_stitch_policy.create_private(driver, capacity_bytes, knobs, out);
 }
 
 static gml_status destroy(gml_policy *self) {
@@ -83,10 +133,10 @@ static gml_status destroy(gml_policy *self) {
     if (planned->open.kind) {
         (void)gml_steps_end(self, NULL);
     }
-    gml_planned_end_blocks(planned);
+    end_blocks(planned);
     gml_kinds_close(planned);
-    gml_map_clear(&planned->records);
-    gml_planned_close_holds(planned);
+    gml_map_clear(&planned->watched);
+    close_reservations(planned);
     gml_status status = planned->inner->ops->destroy(planned->inner);
     free(planned);
     return status;
@@ -225,7 +275,7 @@ static void stream_pairs(gml_policy *self, void (*see)(void *context, const gml_
     gml_share_pairs(gml_planned_of(self)->inner, see, context);
 }
 
-const gml_policy_ops gml_plan_policy = {
+const gml_policy_ops gml_steps_policy = {
     .name = "plan",
     .help = "stitch, with steps that repeat served as they were before, without a search",
     .settings_of = "stitch",
@@ -246,8 +296,3 @@ const gml_policy_ops gml_plan_policy = {
     .stream_pairs = stream_pairs,
     .mark = gml_planned_mark,
 };
-
-/* Lakes can be opened with it once the annex is loaded. */
-__attribute__((constructor)) static void enter(void) {
-    (void)gml_policy_register(&gml_plan_policy);
-}

@@ -1,5 +1,5 @@
 /* Atoms; keeping, taking, giving, yielding. */
-#include "planner/steps/reservation.h"
+#include "policy/steps/reservation.h"
 
 #include "base/sort.h"
 

@@ -1,6 +1,6 @@
 /* Serving a request: where its plan wants it, else by the inner policy. */
 #include "base/rounding.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 static gml_status ask_inner(gml_planned *planned, uint64_t size_bytes, gml_stream stream,
                             gml_block **out) {
@@ -97,13 +97,9 @@ gml_status gml_planned_allocate(gml_planned *planned, uint64_t size_bytes, gml_s
     bool opens_slab = planned->inner->small_bytes > small_bytes;
     if (is_watched && open->seen &&
         !gml_layout_add(open->seen, planned->stitch, block, opens_slab, open->ended)) {
-        gml_layout_free(planned, open->seen);
-        open->seen = NULL;
-    }
-    size_t index =
-        is_watched && open->record ? gml_record_add(open->record, size_bytes, stream) : SIZE_MAX;
-    if (index != SIZE_MAX) {
-        block->note = open->record->number << 32 | index;
+        gml_layout_cut(planned, open->seen);
+    } else if (is_watched && open->seen && open->seen->number) {
+        block->note = open->seen->number << 32 | (open->seen->entry_count - 1);
     }
     return GML_OK;
 }

@@ -1,9 +1,8 @@
 /* The policy `plan`: the structures its files share.
  *
  *   inner        the policy `stitch`, which serves all that no plan serves
- *   record       a watched step (record.h)
- *   layout       the places of a step's requests: an active plan
- *   kind         similar steps: their records and their layouts
+ *   layout       a step, and the places of its requests: watched, or an active plan
+ *   kind         similar steps: those watched last, and the layouts that serve
  *   reservation  bytes that serve layouts cheaply (reservation.h)
  *
  * A step that the inner policy has served twice in exactly the same way becomes a plan: the next
@@ -18,19 +17,21 @@
  * The only other plans are those of a file. Their pool is taken from the driver in one piece,
  * before the first step.
  */
-#ifndef GML_PLAN_PLANNED_H
-#define GML_PLAN_PLANNED_H
+#ifndef GML_STEPS_PLANNED_H
+#define GML_STEPS_PLANNED_H
 
-#include "planner/steps/record.h"
-#include "planner/steps/reservation.h"
-#include "planner/steps/steps.h"
+#include "policy/steps/reservation.h"
+#include "policy/steps/steps.h"
 
 enum {
     GML_SERVED_ALIKE = 2, /* steps of a kind, before a plan serves the next one like them */
-    GML_KEPT_RECORDS = 2, /* watched steps of a kind that are remembered */
+    GML_KEPT_WATCHED = 2, /* steps of a kind, whose requests and frees are remembered */
     GML_KEPT_PLANS = 16,  /* of a kind */
     GML_KEPT_PAST = 64,   /* steps of a kind of which is remembered how they were served */
 };
+
+/* The most requests of a step, so that a step that never ends does not exhaust host memory. */
+enum { GML_MOST_REQUESTS = 1 << 22 };
 
 /* One request of a layout. */
 typedef struct gml_entry {
@@ -39,6 +40,7 @@ typedef struct gml_entry {
     uint64_t ended;               /* gml_open_step.ended at the request */
     gml_reservation *reservation; /* NULL: left to the inner policy */
     gml_place place; /* of a small request: of the slab that is opened for it, if one is */
+    uint64_t birth, death, death_serial; /* where it is watched, see gml_step_request */
 } gml_entry;
 
 typedef struct gml_layout {
@@ -50,6 +52,13 @@ typedef struct gml_layout {
     uint64_t last_used;   /* number of the step that it served last */
     unsigned failures;    /* since it last served a whole step */
     bool is_loaded;       /* from a file: requests it leaves out are long-lived */
+    bool has_places;      /* false: they are known no more, and nothing can be learned from it */
+    bool is_cut;          /* too long, or the host had no memory: no request is known */
+    unsigned holders;     /* of the open step, of what was watched, of what serves */
+    /* of a watched step: */
+    struct gml_kind *kind;
+    uint64_t number; /* over all kinds, from 1; 0: it is not watched */
+    uint64_t serial, event_count;
 } gml_layout;
 
 /* A step that has ended. */
@@ -61,11 +70,11 @@ typedef struct gml_kind {
     struct gml_kind *next;
     uint64_t id;
     uint64_t serial;                       /* of the step begun last, from 1 */
-    gml_record *records[GML_KEPT_RECORDS]; /* of watched steps that have ended, youngest first */
-    size_t record_count;
+    gml_layout *watched[GML_KEPT_WATCHED]; /* steps that have ended, the youngest first */
+    size_t watched_count;
     gml_layout *layouts[GML_KEPT_PLANS];
     size_t layout_count;
-    gml_plan *loaded[GML_KEPT_PLANS]; /* not yet made layouts of */
+    gml_layout *loaded[GML_KEPT_PLANS]; /* in a pool that is yet to be taken */
     size_t loaded_count;
     gml_past_step past[GML_KEPT_PAST]; /* the youngest first */
     size_t past_count;
@@ -77,7 +86,6 @@ typedef struct gml_open_step {
     gml_kind *kind;     /* NULL: no step is open */
     gml_layout *layout; /* the plan that serves; NULL: none, or none any more */
     size_t position;    /* in it */
-    gml_record *record; /* NULL: the step is not watched */
     gml_layout *seen;   /* the step as it was served so far, to learn from; NULL: a plan serves */
     uint64_t state;
     uint64_t ended;  /* an order-independent hash of the placements that ended in it */
@@ -92,10 +100,10 @@ typedef struct gml_planned {
     gml_stitch *stitch; /* the same */
     gml_reservation *reservations;
     gml_kind *kinds;
-    gml_map records; /* all of them, by number */
+    gml_map watched; /* steps, by number */
     uint64_t next_number;
     gml_open_step open;
-    gml_plan_stats stats;
+    gml_step_stats stats;
     bool plans_by_itself; /* at marks: the lake was opened with the policy `plan` */
     bool has_loaded;      /* of some kind */
 } gml_planned;
@@ -104,19 +112,13 @@ static inline gml_planned *gml_planned_of(gml_policy *policy) {
     return (gml_planned *)(void *)policy;
 }
 
-/* ---- reservations.c -------------------------------------------------------------------------- */
+/* ---- planned.c ------------------------------------------------------------------------------- */
 
 /* Gives all that is held back to the inner policy. GML_NO_HOST_MEMORY. */
 gml_status gml_planned_yield(gml_planned *planned);
 
-/* The same as the policy closes, which ends the blocks of steps: needs no host memory. */
-void gml_planned_end_blocks(gml_planned *planned);
-
 /* The reservation of a stream, opened if need be; NULL when the host has no memory. */
 gml_reservation *gml_planned_reservation(gml_planned *planned, gml_stream stream);
-
-/* pre: all have yielded, and no layout names one. */
-void gml_planned_close_holds(gml_planned *planned);
 
 /* ---- layout.c: kinds and layouts ------------------------------------------------------------- */
 
@@ -142,11 +144,20 @@ gml_layout *gml_layout_begin_of(const gml_planned *planned, const gml_layout *la
 bool gml_layout_push(gml_layout *layout, const gml_entry *entry);
 
 /* Adds the request that `block` serves, in a slab that was opened for it or not, when so much had
- * ended. false: the host has no memory. */
+ * ended. false: it was cut, or the host has no memory. */
 bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
                     bool opens_slab, uint64_t ended);
 
-/* Frees a layout, and unpins its views. pre: all reservations have yielded. NULL is allowed. */
+/* Forgets its places, and unpins its views. pre: all reservations have yielded. */
+void gml_layout_drop_places(const gml_planned *planned, gml_layout *layout);
+
+/* Forgets all that happened in it, for good. pre: as there. */
+void gml_layout_cut(const gml_planned *planned, gml_layout *layout);
+
+/* One holder less. NULL is allowed. pre: the last has dropped the places. */
+void gml_layout_release(gml_layout *layout);
+
+/* Both. pre: as there. */
 void gml_layout_free(const gml_planned *planned, gml_layout *layout);
 
 /* Takes a layout out of its kind and frees it. pre: as there. */
@@ -169,8 +180,8 @@ gml_layout *gml_kind_predict(const gml_open_step *open);
  * beginning, which then serves; NULL: none. */
 const gml_entry *gml_step_meet(gml_open_step *open, uint64_t bytes, gml_stream stream);
 
-/* Remembers how a step was served, and makes it a plan if that was so before. Takes `seen`. Returns
- * what there is to say about it. */
+/* Remembers how a step was served, and makes it a plan if that was so before. Returns what there is
+ * to say about it. */
 const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *seen);
 
 /* Records a step that a layout has served; NULL: an unknown step. */
@@ -181,7 +192,7 @@ void gml_planned_leave(gml_planned *planned, const char *why);
 
 /* ---- loaded.c -------------------------------------------------------------------------------- */
 
-/* Makes layouts of the plans that were loaded. */
+/* Takes a pool for what was loaded, which then serves. */
 void gml_planned_place_loaded(gml_planned *planned);
 
 /* ---- watch.c: what happens in steps ---------------------------------------------------------- */
@@ -189,8 +200,8 @@ void gml_planned_place_loaded(gml_planned *planned);
 /* Begins to watch the open step. Without host memory it is not watched. */
 void gml_planned_watch(gml_planned *planned);
 
-/* Puts the record of the step that ends before those of its kind. */
-void gml_kind_keep_record(gml_kind *kind, gml_record *record);
+/* The step that was seen has ended: it comes before those of its kind. */
+void gml_kind_keep_watched(gml_planned *planned, gml_kind *kind, gml_layout *seen);
 
 /* The block that a note stands for is freed now. */
 void gml_planned_note_free(gml_planned *planned, uint64_t note);

@@ -1,7 +1,7 @@
 /* The model, its forward and backward pass, and how tokens are shared out. */
-#include "planner/support/mixture.h"
+#include "support/mixture.h"
 
-#include "gmlake_plan.h"
+#include "gmlake_steps.h"
 #include "support/contract.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Steps begin and end. */
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 static uint64_t count_calls(const gml_driver *driver) {
     uint64_t calls = 0;
@@ -23,7 +23,7 @@ gml_status gml_steps_begin(gml_policy *policy, uint64_t id) {
         planned->policy.reserved_bytes = planned->inner->reserved_bytes;
     }
     while (planned->next_number > UINT32_MAX ||
-           gml_map_find(&planned->records, planned->next_number)) {
+           gml_map_find(&planned->watched, planned->next_number)) {
         planned->next_number = planned->next_number % UINT32_MAX + 1;
     }
     planned->open = (gml_open_step){
@@ -64,15 +64,15 @@ static void conclude(gml_planned *planned) {
         open->report.why = why_planned(open);
         kind->backoff = 0;
         gml_kind_note_step(kind, open->layout);
-    } else if (open->seen) {
+    } else if (open->seen && open->seen->has_places) {
         open->report.fingerprint = open->seen->fingerprint;
         const char *why = gml_kind_learn(planned, kind, open->seen);
         open->report.why = open->report.served ? open->report.why : why;
     } else {
         gml_kind_note_step(kind, NULL);
     }
-    if (open->record) {
-        gml_kind_keep_record(kind, open->record);
+    if (open->seen) {
+        gml_kind_keep_watched(planned, kind, open->seen);
     }
 }
 
@@ -83,8 +83,9 @@ gml_status gml_steps_end(gml_policy *policy, gml_step_report *out) {
         return gml_driver_fail(policy->driver, GML_MISUSE, "no step is open");
     }
     conclude(planned);
+    report->reserved_bytes = policy->driver->held_bytes;
     report->driver_calls = count_calls(policy->driver) - planned->open.calls_before;
-    gml_plan_stats *stats = &planned->stats;
+    gml_step_stats *stats = &planned->stats;
     stats->steps++;
     stats->planned_steps += report->served != 0;
     stats->why = report->why;
@@ -124,6 +125,6 @@ gml_status gml_steps_drop_plans(gml_policy *policy, uint64_t id) {
     return status;
 }
 
-void gml_steps_stats(const gml_policy *policy, gml_plan_stats *out) {
+void gml_steps_stats(const gml_policy *policy, gml_step_stats *out) {
     *out = ((const gml_planned *)(const void *)policy)->stats;
 }

@@ -1,6 +1,7 @@
 /* With plans a program gets the memory that it gets without: two lakes run the same, one of them in
  * steps, and every request lies at the same place in both. */
-#include "planner/support/stepping.h"
+#include "gmlake_steps.h"
+#include "support/trainer.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * alternate, the history repeats.
  */
 #include "base/mix.h"
-#include "planner/steps/planned.h"
+#include "policy/steps/planned.h"
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
@@ -187,11 +187,11 @@ const char *gml_kind_learn(gml_planned *planned, gml_kind *kind, gml_layout *see
             why = "watched: most of its requests are small";
         } else if (!has_layout(kind, seen->mark) && gml_planned_yield(planned) == GML_OK) {
             seen->last_used = planned->open.number;
-            return gml_kind_keep_layout(planned, kind, seen) ? why
-                                                             : "watched: the host has no memory";
+            seen->holders++;
+            why =
+                gml_kind_keep_layout(planned, kind, seen) ? why : "watched: the host has no memory";
         }
     }
-    gml_layout_free(planned, seen);
     return why;
 }
 

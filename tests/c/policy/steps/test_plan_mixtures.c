@@ -2,7 +2,7 @@
  * where it would, however often the tokens are shared out as before. GMLAKE_MIXTURES: so many are
  * drawn.
  */
-#include "planner/support/mixture.h"
+#include "support/mixture.h"
 
 #include <stdlib.h>
 

@@ -13,8 +13,8 @@
  * and a bit for each tells whether it is idle: few bits, so that they stay in the processor's cache
  * for any amount of memory.
  */
-#ifndef GML_PLAN_RESERVATION_H
-#define GML_PLAN_RESERVATION_H
+#ifndef GML_STEPS_RESERVATION_H
+#define GML_STEPS_RESERVATION_H
 
 #include "policy/stitch/stitch.h"
 
