@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from gmlake import _core
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from gmlake.lake import Lake

@@ -6,11 +6,8 @@ import os
 import re
 import stat
 import zlib
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from pathlib import Path
+from typing import Final
 
 GZIP: Final = b"\x1f\x8b"
 """The first bytes of a gzip file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,26 +12,21 @@ from rich.text import Text
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.refusals import others_of, refusals_of
+from gmlake.refusals import Refusal, others_of, refusals_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
 from gmlake.snapshots.situations import Situation, has_refused
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Source, load
 from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
-from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
+from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind, Records
 from gmlake.trace.trace import SLICE_EVENTS
 from gmlake.units import format_share, format_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from gmlake.refusals import Refusal
-    from gmlake.snapshots.whole import Source
     from gmlake.trace import Trace
-    from gmlake.trace.layout import Records
 
 POLICIES: Final = ("caching", "expandable", "stitch")
 """The default policies: PyTorch's two, and gmlake's."""

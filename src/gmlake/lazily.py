@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from gmlake.errors import needing_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:

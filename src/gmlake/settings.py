@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from gmlake import _core, annexes
 from gmlake.units import exact_size, parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 annexes.extend()  # before anything is asked of policies
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -17,16 +18,13 @@ from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.settings import settings_of
 from gmlake.snapshots.asking import GROUPS, check_moment
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, load
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rich.console import RenderableType
 
     from gmlake.replaying import Progress
-    from gmlake.snapshots.whole import Snapshot
 
 _Read = TypeVar("_Read")
 

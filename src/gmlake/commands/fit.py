@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake.commands import common
 from gmlake.fitting import POLICIES, FitReport, fit
 from gmlake.printable import printable
-
-if TYPE_CHECKING:
-    from gmlake.snapshots.whole import Snapshot
-
+from gmlake.snapshots.whole import Snapshot
 
 _EPILOG: Final = (
     "Exit code: 0; 1 where --memory is given and one of the recordings fits with none of the "

@@ -7,16 +7,13 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.commands import common
 from gmlake.pytorch.session_settings import Given, Settings, new_file, with_startup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _USAGE = """gmlake run [options] SCRIPT [ARGUMENT ...]
        gmlake run [options] -m MODULE [ARGUMENT ...]

@@ -10,6 +10,7 @@ import termios
 import time
 import tty
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,17 +18,14 @@ from typing import TYPE_CHECKING, Final
 from gmlake.commands import common
 from gmlake.printable import printable
 from gmlake.watching import CountersError, find, processes, read
-from gmlake.watching.devices import Nvml, device_of
+from gmlake.watching.devices import Device, Nvml, device_of
 from gmlake.watching.processes import command_line, environment
 from gmlake.watching.table import MINUTE_S, Interval, picture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rich.console import RenderableType
 
     from gmlake.watching import Counters, Source
-    from gmlake.watching.devices import Device
 
 _NS_PER_S: Final = 1e9
 _SHORTEST_S: Final = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from gmlake import _core, annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
+from gmlake.pictures.figures import Figure, Report
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
 from gmlake.snapshots import report_of
@@ -18,9 +20,6 @@ from gmlake.snapshots.whole import load
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    import argparse
-
-    from gmlake.pictures.figures import Figure, Report
     from gmlake.snapshots import DeviceSnapshot, Snapshot
 
 _PAGE_START = b"<!DOCTYPE html>"

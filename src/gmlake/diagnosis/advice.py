@@ -15,13 +15,14 @@ backward pass uses between its own calls.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from gmlake.diagnosis.notes import Holder, Work
+from gmlake.diagnosis.notes import Holder, Notes, Work
 from gmlake.diagnosis.object_layout import (
     BEFORE,
     KEPT,
@@ -36,9 +37,6 @@ from gmlake.snapshots.frames import named_frame, own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gmlake.diagnosis.notes import Notes
     from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.trace.layout import Records
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from gmlake.diagnosis.words import Pattern, ease_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from gmlake.diagnosis.findings import Group
 
     PeakWith: TypeAlias = Callable[[Sequence[Group]], int | None]

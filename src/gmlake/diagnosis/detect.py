@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -22,16 +24,13 @@ from gmlake.diagnosis.report import diagnosis_dict, diagnosis_tables
 from gmlake.diagnosis.words import Pattern
 from gmlake.errors import blaming_trace
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.tables import Printed
+from gmlake.trace.layout import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from gmlake.pictures.figures import Report
-    from gmlake.trace.layout import Records
 
 DEFAULTS: Final[Mapping[str, float]] = cast("Mapping[str, float]", _diagnosis.defaults())
 """Every threshold: a whole number or a percentage, as its default is."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.diagnosis.detect import DEFAULTS, check_options, find_inefficiencies
+from gmlake.diagnosis.detect import DEFAULTS, Diagnosis, check_options, find_inefficiencies
 from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.diagnosis.words import Pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from gmlake.diagnosis.detect import Diagnosis
 
 _USAGE = """gmlake diagnose [options] FILE ...
        gmlake diagnose [options] -- PROGRAM [ARGUMENT ...]"""

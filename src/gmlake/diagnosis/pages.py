@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,19 +15,16 @@ from gmlake.diagnosis.pictures.lifelines import Lifeline, Lifelines
 from gmlake.diagnosis.pictures.touched import Touched
 from gmlake.diagnosis.report import fixed_bytes, needed, others
 from gmlake.diagnosis.words import INSIDE, WASTED, Pattern, colours
-from gmlake.pictures.figures import Mark, Report, Timeline
+from gmlake.pictures.figures import Figure, Mark, Report, Timeline
 from gmlake.snapshots.figures_of import turning_points
 from gmlake.snapshots.frames import named_frame
+from gmlake.trace.layout import Records
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from gmlake.diagnosis.advice import Advice
     from gmlake.diagnosis.detect import Diagnosis
     from gmlake.diagnosis.findings import Group
-    from gmlake.pictures.figures import Figure
-    from gmlake.trace.layout import Records
 
 MOST_CALLS: Final = 6000
 """Rectangles of calls that are drawn; more calls share one with their neighbours of a kind."""

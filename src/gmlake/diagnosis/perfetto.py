@@ -8,6 +8,7 @@ waste, a counter the live bytes.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,6 @@ from gmlake.diagnosis.pages import ends_of, live_bytes
 from gmlake.diagnosis.pictures.calls_picture import CALL_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gmlake.diagnosis.detect import Diagnosis
 
     Entry = dict[str, Any]

@@ -15,10 +15,11 @@ NUMBA_CUDA_MEMORY_MANAGER=gmlake.interop.on_numba has the same effect as use().
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from numba import cuda
 from numba.core import config
@@ -27,11 +28,7 @@ from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmlake import _core, errors
 from gmlake.interop import shared_lakes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gmlake.lake import Lake
+from gmlake.lake import Lake
 
 _INTERFACE_VERSION: Final = 1
 _MOST_PENDING_BYTES: Final = 256 << 20  # which other libraries cannot use before it is returned

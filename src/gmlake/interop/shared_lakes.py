@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 import operator
 import os
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
 from gmlake.pytorch import registry, session
 from gmlake.pytorch.session_settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _found: Final[dict[int, Lake]] = {}
 

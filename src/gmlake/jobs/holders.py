@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gmlake.jobs.summary import MOST_LINES, MOST_TEXT, Line
 from gmlake.snapshots.frames import named_frame
+from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.snapshots.queries import row_of
 from gmlake.snapshots.sites import Site
 from gmlake.snapshots.whole import load
 from gmlake.trace.layout import Kind
-
-if TYPE_CHECKING:
-    from gmlake.snapshots.model import DeviceSnapshot
 
 
 class Holders(NamedTuple):

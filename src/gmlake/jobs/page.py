@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.jobs.findings import aligned, middle_of
+from gmlake.jobs.findings import Straggler, aligned, middle_of
 from gmlake.pictures import look
 from gmlake.pictures.drawing import Drawing, Key, Plot, spread, use_run
 from gmlake.pictures.figures import OwnFigure, Report
@@ -16,11 +17,8 @@ from gmlake.pictures.html_tables import number_cell, search_box, table_body, tab
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from gmlake.jobs.findings import Straggler
     from gmlake.jobs.folder import Member
 
 _PERCENT: Final = 100.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -22,18 +23,16 @@ from gmlake.jobs.findings import (
     stragglers,
 )
 from gmlake.jobs.page import page_of
+from gmlake.jobs.summary import Refusal, Summary
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from gmlake.jobs.folder import Folder, Job, Member
-    from gmlake.jobs.summary import Refusal, Summary
-    from gmlake.pictures.figures import Report
 
 JOB_SCHEMA: Final = "gmlake.job/1"
 _FEW: Final = 6

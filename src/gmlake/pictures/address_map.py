@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gmlake.pictures import look
 from gmlake.pictures.drawing import (
@@ -12,11 +12,9 @@ from gmlake.pictures.drawing import (
     Plot,
     spread,
 )
+from gmlake.pictures.figures import AddressMap, Piece, View
 from gmlake.pictures.folding import Finder, Line, fold
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from gmlake.pictures.figures import AddressMap, Piece, View
 
 _AROUND_PIXELS = 64
 _LEAST_PIXELS = 150

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from gmlake.pictures.figures import Piece, View
 
 _LINES = 12

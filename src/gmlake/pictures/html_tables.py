@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
 
 from gmlake.pictures import look
+from gmlake.pictures.figures import Block, Blocks, Policies
 from gmlake.units import format_share, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gmlake.pictures.figures import Block, Blocks, Policies
 
 _PERCENT = 100.0
 

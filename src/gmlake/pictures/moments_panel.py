@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from html import escape
-from typing import TYPE_CHECKING
 
 from gmlake.pictures.drawing import place_of
+from gmlake.pictures.figures import Moment, Moments, Stranded
 from gmlake.pictures.html_tables import as_text, number_cell, table_body, table_head
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from gmlake.pictures.figures import Moment, Moments, Stranded
 
 _COLUMNS = (
     ("strands", "number"),

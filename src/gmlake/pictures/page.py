@@ -7,13 +7,14 @@ call paths) are always escaped.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from html import escape
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gmlake.pictures import (
     address_map,
@@ -22,21 +23,19 @@ from gmlake.pictures import (
     packing,
     timeline,
 )
+from gmlake.pictures.drawing import Drawing, Key
 from gmlake.pictures.figures import (
     AddressMap,
     Blocks,
+    Figure,
     Moments,
     OwnFigure,
     Packing,
     Policies,
+    Report,
+    Summary,
     Timeline,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gmlake.pictures.drawing import Drawing, Key
-    from gmlake.pictures.figures import Figure, Report, Summary
 
 _DRAWN: Final[dict[type, Callable[[Any], Drawing]]] = {
     Timeline: timeline.draw,

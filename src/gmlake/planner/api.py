@@ -24,13 +24,11 @@ from gmlake.planner.plan_layout import ORDERING
 from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult, ratio
 from gmlake.planner.profiles import profile_of
 from gmlake.settings import parse_capacity
-from gmlake.snapshots.whole import load
-from gmlake.trace.layout import ALIGNMENT
+from gmlake.snapshots.whole import Source, load
+from gmlake.trace.layout import ALIGNMENT, Records
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.whole import Source
     from gmlake.trace import Trace
-    from gmlake.trace.layout import Records
 
 MOST_BUDGET_MS: Final = 86_400_000
 """A day."""

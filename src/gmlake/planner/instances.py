@@ -7,6 +7,7 @@ import os
 import stat
 import warnings
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,14 +18,11 @@ import numpy as np
 from gmlake.errors import TraceError
 from gmlake.file_bytes import GZIP, UnreadableError, contents, unpack_gzip
 from gmlake.planner.plan_layout import LIFETIME
-from gmlake.trace.layout import LARGEST_SIZE
+from gmlake.trace.layout import LARGEST_SIZE, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
-    from gmlake.trace.layout import Records
 
 COLUMNS: Final = ("id", "lower", "upper", "size")
 MAX_FILE_BYTES: Final = 1 << 30

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 _LOOK_SECONDS: Final = 0.1
 """Between two checks for interrupts: a signal in another thread does not wake the main one."""

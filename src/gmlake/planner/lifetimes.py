@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.planner.plan_layout import LIFETIME, ORDERING
-from gmlake.trace.layout import Kind, rounded
-from gmlake.trace.trace import trims_of
+from gmlake.trace.layout import Kind, Records, rounded
+from gmlake.trace.trace import Trace, trims_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.trace.layout import Records
-    from gmlake.trace.trace import Trace
 
 MAX_ORDERINGS: Final = 1 << 20
 """The most orderings that a trace gets: pairs of streams times moments."""

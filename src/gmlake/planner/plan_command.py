@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.planner.api import MOST_BUDGET_MS, plan
 from gmlake.planner.instances import is_instance, load_instance
 from gmlake.planner.plan_files import MadeFor, SavedPlan, save_plans
-from gmlake.planner.plan_report import PlanReport
+from gmlake.planner.plan_report import PlanReport, PlanResult
 from gmlake.snapshots.whole import load
-
-if TYPE_CHECKING:
-    from gmlake.planner.plan_report import PlanResult
 
 _DOES_NOT_FIT = 1
 _EXIT_CODES = (

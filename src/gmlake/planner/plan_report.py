@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gmlake.pictures.drawable import Drawable
-from gmlake.pictures.figures import Report
+from gmlake.pictures.figures import Figure, Report
 from gmlake.planner.plan_tables import plan_tables
 from gmlake.snapshots.packings import packing_by_size
 from gmlake.tables import Printed
+from gmlake.trace.layout import Records
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from gmlake.pictures.figures import Figure
     from gmlake.planner import _planner
     from gmlake.planner.instances import Instance
-    from gmlake.trace.layout import Records
 
 
 MOST_PLANS: Final = 16

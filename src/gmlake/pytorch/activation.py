@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.errors import Error
+from gmlake.lake import Lake
 from gmlake.pytorch import compat, device, lakes, notices, serving, session
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from gmlake._core import Stats
-    from gmlake.lake import Lake
 
 
 def activate() -> None:

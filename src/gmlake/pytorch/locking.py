@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from threading import RLock
+from threading import RLock
+from typing import Final
 
 
 def process_lock() -> RLock:

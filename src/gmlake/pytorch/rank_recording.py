@@ -17,11 +17,12 @@ import sys
 import time
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -34,14 +35,9 @@ from gmlake.jobs.curves import Steps
 from gmlake.jobs.holders import holders_of
 from gmlake.pytorch import compat, device, notices, session
 from gmlake.pytorch.locking import process_lock
-from gmlake.pytorch.session_settings import POLICY
+from gmlake.pytorch.session_settings import POLICY, Settings
 from gmlake.pytorch.step_peaks import StepPeaks
 from gmlake.snapshots.situations import verdict_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gmlake.pytorch.session_settings import Settings
 
 MOST_EVENTS: Final = 50_000
 """Events that PyTorch keeps on each device: those of the last step, if it has no more."""

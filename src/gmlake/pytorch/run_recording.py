@@ -8,16 +8,14 @@ The file is PyTorch's snapshot with its history, so that every tool for snapshot
 from __future__ import annotations
 
 import atexit
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from gmlake.pytorch import compat, documents, notices
 from gmlake.pytorch.on_oom import write_new
 from gmlake.trace.trace import DEVICE_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def record_to(path: str) -> None:

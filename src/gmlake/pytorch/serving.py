@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake import _core
 from gmlake.pytorch import device, lakes, native, notices, registry
-from gmlake.pytorch.session_settings import with_changes
-
-if TYPE_CHECKING:
-    from gmlake.pytorch.session_settings import Given, Settings
+from gmlake.pytorch.session_settings import Given, Settings, with_changes
 
 _CACHING: Final = "caching"
 

@@ -13,6 +13,8 @@ import os
 import sys
 from contextlib import ContextDecorator
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gmlake import _core
@@ -23,9 +25,6 @@ from gmlake.pytorch.session_settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from gmlake.lake import Lake

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
 from gmlake.printable import printable
 from gmlake.settings import as_typed, parse_capacity, policies, settings_of
 from gmlake.units import exact_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _Value = TypeVar("_Value")
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from gmlake import _core
 from gmlake.errors import Error
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 @dataclass(eq=False)

@@ -8,22 +8,18 @@ where they lie. Every part may be wrong, or hostile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
+from gmlake.snapshots.entries import Visits
 from gmlake.snapshots.model import PIECE, UNKNOWN, DeviceSnapshot
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import LARGEST_SIZE, RANGE, REQUEST, SPAN, SpanKind
+from gmlake.trace.layout import LARGEST_SIZE, RANGE, REQUEST, SPAN, Records, SpanKind
 from gmlake.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gmlake.snapshots.entries import Visits
-    from gmlake.trace.layout import Records
 
 KEY: Final = "gmlake"
 VERSION: Final = 3

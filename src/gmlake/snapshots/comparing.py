@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,21 +12,17 @@ from rich.text import Text
 
 from gmlake.printable import printable
 from gmlake.snapshots.classes import split_lines
-from gmlake.snapshots.queries import chosen_devices, held_at, row_of
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.queries import Held, Key, Row, chosen_devices, held_at, row_of
 from gmlake.snapshots.sites import OwnLines, Site, told_apart
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, Source, load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.queries import Held, Key, Row
-    from gmlake.snapshots.whole import Snapshot, Source
 
 COMPARE_SCHEMA: Final = "gmlake.compare/1"
 

@@ -5,20 +5,18 @@ Type and range of each value are checked; an error says in one line what is wron
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind
+from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import DTypeLike, NDArray
 
-    from gmlake.trace.layout import Records
 
 Entry: TypeAlias = dict[object, object]
 

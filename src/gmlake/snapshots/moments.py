@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import Moment, Moments, Stranded
+from gmlake.pictures.figures import Moment, Moments, Numbers, Stranded
 from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
-from gmlake.snapshots.held import held_over, places_of
-from gmlake.snapshots.model import fragmentation_of
+from gmlake.snapshots.held import Places, held_over, places_of
+from gmlake.snapshots.model import DeviceSnapshot, fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
-from gmlake.snapshots.pool_names import in_pools, private_pools
-from gmlake.snapshots.situations import computed, told
+from gmlake.snapshots.pool_names import PrivatePool, in_pools, private_pools
+from gmlake.snapshots.situations import Situation, computed, told
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind, SpanKind
 from gmlake.trace.trace import STEP_ENDS
 from gmlake.units import format_size, format_time
@@ -22,12 +22,7 @@ from gmlake.units import format_size, format_time
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.pictures.figures import Numbers
-    from gmlake.snapshots.held import Places
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.snapshots.sites import OwnLines
-    from gmlake.snapshots.situations import Situation
 
     Integers = NDArray[np.int64]
     Short = NDArray[np.int32]

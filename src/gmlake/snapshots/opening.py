@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake import _core
 from gmlake.errors import TraceError
@@ -15,9 +16,6 @@ from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.profiled import recording_of
 from gmlake.snapshots.wrappings import RECORD, unwrapped
 from gmlake.trace.binary import MAGIC, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_FILE_BYTES: Final = 1 << 32
 MAX_PARTS: Final = 1 << 26

@@ -14,12 +14,12 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
+from gmlake.snapshots.entries import Entry
 from gmlake.trace.layout import MAX_POOLS, Kind, Records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.snapshots.entries import Entry
 
 UNNAMED: Final = (1 << 32) - 1
 """In `pool` of a request: the event does not tell."""

@@ -5,37 +5,31 @@ The figures are those of the page: the same moments, states, owners, categories 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from rich.text import Text
 
-from gmlake.pictures.figures import CATEGORIES
+from gmlake.pictures.figures import CATEGORIES, Moment
 from gmlake.printable import printable
 from gmlake.snapshots.asking import check_moment
 from gmlake.snapshots.classes import distinct
 from gmlake.snapshots.figures_of import block_rows, merged_blocks
 from gmlake.snapshots.inferred import with_categories
-from gmlake.snapshots.model import in_order
-from gmlake.snapshots.moments import Playback, key_row
+from gmlake.snapshots.model import DeviceSnapshot, in_order
+from gmlake.snapshots.moments import Playback, State, key_row
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import OUTSIDE, pool_keys
 from gmlake.snapshots.sites import OwnLines, Site
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, Source, load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-    from gmlake.pictures.figures import Moment
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.moments import State
-    from gmlake.snapshots.whole import Snapshot, Source
 
     Integers = NDArray[np.int64]
     Key = tuple[object, ...]

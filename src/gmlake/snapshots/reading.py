@@ -16,7 +16,16 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
-from gmlake.snapshots.entries import NOT_MEMORY, SEGMENT_KINDS, EventTable, Visits, is_row
+from gmlake.snapshots.entries import (
+    NOT_MEMORY,
+    SEGMENT_KINDS,
+    Entry,
+    Events,
+    EventTable,
+    Named,
+    Visits,
+    is_row,
+)
 from gmlake.snapshots.pools import (
     NO_POOL,
     OF_POOLS,
@@ -44,7 +53,6 @@ from gmlake.trace.trace import STEP_ENDS, Trace
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.snapshots.entries import Entry, Events, Named
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}

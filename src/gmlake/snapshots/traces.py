@@ -17,11 +17,11 @@ from gmlake.trace.layout import (
     SMALL_LIMIT,
     SPAN,
     Kind,
+    Records,
     SpanKind,
 )
 
 if TYPE_CHECKING:
-    from gmlake.trace.layout import Records
     from gmlake.trace.trace import Trace
 
 

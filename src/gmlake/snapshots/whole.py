@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.snapshots.capture import document_of
 from gmlake.snapshots.figures_of import report_of_snapshot
 from gmlake.snapshots.files import read_file, save, to_json, understand
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.sites import Site
 from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
+from gmlake.trace.layout import Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake import _core
-    from gmlake.pictures.figures import Report
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.sites import Site
-    from gmlake.trace.layout import Records
 
     class Recorded(Protocol):
         """What has a snapshot, as a Recording."""

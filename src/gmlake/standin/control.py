@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @cache

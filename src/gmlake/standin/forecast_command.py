@@ -6,9 +6,10 @@ import argparse
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from gmlake.commands import common
 from gmlake.pictures.page import write_page
@@ -19,9 +20,6 @@ from gmlake.standin.devices import DEFAULT, DEVICES, device_of
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,23 +12,19 @@ from rich.text import Text
 from gmlake.printable import printable
 from gmlake.replaying import replay_trace
 from gmlake.snapshots.classes import PLURALS, UNKNOWN_LINE
-from gmlake.snapshots.queries import query
+from gmlake.snapshots.queries import Row, query
 from gmlake.snapshots.whole import Snapshot
 from gmlake.standin import launcher
 from gmlake.standin.batches import Batch, Search, choose, smallest_of
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEFAULT, Device, device_of
-from gmlake.standin.runs import Runner, where_of
+from gmlake.standin.runs import Run, Runner, where_of
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from gmlake.snapshots.queries import Row
-    from gmlake.standin.runs import Run
 
 POLICIES: Final = {
     "caching": "PyTorch's default",

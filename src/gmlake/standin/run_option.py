@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+from collections.abc import Mapping
+from typing import Final
 
 from gmlake.pytorch import notices
 from gmlake.standin import launcher
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 
 class WithoutGpu:

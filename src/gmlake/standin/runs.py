@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +20,6 @@ from gmlake.snapshots.whole import Snapshot, load
 from gmlake.standin import launcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gmlake.standin.devices import Device
     from gmlake.trace import Trace
 

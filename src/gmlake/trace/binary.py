@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,8 +43,6 @@ from gmlake.trace.layout import (
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 MAGIC: Final = b"GMLTRACE"

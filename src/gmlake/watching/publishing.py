@@ -9,14 +9,13 @@ import itertools
 import os
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import needing_torch
 from gmlake.watching import folders
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gmlake.lake import Lake
 
 VARIABLE: Final = "GMLAKE_TOP"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from gmlake import owned
 from gmlake.watching import folders, processes
-from gmlake.watching.counters import MOST_BYTES, SEQUENCE, SEQUENCE_AT, CountersError, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gmlake.watching.counters import Counters
+from gmlake.watching.counters import (
+    MOST_BYTES,
+    SEQUENCE,
+    SEQUENCE_AT,
+    Counters,
+    CountersError,
+    decode,
+)
 
 _PATIENCE_S: Final = 0.5
 """A writer takes some 20 ns, but may lose its processor in the middle."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +13,6 @@ from gmlake.diagnosis.operators.modules import tensors_of
 from gmlake.diagnosis.operators.storages import parts_of, storage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from gmlake.diagnosis.operators.recipes import Recipe
 
 

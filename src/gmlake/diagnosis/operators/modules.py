@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -23,8 +23,6 @@ from torch.optim.optimizer import (
 from gmlake.pytorch import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.utils.hooks import RemovableHandle
 
 _NO_PASS: Final = -1

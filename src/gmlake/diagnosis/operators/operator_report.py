@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from copy import copy
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
@@ -23,9 +25,6 @@ from gmlake.pytorch.openings import Opening
 from gmlake.tables import Printed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-
     from rich.console import Console, ConsoleOptions, RenderResult
     from typing_extensions import Self
 

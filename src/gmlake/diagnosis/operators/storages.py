@@ -7,23 +7,18 @@ from __future__ import annotations
 import gc
 import weakref
 from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from gmlake.diagnosis.builder import Part, TraceBuilder
-from gmlake.diagnosis.notes import Notes
+from gmlake.diagnosis.builder import Item, Part, TraceBuilder
+from gmlake.diagnosis.notes import Holder, Notes
 from gmlake.diagnosis.operators import private
 from gmlake.diagnosis.operators.ranges import Run, runs_of
 from gmlake.pytorch import compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gmlake.diagnosis.builder import Item
-    from gmlake.diagnosis.notes import Holder
 
 
 class Lane:

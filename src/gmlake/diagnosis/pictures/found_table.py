@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gmlake.pictures import look
 from gmlake.pictures.figures import OwnFigure
 from gmlake.pictures.html_tables import number_cell, search_box, table_body, table_head
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _COLUMNS = (
     ("peak then", "number"),
