@@ -130,13 +130,13 @@ def _check_one_granule(
     except (ValueError, OverflowError, Error):
         return
     if 0 < capacity_bytes < granule:
-        msg = f"a capacity of {str(capacity)!r} does not hold one granule of {exact_size(granule)}"
-        raise ValueError(msg) from None
+        raise ValueError(
+            f"a capacity of {str(capacity)!r} does not hold one granule of {exact_size(granule)}"
+        ) from None
 
 
 def check_device(device: int) -> int:
     """Return the ordinal; ValueError if no device can have it."""
     if not 0 <= device < _DEVICE_LIMIT:
-        msg = f"device {device} is outside 0 to {_DEVICE_LIMIT - 1}"
-        raise ValueError(msg)
+        raise ValueError(f"device {device} is outside 0 to {_DEVICE_LIMIT - 1}")
     return device

@@ -18,8 +18,7 @@ def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
 
     def load(name: str) -> object:
         if name not in modules:
-            msg = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needing_torch(f"{package}.{name}"):
             value: object = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, value)

@@ -187,11 +187,11 @@ def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     for name in chosen:
         if name not in known:
-            msg = f"no policy is called {name[:60]!r}; there are {', '.join(known)}, and all"
-            raise ValueError(msg)
+            raise ValueError(
+                f"no policy is called {name[:60]!r}; there are {', '.join(known)}, and all"
+            )
     if not chosen:
-        msg = f"no policy was chosen; there are {', '.join(known)}, and all"
-        raise ValueError(msg)
+        raise ValueError(f"no policy was chosen; there are {', '.join(known)}, and all")
     return chosen
 
 

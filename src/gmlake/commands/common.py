@@ -120,8 +120,7 @@ def argument(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
 def count_argument(text: str) -> int:
     """Read a number from 1 on for argparse."""
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0):
-        msg = f"{text[:40]!r} is not a number from 1 on"
-        raise ValueError(msg)
+        raise ValueError(f"{text[:40]!r} is not a number from 1 on")
     return int(text[:18])
 
 
@@ -142,8 +141,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
 def _setting(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        msg = f"{text!r} is not NAME=VALUE"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not NAME=VALUE")
     return settings_of({name: value})[0]
 
 
@@ -156,8 +154,7 @@ def check_settings(policy: str, capacity_bytes: int | None, settings: dict[str, 
         raise  # it names the setting
     except MemoryError:
         size = f" {format_size(capacity_bytes)}" if capacity_bytes else ""
-        msg = f"--capacity{size}: accounting for that much {NO_MEMORY}"
-        raise ValueError(msg) from None
+        raise ValueError(f"--capacity{size}: accounting for that much {NO_MEMORY}") from None
 
 
 @argument
@@ -165,8 +162,7 @@ def size_argument(text: str) -> int:
     """Read a size for argparse."""
     size_bytes = parse_size(text)
     if size_bytes == 0:
-        msg = "0 bytes cannot serve anything; leave the option out for no limit"
-        raise ValueError(msg)
+        raise ValueError("0 bytes cannot serve anything; leave the option out for no limit")
     return size_bytes
 
 

@@ -74,8 +74,7 @@ def _batches(text: str) -> tuple[int, int]:
     try:
         first, second = map(int, text.split(","))
     except ValueError:
-        msg = f"{text!r} is not two numbers, as 8,16"
-        raise argparse.ArgumentTypeError(msg) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not two numbers, as 8,16") from None
     return first, second
 
 
@@ -84,8 +83,7 @@ def _only(path: str, args: argparse.Namespace) -> Snapshot:
         seen = common.read_file(path, args.device)
         if len(seen) != 1:
             devices = ", ".join(str(one.device) for one in seen)
-            msg = f"it has the devices {devices}; choose one with --device"
-            raise ValueError(msg)
+            raise ValueError(f"it has the devices {devices}; choose one with --device")
         return seen
 
 

@@ -79,13 +79,11 @@ def _page_path(source: str, output: str | None) -> Path:
     if output is not None:
         page = Path(output)
         if page.exists() and Path(source).exists() and page.samefile(source):
-            msg = f"-o {output}: that is the input file"
-            raise ValueError(msg)
+            raise ValueError(f"-o {output}: that is the input file")
         return page
     page = Path(f"{Path(source).stem or 'memory'}.html")
     if page.is_symlink() or (page.exists() and not _is_ours(page)):
-        msg = f"{page} already exists and is not a page of gmlake; name another with -o"
-        raise ValueError(msg)
+        raise ValueError(f"{page} already exists and is not a page of gmlake; name another with -o")
     return page
 
 

@@ -113,8 +113,7 @@ def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagno
     try:
         watched = watch_program(args.program)
     except (FileNotFoundError, PermissionError) as error:
-        msg = f"cannot run {args.program[0]}: {error.strerror}"
-        raise ValueError(msg) from None
+        raise ValueError(f"cannot run {args.program[0]}: {error.strerror}") from None
     found += [find_inefficiencies(trace, **options) for trace in watched.traces]
     return watched.code
 
@@ -171,13 +170,11 @@ def _pattern(text: str) -> str:
 def _threshold(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     if name not in DEFAULTS:
-        msg = f"{name[:40]!r} is none of {', '.join(DEFAULTS)}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"{name[:40]!r} is none of {', '.join(DEFAULTS)}")
     try:
         return name, type(DEFAULTS[name])(value)
     except ValueError:
-        msg = f"{name} = {value[:40]!r} is not a number"
-        raise argparse.ArgumentTypeError(msg) from None
+        raise argparse.ArgumentTypeError(f"{name} = {value[:40]!r} is not a number") from None
 
 
 COMMAND = DiagnoseCommand()

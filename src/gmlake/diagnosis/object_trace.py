@@ -150,8 +150,7 @@ class ObjectTrace:
         except TraceError as error:
             raise TraceError(error.reason, event=error.event, path=str(path)) from None
         except MemoryError:
-            text = "needs more memory than this machine has"
-            raise TraceError(text, path=str(path)) from None
+            raise TraceError("needs more memory than this machine has", path=str(path)) from None
 
 
 def _check_numbers(numbers: Records, rows: int, entries: int, what: str) -> None:

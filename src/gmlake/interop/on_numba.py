@@ -85,8 +85,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         try:
             address = shared_lakes.served(partial(self._allocate, lake, size), self._give_back)
         except errors.OutOfMemoryError as error:
-            code = binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-            raise OutOfMemoryError(code, str(error)) from error
+            raise OutOfMemoryError(binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY, str(error)) from error
         name = next(self._names)
         self._live[name] = (address, size)
         return MemoryPointer(

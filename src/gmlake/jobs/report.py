@@ -246,8 +246,9 @@ def straggler_in_words(one: Straggler) -> str:
 def report_of(folder: Folder, number: int = 0, top: int = 10) -> JobReport:
     """Return the report of a job by its number from 1; 0: the last one. Raises TraceError."""
     if not 0 <= number <= len(folder.jobs):
-        reason = f"there is no job {number}; there are {len(folder.jobs)}"
-        raise TraceError(reason, path=folder.path)
+        raise TraceError(
+            f"there is no job {number}; there are {len(folder.jobs)}", path=folder.path
+        )
     return JobReport(folder, number or len(folder.jobs), top)
 
 

@@ -157,11 +157,9 @@ def of_bytes(data: bytes) -> Summary:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
-        msg = "it is cut off, or no JSON"
-        raise ValueError(msg) from None
+        raise ValueError("it is cut off, or no JSON") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        msg = "no rank wrote it"
-        raise ValueError(msg)
+        raise ValueError("no rank wrote it")
     found: Summary = _read(Summary, document, "file")
     indices = [device.index for device in found.devices]
     refused = {refusal.device for refusal in found.refusals}
@@ -217,5 +215,4 @@ def _read(kind: Any, value: Any, name: str) -> Any:  # noqa: ANN401 (what the ki
         if type(value) is dict:
             return kind(**{part: _read(of, value.get(part), part) for part, of in _parts(kind)})
         wanted = "an object"
-    msg = f"its {name} is not {wanted}: {reprlib.repr(value)}"
-    raise ValueError(msg)
+    raise ValueError(f"its {name} is not {wanted}: {reprlib.repr(value)}")

@@ -95,16 +95,16 @@ def _budget(text: str) -> int:
 def _alignment(text: str) -> int:
     value = _whole_number(text, 1, 1 << 48)
     if value & (value - 1):
-        msg = f"{value} is not a power of two"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"{value} is not a power of two")
     return value
 
 
 def _whole_number(text: str, least: int, most: int) -> int:
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1  # noqa: PLR2004
     if not least <= value <= most:
-        msg = f"{text[:40]!r} is not a whole number from {least} to {most}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not a whole number from {least} to {most}"
+        )
     return value
 
 

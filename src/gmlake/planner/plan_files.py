@@ -139,8 +139,9 @@ def load_plans(path: str | Path) -> PlanFile:
     except PlanError as error:
         raise PlanError(f"{printable(str(path))}: {error}") from None
     except MemoryError:
-        text = f"{printable(str(path))}: needs more memory than this machine has"
-        raise PlanError(text) from None
+        raise PlanError(
+            f"{printable(str(path))}: needs more memory than this machine has"
+        ) from None
 
 
 def _contents(path: Path) -> bytes:

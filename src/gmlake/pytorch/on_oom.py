@@ -125,8 +125,7 @@ def write_new(wanted: str, document: dict[str, Any]) -> Path:
                 path.unlink()
                 raise
             return path
-    msg = "all such files exist already"
-    raise OSError(msg)
+    raise OSError("all such files exist already")
 
 
 def _names(path: Path) -> Iterator[Path]:

@@ -202,8 +202,7 @@ def _blaming(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        msg = f"{name}: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _pairs(
@@ -216,8 +215,7 @@ def _pairs(
     found = [(one, others[one.device]) for one in before if one.device in others]
     if not found:
         told = [", ".join(str(one.device) for one in side) for side in (before, after)]
-        msg = f"the recordings have no device in common: {told[0]} and {told[1]}"
-        raise ValueError(msg)
+        raise ValueError(f"the recordings have no device in common: {told[0]} and {told[1]}")
     return found
 
 

@@ -71,8 +71,7 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
         segments += writing.segments_of(shown, frames)
         notes += writing.annotations_of(one)
         if max(map(writing.highest_address, (traces[one.device], segments))) >= _ADDRESS_LIMIT:
-            msg = "an address of 2^53 or more does not fit into the numbers of the viewer"
-            raise Error(msg)
+            raise Error("an address of 2^53 or more does not fit into the numbers of the viewer")
     document = {
         "segments": segments,
         "device_traces": traces,
@@ -107,8 +106,7 @@ def read_file(path: str | Path) -> Parts:
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:
-        reason = "needs more memory than this machine has"
-        raise TraceError(reason, path=str(path)) from None
+        raise TraceError("needs more memory than this machine has", path=str(path)) from None
 
 
 def understand(document: object, size_bytes: int = 1 << 40) -> Parts:

@@ -223,8 +223,9 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     """
     count = len(seen.events)
     if at == "refusal" and not len(seen.refusals):
-        msg = f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
-        raise ValueError(msg)
+        raise ValueError(
+            f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
+        )
     if at in ("", "refusal"):
         return key_row(seen)
     if at == "peak":
@@ -236,8 +237,7 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     row = int(check_moment(at))
     if row >= count:
         known = f"its events are 0 to {count - 1:,}" if count else "it has no events"
-        msg = f"device {seen.device} has no event {row:,}; {known}"
-        raise ValueError(msg)
+        raise ValueError(f"device {seen.device} has no event {row:,}; {known}")
     return row
 
 
@@ -246,16 +246,15 @@ def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSn
     known = ", ".join(str(one.device) for one in seen.devices) or "none"
     found = [one for one in in_order(seen.devices) if device in (None, one.device)]
     if not found:
-        msg = f"it holds no events of device {device}; its devices: {known}"
-        raise ValueError(msg)
+        raise ValueError(f"it holds no events of device {device}; its devices: {known}")
     if at.isdigit() and len(found) > 1:
-        msg = f"each device has events of its own; choose one with --device: {known}"
-        raise ValueError(msg)
+        raise ValueError(f"each device has events of its own; choose one with --device: {known}")
     if at == "refusal" and device is None:
         refused = [one for one in found if len(one.refusals)]
         if not refused:
-            msg = "nothing was refused in this recording; --at peak is its fullest moment"
-            raise ValueError(msg)
+            raise ValueError(
+                "nothing was refused in this recording; --at peak is its fullest moment"
+            )
         return refused
     return found
 

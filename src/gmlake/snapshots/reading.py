@@ -84,11 +84,9 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     """
     top = data if type(data) is dict else {"segments": data}
     if "segments" not in top and "device_traces" not in top:
-        reason = "not a memory snapshot: neither 'segments' nor 'device_traces' in it"
-        raise TraceError(reason)
+        raise TraceError("not a memory snapshot: neither 'segments' nor 'device_traces' in it")
     if type(data) not in (dict, list, tuple):
-        reason = f"not a memory snapshot: the file holds {entries.show(data)}"
-        raise TraceError(reason)
+        raise TraceError(f"not a memory snapshot: the file holds {entries.show(data)}")
     left = Visits(budget)
     states = _read_states(top, left)
     settings = _read_settings(top.get("allocator_settings"))
@@ -115,10 +113,9 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
         if events:
             states.setdefault(device, _State()).events = entries.table_of(events)
     if len(states) > entries.MOST_DEVICES:
-        reason = (
+        raise TraceError(
             f"refused: memory of {len(states)} devices; at most {entries.MOST_DEVICES} are read"
         )
-        raise TraceError(reason)
     return states
 
 
@@ -204,8 +201,9 @@ def _are_used(blocks: list[Entry], named: Named) -> list[bool]:
         for index, state in enumerate(states):
             if type(state) is not str or state not in _STATES:
                 known = ", ".join(sorted(_STATES))
-                reason = f"{named(index)[0]}: 'state' is {entries.show(state)}; known are {known}"
-                raise TraceError(reason)
+                raise TraceError(
+                    f"{named(index)[0]}: 'state' is {entries.show(state)}; known are {known}"
+                )
     return [state in _LIVE_STATES for state in states]
 
 
@@ -565,8 +563,7 @@ def _place_start_blocks(found: Records) -> tuple[Records, Records]:
     overlaps = table["address"][1:] < ends[:-1]
     if overlaps.any():
         address = int(table["address"][1:][np.argmax(overlaps)])
-        reason = f"two blocks that were live before recording overlap at {address:#x}"
-        raise TraceError(reason)
+        raise TraceError(f"two blocks that were live before recording overlap at {address:#x}")
     return rank, table
 
 

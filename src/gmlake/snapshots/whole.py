@@ -111,8 +111,7 @@ class Snapshot(Drawable, Printed):
         chosen = tuple(one for one in self.devices if one.device == device)
         if not chosen:
             known = ", ".join(str(one.device) for one in self.devices) or "none"
-            msg = f"it holds no events of device {device}; its devices: {known}"
-            raise ValueError(msg)
+            raise ValueError(f"it holds no events of device {device}; its devices: {known}")
         return replace(self, devices=chosen)
 
     def report(self) -> Report:
@@ -141,8 +140,7 @@ def load(source: Source) -> Snapshot:
         found = Snapshot(*read_file(Path(source)))
         found.name = os.fsencode(Path(source).name).decode("utf-8", "backslashreplace")
     else:
-        msg = f"expected a recording or the path of one, not a {type(source).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"expected a recording or the path of one, not a {type(source).__name__}")
     for one in found.devices:
         is_one = len(found.devices) == 1
         one.trace.name = found.name if is_one else f"{found.name}:{one.device}"

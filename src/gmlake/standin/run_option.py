@@ -35,8 +35,9 @@ class WithoutGpu:
         """
         if not args.without_gpu:
             if args.device is not None:
-                msg = "--device is for --without-gpu; CUDA_VISIBLE_DEVICES chooses among real ones"
-                raise ValueError(msg)
+                raise ValueError(
+                    "--device is for --without-gpu; CUDA_VISIBLE_DEVICES chooses among real ones"
+                )
             return dict(others)
         device = device_of(DEFAULT if args.device is None else args.device)
         try:
