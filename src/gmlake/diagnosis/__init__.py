@@ -12,7 +12,6 @@ from gmlake.lazily import lazily
 if TYPE_CHECKING:
     from gmlake.diagnosis.advice import Advice
     from gmlake.diagnosis.builder import Part, TraceBuilder
-    from gmlake.diagnosis.changes import Change
     from gmlake.diagnosis.detect import Diagnosis, Peak, find_inefficiencies
     from gmlake.diagnosis.findings import Call, Finding, Group
     from gmlake.diagnosis.object_trace import ObjectTrace, Place
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Call",
-    "Change",
     "Diagnosis",
     "Finding",
     "Group",
@@ -39,7 +37,6 @@ __getattr__ = lazily(
     {
         "gmlake.diagnosis.advice": "Advice",
         "gmlake.diagnosis.builder": "Part TraceBuilder",
-        "gmlake.diagnosis.changes": "Change",
         "gmlake.diagnosis.detect": "Diagnosis Peak find_inefficiencies",
         "gmlake.diagnosis.findings": "Call Finding Group",
         "gmlake.diagnosis.object_trace": "ObjectTrace Place",

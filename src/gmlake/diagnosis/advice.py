@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from gmlake.diagnosis.notes import Holder, Notes, Work
 from gmlake.diagnosis.object_layout import (
     BEFORE,
     KEPT,
@@ -32,6 +31,7 @@ from gmlake.diagnosis.object_layout import (
     WRITES,
     ApiKind,
 )
+from gmlake.diagnosis.object_trace import Holder, Notes, Work
 from gmlake.diagnosis.words import GUIDANCE, Pattern, line_of
 from gmlake.snapshots.frames import named_frame, own_frame
 from gmlake.units import format_size

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake import pictures
 from gmlake.diagnosis import _diagnosis
 from gmlake.diagnosis.advice import Advice, advise
-from gmlake.diagnosis.changes import Change, choose_changes
+from gmlake.diagnosis.changes import choose_changes
 from gmlake.diagnosis.findings import Call, Finding, FindingReader, Group
 from gmlake.diagnosis.object_layout import FINDING, LIFE
 from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.pages import report_of_diagnosis
-from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
 from gmlake.diagnosis.report import diagnosis_dict, diagnosis_tables
 from gmlake.diagnosis.words import Pattern
 from gmlake.errors import blaming_trace
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
-DEFAULTS: Final[Mapping[str, float]] = cast("Mapping[str, float]", _diagnosis.defaults())
-"""Every threshold: a whole number or a percentage, as its default is."""
-
-MOST_PEAKS: Final = 8
-"""Most peaks whose objects are marked."""
-
 LEAST_SHARE: Final = 0.001
 """A change is worth its line from this part of the peak on."""
 
@@ -46,8 +39,6 @@ _MOST_REPLAYED: Final = 20_000_000
 
 _FINDING_COST: Final = 20
 """The cost of fixing a finding in a replay, relative to that of an API."""
-
-_LARGEST_NUMBER = 2**63
 
 
 @dataclass(frozen=True)
@@ -58,59 +49,29 @@ class Peak:
     call: Call
 
 
-def find_inefficiencies(  # noqa: PLR0913 (each is a threshold of its own)
-    trace: ObjectTrace | str | Path,
-    *,
-    patterns: Iterable[str | Pattern] | None = None,
-    peak_count: int | None = None,
-    early_apis: int | None = None,
-    late_apis: int | None = None,
-    idle_apis: int | None = None,
-    reuse_percent: float | None = None,
-    accessed_percent: float | None = None,
-    fragmented_percent: float | None = None,
-    frequency_percent: float | None = None,
+def find_inefficiencies(
+    trace: ObjectTrace | str | Path, *, patterns: Iterable[str | Pattern] | None = None
 ) -> Diagnosis:
     """Find the ten patterns of memory inefficiency in a trace, or in the file of one.
 
     patterns: names of those to look for, as "early allocation"; None: all.
-    peak_count: the objects of how many of the highest peaks are marked, 1 to 8. None: 2.
-    early_apis: least APIs between an object's allocation and its first access. None: 1.
-    late_apis: least APIs between an object's last access and its free. None: 1.
-    idle_apis: least APIs between two consecutive accesses. None: 2.
-    reuse_percent: most difference in size of an object that takes over another's memory. None: 10.
-    accessed_percent: an object with fewer of its elements accessed is overallocated. None: 80.
-    fragmented_percent: above this, the unaccessed bytes are too scattered. None: 80.
-    frequency_percent: a larger coefficient of variation of how often one API accesses the elements
-        of an object is non-uniform. None: 20.
 
-    Raises TraceError for an unreadable or contradictory trace, ValueError for an option
-    outside its range.
+    Raises TraceError for an unreadable or contradictory trace, ValueError for an unknown pattern.
     """
-    options = check_options(
-        {
-            "patterns": patterns,
-            "peak_count": peak_count,
-            "early_apis": early_apis,
-            "late_apis": late_apis,
-            "idle_apis": idle_apis,
-            "reuse_percent": reuse_percent,
-            "accessed_percent": accessed_percent,
-            "fragmented_percent": fragmented_percent,
-            "frequency_percent": frequency_percent,
-        }
-    )
+    chosen = choose_patterns(patterns)
     read = trace if isinstance(trace, ObjectTrace) else ObjectTrace.load(trace)
-    bits = sum(1 << pattern for pattern in options["patterns"])
+    bits = sum(1 << pattern for pattern in chosen)
     with blaming_trace():
         found = _diagnosis.diagnose(
-            read.apis, read.objects, read.accesses, read.ranges, **{**options, "patterns": bits}
+            read.apis, read.objects, read.accesses, read.ranges, patterns=bits
         )
-    return Diagnosis(read, options, found)
+    return Diagnosis(read, chosen, found)
 
 
-def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
-    """Return patterns by name. Raises ValueError for no name, or for an unknown one."""
+def choose_patterns(patterns: Iterable[str | Pattern] | None) -> tuple[Pattern, ...]:
+    """Return patterns by name, None: all. Raises ValueError for no name, or for an unknown one."""
+    if patterns is None:
+        return tuple(Pattern)
     named = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen = {one if isinstance(one, Pattern) else Pattern.of(one) for one in named}
     if not chosen:
@@ -118,35 +79,10 @@ def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
     return tuple(sorted(chosen))
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return every option of find_inefficiencies(), with defaults for None. Raises ValueError."""
-    options: dict[str, Any] = dict(DEFAULTS)
-    options.update((name, value) for name, value in given.items() if value is not None)
-    options["patterns"] = choose_patterns(options.get("patterns", Pattern))
-    for name, value in options.items():
-        if name.endswith("_percent"):
-            if not 0 <= value <= _MOST_PERCENT[name]:
-                raise ValueError(f"{name} = {value} is outside 0 to {_MOST_PERCENT[name]:g}")
-        elif name == "peak_count":
-            if not 1 <= value <= MOST_PEAKS:
-                raise ValueError(f"peak_count = {value} is outside 1 to {MOST_PEAKS}")
-        elif name.endswith("_apis") and not 1 <= value < _LARGEST_NUMBER:
-            raise ValueError(f"{name} = {value} is outside 1 to 2^63 - 1")
-    return options
-
-
-_MOST_PERCENT: Final = {
-    "reuse_percent": 100.0,
-    "accessed_percent": 100.0,
-    "fragmented_percent": 100.0,
-    "frequency_percent": 1e9,
-}
-
-
 class Diagnosis(Drawable, Printed):
     """The findings in a trace; prints as a table. Sizes are in bytes.
 
-    trace: the trace that was analysed. options: every threshold, and the patterns looked for.
+    trace: the trace that was analysed. patterns: those looked for.
     peaks: the highest peaks, highest first. fixed_peak_bytes: the highest peak with every finding
         fixed except redundant allocations whose fix would raise it.
     lives: records of each object, as in gmlake.diagnosis.object_layout.LIFE. times: of each API.
@@ -155,10 +91,10 @@ class Diagnosis(Drawable, Printed):
     """
 
     def __init__(
-        self, trace: ObjectTrace, options: dict[str, Any], found: _diagnosis.Found
+        self, trace: ObjectTrace, patterns: tuple[Pattern, ...], found: _diagnosis.Found
     ) -> None:
         self.trace = trace
-        self.options = options
+        self.patterns = patterns
         self.lives: Records = np.frombuffer(found["lives"], LIFE)
         self.times: Records = np.frombuffer(found["times"], np.uint64)
         self.fixed_peak_bytes = found["fixed_peak_bytes"]
@@ -212,27 +148,18 @@ class Diagnosis(Drawable, Printed):
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """The mistakes of a program of PyTorch, those that cost most of the peak first."""
-        return advise(self.trace, self.lives, self.records) if self.is_advised else ()
+        """What to change, one after another.
 
-    @property
-    def is_advised(self) -> bool:
-        """Whether `advice` is to be followed; else `changes`.
-
-        `changes` apply to programs without PyTorch, and if only some patterns were selected.
+        Of a program of PyTorch its mistakes, those that cost most of the peak first. Of others, and
+        if only some patterns were looked for, as few findings as lower the peak about as far as all
+        fixed, except for copies to the host; those of less than LEAST_SHARE of the peak are left
+        out, and of a very long trace with very many findings, only the first ones are there.
         """
-        return self.trace.notes is not None and set(self.options["patterns"]) == set(Pattern)
-
-    @cached_property
-    def changes(self) -> tuple[Change, ...]:
-        """As few changes as lower the peak about as far as all findings fixed; offloads come last.
-
-        Changes of less than LEAST_SHARE of the peak are left out.
-        Of a very long trace with very many findings, only the first ones.
-        """
+        if self.trace.notes is not None and len(self.patterns) == len(Pattern):
+            return advise(self.trace, self.lives, self.records)
         least = self.peak_bytes * LEAST_SHARE
         worthwhile = [group for group in self.groups if group.bytes >= least]
-        return choose_changes(worthwhile, self._limited_replays)
+        return choose_changes(worthwhile, self.records["object"], self._limited_replays)
 
     def _limited_replays(self) -> Callable[[Sequence[Group]], int | None]:
         """Return peak_with() for groups, which returns None once its budget of replays is spent."""
@@ -270,10 +197,6 @@ class Diagnosis(Drawable, Printed):
     def write_html(self, path: str | Path) -> None:
         """Write a page that needs no network. Raises OSError."""
         pictures.write_page(self.report(), path)
-
-    def to_perfetto(self, path: str | Path) -> None:
-        """Write a trace for ui.perfetto.dev. Raises OSError."""
-        save_diagnosis_perfetto(self, path)
 
     def __repr__(self) -> str:
         """Name the trace and count the findings."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gmlake.pictures.drawing import Drawing
 
-    Numbers: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = "NDArray[np.float64]"
 
 PUT_TOGETHER = "many small"
 """The key of merged rectangles of a packing; drawn pale, below all others."""

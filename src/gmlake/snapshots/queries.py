@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from rich.text import Text
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     Integers = NDArray[np.int64]
-    Key = tuple[object, ...]
 
+Key: TypeAlias = tuple[object, ...]
 QUERY_SCHEMA: Final = "gmlake.query/1"
 
 

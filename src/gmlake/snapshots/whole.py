@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 
     from gmlake import _core
 
-    class Recorded(Protocol):
-        """What has a snapshot, as a Recording."""
 
-        @property
-        def snapshot(self) -> Snapshot:
-            """The events so far, or those at the end."""
+class Recorded(Protocol):
+    """What has a snapshot, as a Recording."""
 
-    Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
+    @property
+    def snapshot(self) -> Snapshot:
+        """The events so far, or those at the end."""
+
+
+Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
 
 
 @dataclass(eq=False)

@@ -20,8 +20,6 @@ from gmlake.diagnosis import Part
 if TYPE_CHECKING:
     import random
 
-_PERCENTS = ("reuse", "accessed", "fragmented", "frequency")
-
 
 @cache
 def known_objects(count: int = 20) -> dict[str, bytes]:
@@ -84,13 +82,7 @@ def _options(rng: random.Random) -> list[str]:
     if rng.random() < 0.3:
         words += ["-o", "page.html"]
     if rng.random() < 0.2:
-        words += ["--perfetto", "perfetto.json"]
-    if rng.random() < 0.2:
-        value = rng.choice(("0", "50", "100"))
-        words += ["--threshold", f"{rng.choice(_PERCENTS)}_percent={value}"]
-    if rng.random() < 0.2:
-        value = rng.choice(("1", "9", "9" * 18))
-        words += ["--threshold", f"{rng.choice(('early', 'late', 'idle'))}_apis={value}"]
+        words += ["--pattern", rng.choice(("early allocation", "memory-leak"))]
     return words + (["--json"] if rng.random() < 0.4 else [])
 
 

@@ -18,21 +18,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gmlake.diagnosis.builder import Item
-from gmlake.diagnosis.notes import Holder, Work
 from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
+from gmlake.diagnosis.object_trace import Holder, Work
 from gmlake.diagnosis.operators import indices, private
-from gmlake.diagnosis.operators.arguments import (
-    has_tensors,
-    tensors_given,
-    tensors_in,
-    with_storages,
-)
 from gmlake.diagnosis.operators.modules import Modules, Observer
 from gmlake.diagnosis.operators.outside import Sharing, Substitutes, watch
 from gmlake.diagnosis.operators.places import Frames
 from gmlake.diagnosis.operators.ranges import Run
 from gmlake.diagnosis.operators.recipes import Recipe, recipe_of
-from gmlake.diagnosis.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
+from gmlake.diagnosis.operators.storages import (
+    Entry,
+    Lane,
+    Storages,
+    has_tensors,
+    key_of,
+    parts_of,
+    storage_of,
+    tensors_given,
+    tensors_in,
+    with_storages,
+)
 from gmlake.pytorch import compat
 
 if TYPE_CHECKING:

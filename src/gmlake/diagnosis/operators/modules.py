@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -144,18 +144,6 @@ def _uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
             hook(*arguments)
 
     return called
-
-
-def tensors_of(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested sequences and mappings."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_of(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_of(item)
 
 
 def _inside(model: nn.Module) -> nn.Module:
