@@ -44,9 +44,7 @@ PYTHON: Final = {
     "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
     "Without a GPU": "forecast Forecast PolicyNeed",
     "Replaying what was recorded": ("replay ReplayReport ReplayResult fit FitReport"),
-    "Placing lifetimes": (
-        "plan PlanReport PlanResult StepResult Instance load_instance Plan Profile"
-    ),
+    "Placing lifetimes": ("plan PlanReport PlanResult StepResult Plan Profile"),
     "A lake by itself": "Lake Block policies knobs device_describe parse_size format_size",
     "Errors and warnings": (
         "Error OutOfMemoryError DriverError UnsupportedError PlanError TraceError GmlakeWarning"

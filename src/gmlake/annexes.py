@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from gmlake.diagnosis import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
     from gmlake.diagnosis.operators import diagnose
     from gmlake.planner import (
-        Instance,
         PlanFile,
         PlanReport,
         PlanResult,
         StepResult,
-        load_instance,
         load_plans,
         plan,
         save_plans,
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     __all__ = [
         "AutoPlan",
         "Diagnosis",
-        "Instance",
         "ObjectTrace",
         "Plan",
         "PlanError",
@@ -56,7 +53,6 @@ if TYPE_CHECKING:
         "TraceBuilder",
         "diagnose",
         "find_inefficiencies",
-        "load_instance",
         "load_plans",
         "plan",
         "save_plans",

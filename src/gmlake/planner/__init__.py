@@ -8,19 +8,16 @@ from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
     from gmlake.planner.api import plan
-    from gmlake.planner.instances import Instance, load_instance
     from gmlake.planner.plan_files import MadeFor, PlanFile, SavedPlan, load_plans, save_plans
     from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult
 
 __all__ = [
-    "Instance",
     "MadeFor",
     "PlanFile",
     "PlanReport",
     "PlanResult",
     "SavedPlan",
     "StepResult",
-    "load_instance",
     "load_plans",
     "plan",
     "save_plans",
@@ -31,7 +28,6 @@ __getattr__ = lazily(
     {
         "gmlake.planner.api": "plan",
         "gmlake.planner.plan_files": "MadeFor PlanFile SavedPlan load_plans save_plans",
-        "gmlake.planner.instances": "Instance load_instance",
         "gmlake.planner.plan_report": "PlanReport PlanResult StepResult",
     },
 )

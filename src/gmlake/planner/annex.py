@@ -11,10 +11,7 @@ PLAN_FILE: Final = b"GMLPLANS"
 
 ANNEX: Final = Annex(
     names={
-        "gmlake.planner": (
-            "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
-            "save_plans"
-        ),
+        "gmlake.planner": ("PlanFile PlanReport PlanResult StepResult load_plans plan save_plans"),
         "gmlake.planner._planner": "Plan Profile",
         "gmlake.planner.autoplan": "AutoPlan",
         "gmlake.planner.device_planner": "StepReport",
@@ -22,7 +19,7 @@ ANNEX: Final = Annex(
     },
     commands={
         "plan": Command(
-            "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
+            "Place what traces allocate, and plan the step that a trace repeats.",
             "gmlake.planner.plan_command",
         ),
     },

@@ -93,9 +93,9 @@ def orderings_of(trace: Trace) -> Records:
     return result
 
 
-def most_live_bytes(lifetimes: Records, alignment: int) -> int:
+def most_live_bytes(lifetimes: Records) -> int:
     """Return the largest sum of sizes that are live at once, on whichever streams."""
-    sizes = -(-lifetimes["size_bytes"].astype(np.int64) // alignment) * alignment
+    sizes = rounded(lifetimes["size_bytes"]).astype(np.int64)
     times = np.concatenate([lifetimes["end"], lifetimes["start"]])
     changes = np.concatenate([-sizes, sizes])
     live = np.cumsum(changes[np.argsort(times, kind="stable")])  # ends before starts

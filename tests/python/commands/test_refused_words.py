@@ -46,7 +46,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         builder.free(builder.alloc(MIB))
         builder.build().save(made / "one.gmobjects")
     write(made / "job", rank(0, 1, device([MIB] * 3, [line(7, MIB)])))
-    (made / "small.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     (made / "broken.pickle").write_bytes(b"\x80\x04not a pickle")
     (made / "mine.html").write_text("mine", encoding="utf-8")
     return made
