@@ -42,7 +42,7 @@ class Calls(OwnFigure):
     marks: tuple[Mark, ...] = ()
     frame_pixels: ClassVar[int] = 360
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture; each kind of call can be hidden."""
         return _draw(self)
 

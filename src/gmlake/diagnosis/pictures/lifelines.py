@@ -50,7 +50,7 @@ class Lifelines(OwnFigure):
     colours: Mapping[str, str] = field(default_factory=dict)
     frame_pixels: ClassVar[int] = 560
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture; a click on an object filters the table below."""
         return _draw(self)
 

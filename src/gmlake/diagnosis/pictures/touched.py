@@ -45,7 +45,7 @@ class Touched(OwnFigure):
     size_bytes: int
     frame_pixels: ClassVar[int] = 420
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture."""
         return _draw(self)
 
