@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from gmlake._core import Block, device_describe
     from gmlake._core import __version__ as __version__
     from gmlake.annexes import *  # noqa: F403 (the only list of their names)
-    from gmlake.elastic_memory import ElasticMemory
     from gmlake.fitting import FitReport, fit
-    from gmlake.lake import Lake
+    from gmlake.lake import ElasticMemory, Lake
     from gmlake.pytorch import Session, disable, enable, enabled, is_enabled
     from gmlake.pytorch.communicators import CommunicatorMemory
     from gmlake.pytorch.elastic import Elastic, elastic
     from gmlake.pytorch.exporting import exportable, is_exportable
+    from gmlake.pytorch.lakes import stream_pairs
     from gmlake.pytorch.recording import Recording, record
     from gmlake.pytorch.sharing import Sharing, sharing
     from gmlake.pytorch.sleeping import (
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
         sleep,
         wake,
     )
-    from gmlake.pytorch.streams import stream_pairs
     from gmlake.pytorch.turns import graphs_take_turns
     from gmlake.replayed import replay
     from gmlake.replaying import ReplayReport, ReplayResult
@@ -121,9 +120,8 @@ __all__ = [
 
 _NAMES = {
     "gmlake._core": "Block device_describe __version__",
-    "gmlake.elastic_memory": "ElasticMemory",
     "gmlake.fitting": "FitReport fit",
-    "gmlake.lake": "Lake",
+    "gmlake.lake": "ElasticMemory Lake",
     "gmlake.pytorch": "Session disable enable enabled is_enabled",
     "gmlake.pytorch.communicators": "CommunicatorMemory",
     "gmlake.pytorch.elastic": "Elastic elastic",
@@ -131,7 +129,7 @@ _NAMES = {
     "gmlake.pytorch.recording": "Recording record",
     "gmlake.pytorch.sharing": "Sharing sharing",
     "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
-    "gmlake.pytorch.streams": "stream_pairs",
+    "gmlake.pytorch.lakes": "stream_pairs",
     "gmlake.pytorch.turns": "graphs_take_turns",
     "gmlake.replayed": "replay",
     "gmlake.replaying": "ReplayReport ReplayResult",

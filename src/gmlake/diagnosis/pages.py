@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from gmlake.diagnosis.object_layout import NO_API, READS, TOUCHES, WRITES
 from gmlake.diagnosis.pictures.calls_picture import Calls
-from gmlake.diagnosis.pictures.found_table import Found, FoundRow
 from gmlake.diagnosis.pictures.lifelines import Lifeline, Lifelines
 from gmlake.diagnosis.pictures.touched import Touched
 from gmlake.diagnosis.report import fixed_bytes, others
 from gmlake.diagnosis.words import INSIDE, WASTED, Pattern, colours
-from gmlake.pictures.figures import Figure, Mark, Report, Timeline
+from gmlake.pictures.figures import Figure, Mark, OwnFigure, Report, Timeline
 from gmlake.snapshots.figures_of import turning_points
 from gmlake.snapshots.frames import named_frame
 from gmlake.trace.layout import Records
@@ -25,6 +25,35 @@ if TYPE_CHECKING:
     from gmlake.diagnosis.advice import Advice
     from gmlake.diagnosis.detect import Diagnosis
     from gmlake.diagnosis.findings import Group
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """One thing to change, or `count` alike. frames: a call path, as of a Block.
+
+    saving_bytes: how much it lowers the peak alone. peak_bytes: the peak with it and with those in
+    the rows before it; None if the lowest peak does not need it.
+    """
+
+    pattern: str
+    object_name: str
+    size_bytes: int
+    saving_bytes: int
+    distance: int
+    change: str
+    frames: tuple[str, ...] = ()
+    count: int = 1
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Found(OwnFigure):
+    """The changes: those that lower the peak, one after another, and then the others."""
+
+    rows: tuple[FoundRow, ...]
+    colours: Mapping[str, str] = field(default_factory=dict)
+    template: ClassVar[str] = "diagnosis/pictures/found.html"
+
 
 MOST_CALLS: Final = 6000
 """Rectangles of calls that are drawn; more calls share one with their neighbours of a kind."""

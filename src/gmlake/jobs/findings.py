@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.jobs.curves import halved
-from gmlake.jobs.summary import MOST_LINES, Curve
+from gmlake.jobs.summary import MOST_LINES, Curve, halved
 from gmlake.snapshots.sites import OwnLines, Site
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def render_page(report: Report) -> str:
     sections = [_section(number, figure) for number, figure in enumerate(report.figures)]
     drawings = [section.drawing for section in sections if section.drawing is not None]
     drawn = (section.number for section in sections if section.drawing is not None)
-    return _filled(
+    return _rendered(
         f"{_TEMPLATES}/page.html",
         report=report,
         runs=[(group, list(each)) for group, each in groupby(sections, lambda one: one.group)],
@@ -143,8 +143,13 @@ def _section(number: int, figure: Figure) -> _Section:
 # ---- templates
 
 
+def _rendered(template: str, **values: object) -> str:
+    return _templates().get_template(template).render(values)
+
+
 def _filled(template: str, **values: object) -> Markup:
-    return Markup(_templates().get_template(template).render(values))  # noqa: S704 (escaped there)
+    """Return a part of a page, which is not escaped once more."""
+    return Markup(_rendered(template, **values))  # noqa: S704
 
 
 @cache

@@ -268,3 +268,17 @@ def with_startup(variables: Mapping[str, str]) -> dict[str, str]:
         folders = []
     path = os.pathsep.join([str(_STARTUP), *folders])
     return {**variables, "GMLAKE_RUN": "1", "PYTHONPATH": path}
+
+
+_HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
+
+
+def configure(settings: Settings) -> None:
+    """Set how lakes are opened; ValueError if one is open with other settings."""
+    _core.torch_configure(
+        "cuda",
+        settings.policy,
+        settings.capacity_bytes,
+        tuple(sorted(settings.knobs.items())),
+        _HANDLES[settings.handle_type],
+    )

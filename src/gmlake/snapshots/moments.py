@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -629,13 +629,3 @@ def _most_of_it(first: Stranded, total: int) -> str:
         f"{counted(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
         f"all{since}."
     )
-
-
-def _at(edges: Integers, wanted: Integers, rows: Integers, is_inside: NDArray[Any]) -> Integers:
-    """Return the row whose edge is at each wanted address; -1 for none. edges: ascending."""
-    result = np.full(len(wanted), -1, np.int64)
-    if len(edges):
-        place = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)
-        is_it = is_inside & (edges[place] == wanted)
-        result[is_it] = rows[place[is_it]]
-    return result

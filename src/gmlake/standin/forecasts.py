@@ -12,7 +12,7 @@ from rich.text import Text
 from gmlake.printable import printable
 from gmlake.replaying import replay_trace
 from gmlake.snapshots.classes import PLURALS, UNKNOWN_LINE
-from gmlake.snapshots.queries import Row, query
+from gmlake.snapshots.queries import query
 from gmlake.snapshots.whole import Snapshot
 from gmlake.standin import launcher
 from gmlake.standin.batches import Batch, Search, choose, smallest_of
@@ -248,10 +248,6 @@ def _largest(run: Run, by: str) -> tuple[tuple[str, int], ...]:
     )
     known = [row for row in rows if row.key != UNKNOWN_LINE] or rows
     return tuple((row.key, row.size_bytes) for row in known[:_MOST_GROUPS])
-
-
-def _size(rows: Sequence[Row]) -> int:
-    return sum(row.size_bytes for row in rows)
 
 
 def _needs(run: Run, device: Device, extra: Beyond) -> tuple[PolicyNeed, ...]:

@@ -8,9 +8,8 @@ import pytest
 
 import gmlake
 from gmlake.diagnosis import Part, TraceBuilder
-from gmlake.diagnosis.pages import report_of_diagnosis
+from gmlake.diagnosis.pages import Found, report_of_diagnosis
 from gmlake.diagnosis.pictures.calls_picture import Calls
-from gmlake.diagnosis.pictures.found_table import Found
 from gmlake.diagnosis.pictures.lifelines import Lifelines
 from gmlake.diagnosis.pictures.touched import Touched
 from gmlake.pictures import render_page

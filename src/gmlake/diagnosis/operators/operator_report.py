@@ -20,8 +20,7 @@ from gmlake.diagnosis.operators.collector import Collector
 from gmlake.diagnosis.operators.places import MOST_FRAMES
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.pytorch import notices
-from gmlake.pytorch.locking import process_lock
-from gmlake.pytorch.openings import Opening
+from gmlake.pytorch.locking import Opening, process_lock
 from gmlake.tables import Printed
 
 if TYPE_CHECKING:
