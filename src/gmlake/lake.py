@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from gmlake import _core
+from gmlake._core import Block, device_describe
 from gmlake.errors import Error
 from gmlake.settings import parse_capacity, settings_of
 from gmlake.units import exact_size, format_size, parse_size
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from gmlake.snapshots import Snapshot
 
+
+__all__ = ["Block", "ElasticMemory", "Lake", "device_describe"]
 
 _ON_HOST: Final = 1
 _ON_CUDA: Final = 2  # as DLPack numbers them
@@ -170,7 +173,7 @@ class Lake(_core.Lake):
             _check_one_granule(driver, device, capacity, capacity_bytes)
             raise
 
-    def allocate(self, size: int | str, stream: int = 0) -> _core.Block:
+    def allocate(self, size: int | str, stream: int = 0) -> Block:
         """Allocate a size, in bytes or as text ("10MiB"), for use on a stream; return a Block.
 
         stream: its handle as an integer. Size 0 gives an empty Block with address 0. Raises
@@ -228,7 +231,7 @@ def _check_one_granule(
 ) -> None:
     """Raise ValueError, with the capacity as it was given, if it is less than one granule."""
     try:
-        granule = _core.device_describe(driver, device)["granularity_bytes"]
+        granule = device_describe(driver, device)["granularity_bytes"]
     except (ValueError, OverflowError, Error):
         return
     if 0 < capacity_bytes < granule:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.standin import forecasting
 from tests.standin.forecasting import TRAIN
-from tests.standin.gmlake_run import RUN, TORCHRUN
-from tests.standin.gmlake_run import run as run_on_standin
+from tests.standin.gmlake_run import RUN, TORCHRUN, run as run_on_standin
 
 import gmlake
 from gmlake.trace.layout import Kind

@@ -10,13 +10,7 @@ PLAN_FILE: Final = b"GMLPLANS"
 """The first bytes of a plan file."""
 
 ANNEX: Final = Annex(
-    names={
-        "gmlake.planner": ("PlanFile PlanReport PlanResult StepResult load_plans plan save_plans"),
-        "gmlake.planner._planner": "Plan Profile",
-        "gmlake.planner.autoplan": "AutoPlan",
-        "gmlake.planner.device_planner": "StepReport",
-        "gmlake.planner.plan_errors": "PlanError",
-    },
+    names={"gmlake.planner": "AutoPlan plan"},
     commands={
         "plan": Command(
             "Place what traces allocate, and plan the step that a trace repeats.",

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import fuzz_files
 import numpy as np
 
-import gmlake
-from gmlake.diagnosis import Part
+from gmlake.diagnosis import Part, TraceBuilder
 
 if TYPE_CHECKING:
     import random
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @cache
 def known_objects(count: int = 20) -> dict[str, bytes]:
     """Return the members of a file."""
-    builder = gmlake.TraceBuilder("two layers")
+    builder = TraceBuilder("two layers")
     path = ("forward  model.py:12", "main  train.py:3")
     x = builder.exists(1 << 30, name="weights", element_bytes=2, frames=path, scope="layers.0")
     for turn in range(count):

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import gmlake
 from budgets import check_budget
-from gmlake import TraceBuilder
 from gmlake.commands import main
+from gmlake.diagnosis import ObjectTrace, TraceBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-def example() -> gmlake.ObjectTrace:
+def example() -> ObjectTrace:
     builder = TraceBuilder("two arrays")
     used = builder.alloc(MIB, name="used", frames=("main  train.py:1",))
     unused = builder.alloc(MIB, name="unused", frames=("main  train.py:2",))

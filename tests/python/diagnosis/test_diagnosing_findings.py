@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gmlake import Diagnosis, TraceBuilder, find_inefficiencies
+from gmlake import find_inefficiencies
+from gmlake.diagnosis import Diagnosis, TraceBuilder
 from gmlake.diagnosis.object_layout import NO_API
 from proving import prove
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gmlake import Diagnosis, TraceBuilder, find_inefficiencies
-from gmlake.diagnosis import Part, Pattern
+from gmlake import find_inefficiencies
+from gmlake.diagnosis import Diagnosis, Part, Pattern, TraceBuilder
 from proving import prove
 
 UNIT = 16

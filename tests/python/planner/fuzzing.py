@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fuzz_files
 
 import gmlake
-from gmlake.planner import MadeFor, SavedPlan, plan_files
+from gmlake.planner import MadeFor, Plan, SavedPlan, plan_files
 from made_plans import made_plan
 from plans import training
 
@@ -45,7 +45,7 @@ def resealed_plan(payload: bytes) -> bytes:
 def plan_file(rng: random.Random) -> fuzz_files.Case:
     """Make a plan file."""
     chosen = [rng.choice(known_plans()) for _ in range(rng.choice((0, 1, 1, 2)))]
-    saved = [SavedPlan(n, "train", gmlake.Plan.decode(data)) for n, data in enumerate(chosen)]
+    saved = [SavedPlan(n, "train", Plan.decode(data)) for n, data in enumerate(chosen)]
     data = plan_files.encode_plans(
         saved, MadeFor(1, 2, {0: "H100", 1: fuzz_files.text(rng)}, "2.9.0")
     )
