@@ -44,7 +44,7 @@ def script(tmp_path: Path) -> Path:
 
 def without_gpu(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program as a user does, who has no GPU and knows nothing of the stand-in."""
-    return forecasting.run("run", "--without-gpu", "--device", "rtx-4090", *words)
+    return forecasting.run("run", "--without-gpu", "--on", "rtx-4090", *words)
 
 
 def sizes(trace: Trace) -> Counter[int]:

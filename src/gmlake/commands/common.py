@@ -256,6 +256,19 @@ def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
         yield advance
 
 
+@contextmanager
+def telling() -> Iterator[Callable[[str], None] | None]:
+    """Yield a callback that shows on stderr what is being done; None if that is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("") as line:
+        yield lambda doing: line.update(Text(printable(doing)))
+
+
 def run_each(paths: Sequence[str], work: Callable[[str], None]) -> int:
     """Call work(path) for each file; one that fails is reported and the others still run."""
     code = 0

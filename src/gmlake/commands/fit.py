@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 from gmlake.commands import common
 from gmlake.fitting import POLICIES, FitReport, fit
-from gmlake.printable import printable
 from gmlake.snapshots.whole import Snapshot
 
 _EPILOG: Final = (
@@ -88,24 +86,15 @@ def _only(path: str, args: argparse.Namespace) -> Snapshot:
 
 
 def _fit(recordings: list[Snapshot], args: argparse.Namespace) -> FitReport:
-    is_shown = sys.stderr is not None and sys.stderr.isatty()
-
-    def show(doing: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{printable(doing)}")
-        sys.stderr.flush()
-
-    try:
+    with common.telling() as tell:
         return fit(
             recordings,
             args.memory,
             args.batch,
             args.policy,
-            progress=show if is_shown else None,
+            progress=tell,
             **dict(args.settings),
         )
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 COMMAND = FitCommand()
