@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from gmlake.snapshots import Snapshot
 
-
 __all__ = ["Block", "ElasticMemory", "Lake", "device_describe"]
 
 _ON_HOST: Final = 1

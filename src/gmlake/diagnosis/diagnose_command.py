@@ -18,7 +18,6 @@ from gmlake.diagnosis.words import Pattern
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-
 _USAGE = """gmlake diagnose [options] FILE ...
        gmlake diagnose [options] -- PROGRAM [ARGUMENT ...]"""
 _EXIT_CODES = (

@@ -20,7 +20,6 @@ from gmlake.units import format_size
 if TYPE_CHECKING:
     from gmlake.pictures.figures import Piece, View
 
-
 _LINES = 12
 """About how many lines all rows take."""
 

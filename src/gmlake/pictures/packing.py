@@ -24,7 +24,6 @@ from gmlake.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _HEIGHT = 420
 _HEADROOM = 1.04
 _LEAST_TIME = 1e-9

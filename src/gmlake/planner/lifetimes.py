@@ -14,7 +14,6 @@ from gmlake.trace.trace import Trace, trims_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 MAX_ORDERINGS: Final = 1 << 20
 """The most orderings that a trace gets: pairs of streams times moments."""
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-
 EXPORTABLE: Final = 1  # the number of the region without a name
 
 

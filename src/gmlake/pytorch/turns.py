@@ -22,7 +22,6 @@ from gmlake.pytorch.inside import require_served
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 CHECK_VARIABLE = "GMLAKE_CHECK_TURNS"
 
 _lock = threading.Lock()

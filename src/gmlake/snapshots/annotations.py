@@ -23,7 +23,6 @@ from gmlake.trace.layout import Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _LONGEST: Final = 300
 _NAMES: Final = {name: number for number, name in enumerate(CATEGORIES) if number != UNKNOWN}
 

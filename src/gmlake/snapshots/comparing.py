@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-
 COMPARE_SCHEMA: Final = "gmlake.compare/1"
 
 

@@ -17,7 +17,6 @@ from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-
 Entry: TypeAlias = dict[object, object]
 
 ADDRESS_LIMIT: Final = 1 << 64

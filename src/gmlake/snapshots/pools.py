@@ -20,7 +20,6 @@ from gmlake.trace.layout import MAX_POOLS, Kind, Records
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 UNNAMED: Final = (1 << 32) - 1
 """In `pool` of a request: the event does not tell."""
 

@@ -53,7 +53,6 @@ from gmlake.trace.trace import STEP_ENDS, Trace
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
 _MAX_DEVICES: Final = 1 << 16

@@ -24,7 +24,6 @@ from gmlake.trace.layout import (
 if TYPE_CHECKING:
     from gmlake.trace.trace import Trace
 
-
 _MOST_BYTES: Final = 1 << 61
 """All sizes of a trace together: sums of them must not overflow."""
 

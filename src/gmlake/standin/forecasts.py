@@ -25,7 +25,6 @@ from gmlake.units import format_size
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-
 POLICIES: Final = {
     "caching": "PyTorch's default",
     "expandable": "expandable segments",

@@ -14,7 +14,6 @@ from gmlake.pictures.figures import Mark, Numbers, OwnFigure
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _LANE_PIXELS, _LEAST_PIXELS, _MOST_PIXELS = 34, 150, 420
 _HALF = 0.36  # of a lane, so that a gap shows between lanes
 _ROOM = 1.0

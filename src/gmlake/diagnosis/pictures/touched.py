@@ -14,7 +14,6 @@ from gmlake.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _ROW_PIXELS: Final = 18
 _LEAST_PIXELS: Final = 150
 _MOST_PIXELS: Final = 700
