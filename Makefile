@@ -37,7 +37,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find csrc lab src -type f \
 	\( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py' -o -name '*.pyi' -o -name '*.txt' -o -name '*.map' \
-	-o -name '*.css' -o -name '*.js' -o -name '*.cmake' \))
+	-o -name '*.css' -o -name '*.js' -o -name '*.html' -o -name '*.cmake' \))
 C_FILES := $(shell find csrc lab tests/c tests/standin benchmarks examples -name '*.[ch]' -o -name '*.[ch]pp')
 # A developer build has lab/ beside the product; `pip install .` and `make wheels` make the product alone.
 INSTALL := install . --config-settings=cmake.define.GMLAKE_LAB=ON

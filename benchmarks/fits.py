@@ -27,6 +27,7 @@ from rich.table import Table
 
 import gmlake
 import machine
+from gmlake.units import format_size
 from gpu.compare import largest
 from workloads.record import environment
 
@@ -145,7 +146,7 @@ def main() -> None:
     table = Table("program", "memory", *(f"{way}: foretold, ran" for way in WAYS))
     for name, told in programs.items():
         cells = (f"{one['foretold']}, {one['ran']}" for one in told["ways"].values())
-        table.add_row(name, gmlake.format_size(told["memory_bytes"]), *cells)
+        table.add_row(name, format_size(told["memory_bytes"]), *cells)
     Console(width=120).print(table)
     if options.write:
         figures = {"batches": BATCHES, "steps": STEPS, "programs": programs}

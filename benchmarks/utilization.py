@@ -21,6 +21,7 @@ from rich.text import Text
 import gmlake
 import machine
 from gmlake import _core
+from gmlake.replaying import ReplayResult
 from gmlake.snapshots.whole import of_one_trace
 from gmlake.tables import new_table
 from gmlake.trace.layout import Kind
@@ -45,7 +46,7 @@ HEADINGS = {
 }
 
 
-def replayed(trace: Trace, capacity: int | str = DEVICE) -> list[gmlake.ReplayResult]:
+def replayed(trace: Trace, capacity: int | str = DEVICE) -> list[ReplayResult]:
     """Return what each policy did, under a name that says how it was set."""
     results = list(gmlake.replay(of_one_trace(trace), "all", capacity=capacity).results)
     low = gmlake.replay(of_one_trace(trace), [PAPER], capacity=capacity, frag_limit="2MiB").results[

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,28 +31,44 @@ COPIES: Final = "repository"
 """Where in the site the files of the repository lie that pages link to."""
 
 PYTHON: Final = {
-    "Serving PyTorch": "enabled enable disable is_enabled Session graphs_take_turns",
+    "Serving PyTorch": "enabled enable disable is_enabled pytorch.Session graphs_take_turns",
     "Several streams": "stream_pairs",
-    "Steps that repeat": "AutoPlan StepReport load_plans save_plans PlanFile",
-    "Sleeping": "region regions sleep wake on_sleep MemoryRegion SleepReport CommunicatorMemory",
-    "Sharing a device": "sharing Sharing",
-    "Growing and shrinking": "elastic Elastic ElasticMemory",
+    "Steps that repeat": (
+        "AutoPlan planner.StepReport planner.load_plans planner.save_plans planner.PlanFile "
+        "planner.PlanError"
+    ),
+    "Sleeping": (
+        "region regions sleep wake on_sleep pytorch.sleeping.MemoryRegion "
+        "pytorch.sleeping.SleepReport pytorch.communicators.CommunicatorMemory"
+    ),
+    "Sharing a device": "sharing pytorch.sharing.Sharing",
+    "Growing and shrinking": "elastic pytorch.elastic.Elastic lake.ElasticMemory",
     "For transports": "exportable is_exportable",
     "Seeing memory": (
-        "record Recording snapshot memory_summary Snapshot load report_of query QueryReport "
-        "compare CompareReport publish"
+        "record pytorch.recording.Recording snapshot memory_summary Snapshot load "
+        "snapshots.report_of query snapshots.queries.QueryReport compare "
+        "snapshots.comparing.CompareReport publish"
     ),
-    "What wastes it": "diagnose Diagnosis find_inefficiencies ObjectTrace TraceBuilder",
-    "Without a GPU": "forecast Forecast PolicyNeed",
-    "Replaying what was recorded": ("replay ReplayReport ReplayResult fit FitReport"),
+    "What wastes it": (
+        "diagnose find_inefficiencies diagnosis.Diagnosis diagnosis.Advice diagnosis.ObjectTrace "
+        "diagnosis.TraceBuilder"
+    ),
+    "Without a GPU": "forecast standin.forecasts.Forecast standin.forecasts.PolicyNeed",
+    "Replaying what was recorded": (
+        "replay replaying.ReplayReport replaying.ReplayResult fit fitting.FitReport"
+    ),
     "Placing lifetimes": (
-        "plan PlanReport PlanResult StepResult Instance load_instance Plan Profile"
+        "plan planner.PlanReport planner.PlanResult planner.StepResult planner.Plan planner.Profile"
     ),
-    "A lake by itself": "Lake Block policies knobs device_describe parse_size format_size",
+    "A lake by itself": (
+        "Lake lake.Block policies knobs lake.device_describe units.parse_size units.format_size"
+    ),
     "Errors and warnings": (
-        "Error OutOfMemoryError DriverError UnsupportedError PlanError TraceError GmlakeWarning"
+        "Error OutOfMemoryError DriverError UnsupportedError TraceError GmlakeWarning"
     ),
 }
+"""What is in gmlake itself, and beside it what is in its modules, below that."""
+
 TRAINERS: Final = (
     "transformers.GmlakeCallback",
     "lightning.GmlakeCallback",
@@ -114,23 +131,24 @@ def python() -> str:
     """Return the reference of the package, in the order in which a reader may want it."""
     listed = {name for names in PYTHON.values() for name in names.split()}
     public = set(gmlake.__all__) - {"__version__"}
-    if listed != public:
-        sys.exit(f"docs/generated.py: PYTHON and gmlake.__all__ differ: {listed ^ public}")
+    if differing := {name for name in listed if "." not in name} ^ public:
+        sys.exit(f"docs/generated.py: PYTHON and gmlake.__all__ differ: {differing}")
     homes = {name: module for module, text in annexes.names().items() for name in text.split()}
     lines = [
         "# Python",
         "",
-        "All of `import gmlake`. Sizes are in bytes where nothing else is said.",
+        "All of `import gmlake`, and below it classes and helpers of its modules.",
+        "Sizes are in bytes where nothing else is said.",
     ]
     for title, names in PYTHON.items():
         lines += ["", f"## {title}", ""]
         for name in names.split():
+            module, _, last = f"{homes.get(name, 'gmlake')}.{name}".rpartition(".")
             found = None
             with suppress(ModuleNotFoundError):  # it needs PyTorch, so it is in Python
-                found = getattr(gmlake, name)
+                found = getattr(import_module(module), last)
             is_in_c = getattr(found, "__module__", "").rpartition(".")[2].startswith("_")
-            place = f"{homes.get(name, 'gmlake')}.{name}"
-            lines += _of_the_core(name, found) if is_in_c else [f"::: {place}"]
+            lines += _of_the_core(last, found) if is_in_c else [f"::: {module}.{last}"]
             lines.append("")
     lines += ["", "## Trainers", ""]
     for name in TRAINERS:

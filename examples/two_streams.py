@@ -30,6 +30,7 @@ except ImportError as problem:
     sys.exit(f"two_streams: {problem}; install it with: pip install torch")
 
 import gmlake
+from gmlake.pytorch import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ def take_turns(up: Training, down: Training) -> None:
         pass
 
 
-def run(options: argparse.Namespace, session: gmlake.Session | None) -> dict[str, float]:
+def run(options: argparse.Namespace, session: Session | None) -> dict[str, float]:
     """Train both; return sizes in MiB, and what the streams lent each other in a step."""
     first, second = (Training(options.layers, options.width, options.rows) for _ in range(2))
     way = first.forward()

@@ -23,6 +23,7 @@ import numpy as np
 from test_hostile_files import SCRIPT, of_lake, usual
 
 import gmlake
+from gmlake.lake import Block
 from gmlake.trace import Trace, binary
 from plans import training
 from recording import (
@@ -228,7 +229,7 @@ def program(rng: random.Random, policy: str) -> Any:
     capacity = 160 * MIB
     with gmlake.Lake("sim", policy, capacity) as lake:
         noter = (Noter if policy == "caching" else ExpandableNoter)(lake, capacity)
-        live: list[gmlake.Block] = []
+        live: list[Block] = []
         for _ in range(rng.choice((3, 20, 60))):
             choice = rng.randrange(12)
             if choice < 3:

@@ -24,7 +24,7 @@ ROOMS: Final = {
     ),
     "plan": ("csrc/policy/steps",),
     "torch": ("csrc/torch",),
-    "surface": ("src/gmlake/pytorch/*.py", "src/gmlake/elastic_memory.py"),
+    "surface": ("src/gmlake/pytorch/*.py", "src/gmlake/lake.py"),
     "recordings": ("src/gmlake/snapshots", "src/gmlake/refusals.py", "src/gmlake/fitting.py"),
     "core": ("csrc/policy", "csrc/lake", "csrc/core", "src/gmlake/trace"),
 }

@@ -25,6 +25,7 @@ from gmlake.diagnosis import Part
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
+from gmlake.diagnosis import ObjectTrace, TraceBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +35,10 @@ LIVE = 400
 LINES = 500
 
 
-def random_trace(calls: int, objects: int, streams: int) -> gmlake.ObjectTrace:
+def random_trace(calls: int, objects: int, streams: int) -> ObjectTrace:
     """Return a trace of that many calls, allocations and frees among them."""
     chance = random.Random(7)  # noqa: S311 (no secret)
-    builder = gmlake.TraceBuilder(f"{calls:,} calls, {streams} streams")
+    builder = TraceBuilder(f"{calls:,} calls, {streams} streams")
     live: list[int] = []
     made = 0
     while builder.api_count < calls - len(live):
@@ -57,9 +58,7 @@ def random_trace(calls: int, objects: int, streams: int) -> gmlake.ObjectTrace:
     return builder.build()
 
 
-def _call(
-    builder: gmlake.TraceBuilder, chance: random.Random, live: list[int], stream: int
-) -> None:
+def _call(builder: TraceBuilder, chance: random.Random, live: list[int], stream: int) -> None:
     first, second, target = (chance.choice(live) for _ in range(3))
     kind = chance.random()
     written: Any = target

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gmlake.pytorch import Session
 from gpu.programs import (
     LLAMAS,
     MIXTURES,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    import gmlake
 
 SHARES = (0.6, 1.0, 0.7, 0.9, 0.5, 0.8)
 """Of the longest sequence, by step; after the last again from the first."""
@@ -100,7 +100,7 @@ def make(model: str, *, is_tiny: bool) -> Trainer:
     return Trainer(1, TIMED[model], _of_lengths(LlamaTraining(dense, 1)))
 
 
-def at_length(trainer: Trainer, longest: int, lake: gmlake.Session | None) -> dict[str, Any]:
+def at_length(trainer: Trainer, longest: int, lake: Session | None) -> dict[str, Any]:
     """Take the steps of a length; return tokens a second and peaks in bytes, or what ended it."""
     gc.collect()
     torch.cuda.empty_cache()
@@ -131,7 +131,7 @@ def at_length(trainer: Trainer, longest: int, lake: gmlake.Session | None) -> di
     }
 
 
-def driver_ns(lake: gmlake.Session | None) -> int:
+def driver_ns(lake: Session | None) -> int:
     """Return what gmlake's calls to the driver took so far."""
     return lake.stats().get("driver_time_ns", 0) if lake else 0
 

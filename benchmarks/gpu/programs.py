@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.nn import functional
 
-from gpu.model import SIZES as TUNED_SIZES
-from gpu.model import Sizes, Tuned
+from gpu.model import SIZES as TUNED_SIZES, Sizes, Tuned
 from gpu.networks import ConvNet, Mixture, MixtureSizes
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gmlake
+from gmlake.pytorch import Session
 from gmlake.trace import Kind, Trace
 from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF
 from gpu.workers import BEGIN_BYTES
@@ -57,7 +58,7 @@ class Seen:
     driver_ns: list[int] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
 
-    def step(self, program: Program, index: int, lake: gmlake.Session | None) -> None:
+    def step(self, program: Program, index: int, lake: Session | None) -> None:
         """Take a step."""
         began = time.perf_counter()
         loss = float(program.step(index))  # waits for the device
@@ -78,7 +79,7 @@ def used_past_allocator() -> int:
 
 
 @contextmanager
-def region(options: argparse.Namespace) -> Iterator[gmlake.Session | None]:
+def region(options: argparse.Namespace) -> Iterator[Session | None]:
     """Serve the whole run, in a region that can sleep where a setting `region` names one."""
     if options.allocator != "gmlake":
         yield None

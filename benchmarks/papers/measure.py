@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "benchmarks")]
 
 import gmlake  # noqa: E402
 import machine  # noqa: E402
+from gmlake.replaying import ReplayResult  # noqa: E402
 from gmlake.snapshots.whole import of_one_trace  # noqa: E402
 from papers.jobs import JOBS, Job  # noqa: E402
 from papers.record import record_apart  # noqa: E402
@@ -49,7 +50,7 @@ LEAST = {False: 0.99, True: 0.98}
 """What is wanted of live / reserved with `stitch`; True: with experts."""
 
 
-def replayed(trace: Trace, way: str, capacity: int | None = None) -> gmlake.ReplayResult:
+def replayed(trace: Trace, way: str, capacity: int | None = None) -> ReplayResult:
     """Return what a policy did."""
     policy, knobs = WAYS[way]
     return gmlake.replay(of_one_trace(trace), [policy], capacity=capacity, **knobs).results[0]

@@ -8,6 +8,7 @@ for backward, which frees them in the reverse order; gradients live to the end.
 
 from __future__ import annotations
 
+import gzip
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ import numpy as np
 from gmlake.planner.plan_layout import LIFETIME
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gmlake.trace.layout import Records
 
 LAYERS = 12
@@ -167,3 +170,16 @@ def _turns(live: Records) -> list[int]:
             turns.append(place)
             extreme, place, is_climbing = value, i, not is_climbing
     return turns
+
+
+def read_instance(path: Path) -> Records:
+    """Return the lifetimes of a CSV with the columns lower, upper and size, plain or gzip."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
+        header = [name.strip() for name in file.readline().split(",")]
+        columns = [header.index(name) for name in ("lower", "upper", "size")]
+        table = np.loadtxt(file, np.int64, delimiter=",", usecols=columns, ndmin=2)
+    lifetimes = np.zeros(len(table), LIFETIME)
+    lifetimes["start"] = table[:, 0] - table[:, 0].min()
+    lifetimes["end"] = table[:, 1] - table[:, 0].min()
+    lifetimes["size_bytes"] = table[:, 2]
+    return lifetimes

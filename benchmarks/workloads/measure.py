@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import gmlake
+from gmlake import pytorch
 from workloads.ending import end_process
 from workloads.session import SCALES, Session
 from workloads.sharing import SCENARIOS
@@ -45,7 +46,7 @@ class Measured(Session):
     def __post_init__(self) -> None:
         """Begin with nothing."""
         torch.manual_seed(0)
-        self.lake: gmlake.Session | None = None
+        self.lake: pytorch.Session | None = None
         self.auto: gmlake.AutoPlan | None = None
         self.step = ExitStack()
         self.seen: list[dict[str, Any]] = []
@@ -108,7 +109,7 @@ def _planned(auto: gmlake.AutoPlan) -> dict[str, Any]:
     }
 
 
-def _region(way: Way) -> AbstractContextManager[gmlake.Session | None]:
+def _region(way: Way) -> AbstractContextManager[pytorch.Session | None]:
     knobs: dict[str, Any] = dict(way.knobs)
     return gmlake.enabled(way.policy, **knobs) if way.policy else nullcontext()
 

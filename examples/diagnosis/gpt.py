@@ -25,8 +25,8 @@ import torch
 from examples.train_gpt import GPT, SIZES, Config, language_loss, random_batch
 from torch import nn
 
-import gmlake
 from gmlake.diagnosis.operators import diagnose
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,13 +118,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = square_roots(before.diagnosis)
     measured = before.diagnosis.peak_bytes - after.diagnosis.peak_bytes
     print(f"{found.count} times: {found.example.change}")
-    print(f"predicted saving {gmlake.format_size(found.saving_bytes)} of the peak of ", end="")
-    print(gmlake.format_size(before.diagnosis.peak_bytes))
-    print(f"measured saving  {gmlake.format_size(measured)}")
+    print(f"predicted saving {format_size(found.saving_bytes)} of the peak of ", end="")
+    print(format_size(before.diagnosis.peak_bytes))
+    print(f"measured saving  {format_size(measured)}")
     if after.allocated_bytes:
         saved = before.allocated_bytes - after.allocated_bytes
-        print(f"by the allocator {gmlake.format_size(saved)}", end=" of the peak of ")
-        print(gmlake.format_size(before.allocated_bytes))
+        print(f"by the allocator {format_size(saved)}", end=" of the peak of ")
+        print(format_size(before.allocated_bytes))
     return 0
 
 

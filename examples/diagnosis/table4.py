@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import gmlake
 from gmlake.diagnosis import Diagnosis, ObjectTrace, Part, TraceBuilder
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -416,8 +417,8 @@ def _show(program: Program, *, fixed: bool, show_all: bool) -> None:
         twin_bytes = program.trace(fixed=True)[1]
         foreseen = diagnosis.peak_with(program.fixed_findings(diagnosis))
         print(
-            f"the fixes of the paper: {gmlake.format_size(foreseen)} foreseen, "
-            f"{gmlake.format_size(twin_bytes)} measured, "
+            f"the fixes of the paper: {format_size(foreseen)} foreseen, "
+            f"{format_size(twin_bytes)} measured, "
             f"{100 * (twin_bytes / peak_bytes - 1):.1f} % (paper: -{program.percent} %)\n"
         )
 

@@ -12,7 +12,7 @@
         train()
 
 Names are loaded on first use, so that importing gmlake costs next to nothing; PyTorch is
-imported by enabled() and its kin only.
+imported by enabled() and its kin only. The classes of what functions return are in their modules.
 """
 
 from __future__ import annotations
@@ -20,135 +20,78 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmlake import annexes
-from gmlake.errors import (
-    DriverError,
-    Error,
-    GmlakeWarning,
-    OutOfMemoryError,
-    TraceError,
-    UnsupportedError,
-)
 from gmlake.lazily import lazily
-from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from gmlake._core import Block, device_describe
     from gmlake._core import __version__ as __version__
     from gmlake.annexes import *  # noqa: F403 (the only list of their names)
-    from gmlake.elastic_memory import ElasticMemory
-    from gmlake.fitting import FitReport, fit
-    from gmlake.lake import Lake
-    from gmlake.pytorch import Session, disable, enable, enabled, is_enabled
-    from gmlake.pytorch.communicators import CommunicatorMemory
-    from gmlake.pytorch.elastic import Elastic, elastic
-    from gmlake.pytorch.exporting import exportable, is_exportable
-    from gmlake.pytorch.recording import Recording, record
-    from gmlake.pytorch.sharing import Sharing, sharing
-    from gmlake.pytorch.sleeping import (
-        MemoryRegion,
-        SleepReport,
-        on_sleep,
-        region,
-        regions,
-        sleep,
-        wake,
+    from gmlake.errors import (
+        DriverError as DriverError,
+        Error as Error,
+        GmlakeWarning as GmlakeWarning,
+        OutOfMemoryError as OutOfMemoryError,
+        TraceError as TraceError,
+        UnsupportedError as UnsupportedError,
     )
-    from gmlake.pytorch.streams import stream_pairs
-    from gmlake.pytorch.turns import graphs_take_turns
-    from gmlake.replayed import replay
-    from gmlake.replaying import ReplayReport, ReplayResult
-    from gmlake.settings import knobs, policies
-    from gmlake.snapshots.comparing import CompareReport, compare
-    from gmlake.snapshots.queries import QueryReport, query
-    from gmlake.snapshots.whole import Snapshot, load, memory_summary, report_of, snapshot
-    from gmlake.watching import publish
-
-__all__ = [
-    "Block",
-    "CommunicatorMemory",
-    "CompareReport",
-    "DriverError",
-    "Elastic",
-    "ElasticMemory",
-    "Error",
-    "FitReport",
-    "GmlakeWarning",
-    "Lake",
-    "MemoryRegion",
-    "OutOfMemoryError",
-    "QueryReport",
-    "Recording",
-    "ReplayReport",
-    "ReplayResult",
-    "Session",
-    "Sharing",
-    "SleepReport",
-    "Snapshot",
-    "TraceError",
-    "UnsupportedError",
-    "__version__",
-    "compare",
-    "device_describe",
-    "disable",
-    "elastic",
-    "enable",
-    "enabled",
-    "exportable",
-    "fit",
-    "format_size",
-    "graphs_take_turns",
-    "is_enabled",
-    "is_exportable",
-    "knobs",
-    "load",
-    "memory_summary",
-    "on_sleep",
-    "parse_size",
-    "policies",
-    "publish",
-    "query",
-    "record",
-    "region",
-    "regions",
-    "replay",
-    "report_of",
-    "sharing",
-    "sleep",
-    "snapshot",
-    "stream_pairs",
-    "wake",
-]
+    from gmlake.fitting import fit as fit
+    from gmlake.lake import Lake as Lake
+    from gmlake.pytorch import (
+        disable as disable,
+        enable as enable,
+        enabled as enabled,
+        is_enabled as is_enabled,
+    )
+    from gmlake.pytorch.elastic import elastic as elastic
+    from gmlake.pytorch.exporting import exportable as exportable, is_exportable as is_exportable
+    from gmlake.pytorch.lakes import stream_pairs as stream_pairs
+    from gmlake.pytorch.recording import record as record
+    from gmlake.pytorch.sharing import sharing as sharing
+    from gmlake.pytorch.sleeping import (
+        on_sleep as on_sleep,
+        region as region,
+        regions as regions,
+        sleep as sleep,
+        wake as wake,
+    )
+    from gmlake.pytorch.turns import graphs_take_turns as graphs_take_turns
+    from gmlake.replayed import replay as replay
+    from gmlake.settings import knobs as knobs, policies as policies
+    from gmlake.snapshots.comparing import compare as compare
+    from gmlake.snapshots.queries import query as query
+    from gmlake.snapshots.whole import (
+        Snapshot as Snapshot,
+        load as load,
+        memory_summary as memory_summary,
+        snapshot as snapshot,
+    )
+    from gmlake.watching import publish as publish
 
 _NAMES = {
-    "gmlake._core": "Block device_describe __version__",
-    "gmlake.elastic_memory": "ElasticMemory",
-    "gmlake.fitting": "FitReport fit",
+    "gmlake._core": "__version__",
+    "gmlake.errors": (
+        "DriverError Error GmlakeWarning OutOfMemoryError TraceError UnsupportedError"
+    ),
+    "gmlake.fitting": "fit",
     "gmlake.lake": "Lake",
-    "gmlake.pytorch": "Session disable enable enabled is_enabled",
-    "gmlake.pytorch.communicators": "CommunicatorMemory",
-    "gmlake.pytorch.elastic": "Elastic elastic",
+    "gmlake.pytorch": "disable enable enabled is_enabled",
+    "gmlake.pytorch.elastic": "elastic",
     "gmlake.pytorch.exporting": "exportable is_exportable",
-    "gmlake.pytorch.recording": "Recording record",
-    "gmlake.pytorch.sharing": "Sharing sharing",
-    "gmlake.pytorch.sleeping": ("MemoryRegion SleepReport on_sleep region regions sleep wake"),
-    "gmlake.pytorch.streams": "stream_pairs",
+    "gmlake.pytorch.lakes": "stream_pairs",
+    "gmlake.pytorch.recording": "record",
+    "gmlake.pytorch.sharing": "sharing",
+    "gmlake.pytorch.sleeping": "on_sleep region regions sleep wake",
     "gmlake.pytorch.turns": "graphs_take_turns",
     "gmlake.replayed": "replay",
-    "gmlake.replaying": "ReplayReport ReplayResult",
     "gmlake.settings": "knobs policies",
-    "gmlake.snapshots.comparing": "CompareReport compare",
-    "gmlake.snapshots.queries": "QueryReport query",
-    "gmlake.snapshots.whole": "Snapshot load memory_summary report_of snapshot",
+    "gmlake.snapshots.comparing": "compare",
+    "gmlake.snapshots.queries": "query",
+    "gmlake.snapshots.whole": "Snapshot load memory_summary snapshot",
     "gmlake.watching": "publish",
+    **annexes.names(),
 }
 """The public names of each module."""
 
-if TYPE_CHECKING:
-    __all__ += annexes.__all__
-else:
-    _ANNEXED = annexes.names()
-    _NAMES |= _ANNEXED
-    __all__ += [name for text in _ANNEXED.values() for name in text.split()]
+__all__ = [name for text in _NAMES.values() for name in text.split()]
 
 __getattr__ = lazily(__name__, _NAMES)
 

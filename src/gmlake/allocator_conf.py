@@ -6,12 +6,10 @@ PyTorch itself complains about options it does not understand, so all others are
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from gmlake import _core
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _MIB: Final = 1 << 20

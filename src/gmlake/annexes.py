@@ -22,45 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gmlake.diagnosis import Diagnosis, ObjectTrace, TraceBuilder, find_inefficiencies
+    from gmlake.diagnosis import find_inefficiencies
     from gmlake.diagnosis.operators import diagnose
-    from gmlake.planner import (
-        Instance,
-        PlanFile,
-        PlanReport,
-        PlanResult,
-        StepResult,
-        load_instance,
-        load_plans,
-        plan,
-        save_plans,
-    )
-    from gmlake.planner._planner import Plan, Profile
-    from gmlake.planner.autoplan import AutoPlan
-    from gmlake.planner.device_planner import StepReport
-    from gmlake.planner.plan_errors import PlanError
+    from gmlake.planner import AutoPlan, plan
+    from gmlake.standin.forecasts import forecast
 
-    __all__ = [
-        "AutoPlan",
-        "Diagnosis",
-        "Instance",
-        "ObjectTrace",
-        "Plan",
-        "PlanError",
-        "PlanFile",
-        "PlanReport",
-        "PlanResult",
-        "Profile",
-        "StepReport",
-        "StepResult",
-        "TraceBuilder",
-        "diagnose",
-        "find_inefficiencies",
-        "load_instance",
-        "load_plans",
-        "plan",
-        "save_plans",
-    ]
+    __all__ = ["AutoPlan", "diagnose", "find_inefficiencies", "forecast", "plan"]
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

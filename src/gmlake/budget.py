@@ -13,13 +13,11 @@ import resource
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType, TracebackType
+from typing import Final
 
 from gmlake.errors import Error, TraceError
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from types import FrameType, TracebackType
 
 LEAST_BYTES: Final = 4 << 30
 """Memory that every file may take, however small."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gmlake.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Error(Exception):
@@ -39,8 +36,9 @@ def needing_torch(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        msg = f"{name} needs PyTorch, which is not installed: pip install torch"
-        raise ModuleNotFoundError(msg, name="torch") from None
+        raise ModuleNotFoundError(
+            f"{name} needs PyTorch, which is not installed: pip install torch", name="torch"
+        ) from None
 
 
 class TraceError(Error, ValueError):

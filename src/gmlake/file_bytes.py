@@ -6,11 +6,8 @@ import os
 import re
 import stat
 import zlib
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from pathlib import Path
+from typing import Final
 
 GZIP: Final = b"\x1f\x8b"
 """The first bytes of a gzip file."""
@@ -35,15 +32,17 @@ def contents(path: Path, most_bytes: int) -> bytes:
             if not stat.S_ISREG(about.st_mode):
                 raise UnreadableError("cannot be read: not a regular file")
             if about.st_size > most_bytes:
-                reason = f"the file has {about.st_size} bytes; at most {most_bytes} are read"
-                raise UnreadableError(reason)
+                raise UnreadableError(
+                    f"the file has {about.st_size} bytes; at most {most_bytes} are read"
+                )
             with open(descriptor, "rb", buffering=0, closefd=False) as file:
                 data = file.readall()
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise UnreadableError(reason) from None
+        raise UnreadableError(
+            f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if data is None:
         raise UnreadableError("cannot be read: there is nothing in it now")
     return data

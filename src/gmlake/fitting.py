@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,26 +12,21 @@ from rich.text import Text
 from gmlake.errors import blaming_trace
 from gmlake.lake import Lake
 from gmlake.printable import printable
-from gmlake.refusals import others_of, refusals_of
+from gmlake.refusals import Refusal, others_of, refusals_of
 from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_refused
 from gmlake.settings import check_knobs
 from gmlake.snapshots.situations import Situation, has_refused
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Source, load
 from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
-from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind
+from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind, Records
 from gmlake.trace.trace import SLICE_EVENTS
 from gmlake.units import format_share, format_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from gmlake.refusals import Refusal
-    from gmlake.snapshots.whole import Source
     from gmlake.trace import Trace
-    from gmlake.trace.layout import Records
 
 POLICIES: Final = ("caching", "expandable", "stitch")
 """The default policies: PyTorch's two, and gmlake's."""
@@ -248,14 +244,13 @@ def _check_batches(traces: list[Trace], batches: Sequence[int] | None, memory_by
     if batches is None:
         return
     if len(traces) != 2 or len(batches) != 2:  # noqa: PLR2004
-        msg = "the largest batch needs two recordings, and the batch of each"
-        raise ValueError(msg)
+        raise ValueError("the largest batch needs two recordings, and the batch of each")
     if not memory_bytes:
-        msg = "the largest batch for which memory? Give the size of the device"
-        raise ValueError(msg)
+        raise ValueError("the largest batch for which memory? Give the size of the device")
     if min(batches) < 1 or max(batches) > MOST_BATCH or batches[0] == batches[1]:
-        msg = f"two different batches from 1 to {MOST_BATCH:,} are needed, not {list(batches)}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"two different batches from 1 to {MOST_BATCH:,} are needed, not {list(batches)}"
+        )
 
 
 # ---- one recording
@@ -274,8 +269,7 @@ def _need(requests: Requests, policy: str, memory_bytes: int, knobs: dict[str, A
     with Lake("sim", policy, capacity, **knobs) as lake:
         totals, _, _ = requests.replay(lake, policy)
     if totals["refused"]:
-        msg = f"more than {format_size(capacity)} are live; no device has that"
-        raise ValueError(msg)
+        raise ValueError(f"more than {format_size(capacity)} are live; no device has that")
     enough = _up(totals["peak_reserved_bytes"])
     while not _is_served(requests, policy, enough, knobs):
         enough += _up(enough // 32)  # some policies spend more where they know of an end
@@ -447,8 +441,7 @@ def _largest(scaled: Scaled, policy: str, memory_bytes: int, knobs: dict[str, An
     while beyond <= MOST_BATCH and has_room(beyond):
         beyond *= 2
     if beyond > MOST_BATCH:
-        msg = "both recordings need the same memory, so a larger batch needs no more"
-        raise ValueError(msg)
+        raise ValueError("both recordings need the same memory, so a larger batch needs no more")
     return _last(is_served, _last(has_room, beyond) + 1)
 
 
@@ -466,7 +459,6 @@ def _last(holds: Callable[[int], bool], beyond: int) -> int:
 
 def _on_a_line(small: int, large: int, batches: tuple[int, int], memory_bytes: int) -> int:
     if large <= small:
-        msg = "the recording of the larger batch needs no more memory than the other"
-        raise ValueError(msg)
+        raise ValueError("the recording of the larger batch needs no more memory than the other")
     first, second = batches
     return max(0, first + (memory_bytes - small) * (second - first) // (large - small))

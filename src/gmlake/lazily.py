@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from gmlake.errors import needing_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
@@ -21,8 +18,7 @@ def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
 
     def load(name: str) -> object:
         if name not in modules:
-            msg = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needing_torch(f"{package}.{name}"):
             value: object = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, value)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.replaying import Requests, with_refused
+from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.snapshots.moments import Playback
 from gmlake.snapshots.sites import OwnLines
-from gmlake.snapshots.situations import has_refused, refused_row
+from gmlake.snapshots.situations import Situation, has_refused, refused_row
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import Kind, Records
 from gmlake.trace.trace import Trace
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.situations import Situation
-    from gmlake.trace.layout import Records
 
 MOST_REFUSALS: Final = 3
 """Refusals of one trace that are asked again: later ones of a program are much the same."""

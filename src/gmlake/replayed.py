@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gmlake.refusals import MOST_REFUSALS, ask_again, others_of, refusals_of
-from gmlake.replaying import ReplayReport, choose_policies, replay_trace
+from gmlake.replaying import Progress, ReplayReport, choose_policies, replay_trace
 from gmlake.snapshots.classes import Owners
 from gmlake.snapshots.inferred import with_categories
+from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.snapshots.pool_names import private_pools
 from gmlake.snapshots.sites import OwnLines
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Source, load
 from gmlake.trace.layout import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gmlake.replaying import Progress
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.whole import Source
 
 
 def replay(  # noqa: PLR0913 (each is a setting of its own)

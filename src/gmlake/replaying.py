@@ -15,7 +15,7 @@ from gmlake.lake import Lake
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import as_typed, check_knobs, parse_capacity
-from gmlake.snapshots.pool_names import pool_keys
+from gmlake.snapshots.pool_names import PrivatePool, pool_keys
 from gmlake.snapshots.situations import has_refused, refused_row
 from gmlake.tables import Printed, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake.refusals import Refusal
-    from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.trace import Trace
 
 SIM_CAPACITY: Final = 1 << 40
@@ -188,11 +187,11 @@ def choose_policies(policies: str | Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     for name in chosen:
         if name not in known:
-            msg = f"no policy is called {name[:60]!r}; there are {', '.join(known)}, and all"
-            raise ValueError(msg)
+            raise ValueError(
+                f"no policy is called {name[:60]!r}; there are {', '.join(known)}, and all"
+            )
     if not chosen:
-        msg = f"no policy was chosen; there are {', '.join(known)}, and all"
-        raise ValueError(msg)
+        raise ValueError(f"no policy was chosen; there are {', '.join(known)}, and all")
     return chosen
 
 

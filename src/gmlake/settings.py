@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from gmlake import _core
 from gmlake.units import exact_size, parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 knobs, policies, policy_help = _core.knobs, _core.policies, _core.policy_help
 
@@ -23,8 +20,7 @@ def parse_capacity(capacity: int | str | None) -> int:
         return 0
     size_bytes = parse_size(capacity)
     if size_bytes == 0:
-        msg = "a capacity of 0 bytes cannot serve anything; leave it out for no limit"
-        raise ValueError(msg)
+        raise ValueError("a capacity of 0 bytes cannot serve anything; leave it out for no limit")
     return size_bytes
 
 
@@ -33,8 +29,7 @@ def check_knobs(names: Iterable[str]) -> None:
     known = [knob["name"] for knob in _core.knobs()]
     for name in names:
         if name.partition(".")[0] not in known:
-            msg = f"no setting is called {name[:60]!r}; {_suggestion(name, known)}"
-            raise ValueError(msg)
+            raise ValueError(f"no setting is called {name[:60]!r}; {_suggestion(name, known)}")
 
 
 def _suggestion(name: str, known: list[str]) -> str:
@@ -77,10 +72,8 @@ def _number(name: str, value: int | str, words: list[str] | None) -> int:
         try:
             return parse_size(value)
         except ValueError as error:
-            msg = f"{name}: {error}"
-            raise ValueError(msg) from None
+            raise ValueError(f"{name}: {error}") from None
     word = value.strip().lower()
     if word not in words:
-        msg = f"{name} is {value[:60]!r}, but must be {one_of(words)}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value[:60]!r}, but must be {one_of(words)}")
     return words.index(word)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Final
 
 from gmlake.printable import printable
-from gmlake.snapshots.pool_names import in_pools
+from gmlake.snapshots.pool_names import PrivatePool, in_pools
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
     from rich.text import Text
 
     from gmlake.refusals import Refusal
     from gmlake.replaying import ReplayReport, ReplayResult
-    from gmlake.snapshots.pool_names import PrivatePool
 
 _TEXT_WIDTH = 120
 _NS_PER_MS = 1e6

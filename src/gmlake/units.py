@@ -30,20 +30,19 @@ def parse_size(text: str | int) -> int:
         return _in_range(text, str(text) if abs(text) <= _LARGEST else "a size")
     match = _SIZE.fullmatch(text)
     if match is None or match[3].lower() not in _FACTORS:
-        msg = f"{text[:40]!r} is not a size; write bytes or a unit, as in 80GiB or 512KiB"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{text[:40]!r} is not a size; write bytes or a unit, as in 80GiB or 512KiB"
+        )
     whole, fraction, unit = match[1], match[2] or "", match[3].lower()
     scaled, rest = divmod(int(whole + fraction) * _FACTORS[unit], 10 ** len(fraction))
     if rest:
-        msg = f"{text.strip()!r} is not a whole number of bytes"
-        raise ValueError(msg)
+        raise ValueError(f"{text.strip()!r} is not a whole number of bytes")
     return _in_range(scaled, repr(text.strip()))
 
 
 def _in_range(size_bytes: int, shown: str) -> int:
     if not 0 <= size_bytes <= _LARGEST:
-        msg = f"{shown} is outside 0 to 2^64 - 1 bytes"
-        raise ValueError(msg)
+        raise ValueError(f"{shown} is outside 0 to 2^64 - 1 bytes")
     return size_bytes
 
 

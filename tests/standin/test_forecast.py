@@ -103,7 +103,7 @@ def test_the_figures_of_pytorchs_default_are_those_of_the_run(
 @pytest.mark.long
 @pytest.mark.parametrize("size", ["700MiB", "1GiB"])
 def test_a_device_that_is_too_small_is_said_and_is_the_exit_code(size: str) -> None:
-    done = forecasting.run("forecast", "--device", size, TRAIN)
+    done = forecasting.run("forecast", "--on", size, TRAIN)
     assert done.returncode == 1
     assert not done.stderr
     assert f"does not fit a GPU of {size} (" in done.stdout
@@ -115,12 +115,12 @@ def test_a_device_that_some_allocators_fit_on_is_enough() -> None:
     need = {name: size + error for name, size in needs(training(), "needed_bytes").items()}
     most = max(need.values())
     assert len(set(need.values())) > 1
-    done = forecasting.run("forecast", "--device", str(most - 1), TRAIN)
+    done = forecasting.run("forecast", "--on", str(most - 1), TRAIN)
     assert done.returncode == 0
     assert re.search(
         r"fits a GPU of \d+ \(\S+ \S+\) with PyTorch's default and gmlake only", done.stdout
     )
-    found = forecast("--device", str(most), TRAIN)
+    found = forecast("--on", str(most), TRAIN)
     assert all(need["fits"] for need in found["needs"])
     assert found["beyond"]["error_bytes"] == error
 
@@ -218,7 +218,7 @@ def test_the_batch_is_an_option_of_the_script_or_a_variable(
 ) -> None:
     seen = tmp_path / "seen"
     # So small that no batch fits: a single one is the last that is run.
-    found = forecast("--device", "900MiB", *ours, TRAIN, "--seen", str(seen), *words)
+    found = forecast("--on", "900MiB", *ours, TRAIN, "--seen", str(seen), *words)
     assert found["batch"] == {
         "name": name,
         "given": recorded[0],
@@ -239,7 +239,7 @@ def test_no_batch_is_searched_where_none_is_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_device_that_cuda_alone_fills_has_room_for_no_batch() -> None:
-    done = forecasting.run("forecast", "--device", "1GiB", "--batch", "BATCH=64", TRAIN)
+    done = forecasting.run("forecast", "--on", "1GiB", "--batch", "BATCH=64", TRAIN)
     assert done.returncode == 1, done.stderr
     assert "does not fit a GPU of 1GiB (1.00 GiB); the largest BATCH that fits: 0, 0, 0" in (
         done.stdout
@@ -273,7 +273,7 @@ def fits(batch: int, room: int) -> bool:
     ("size", "given"), [("1200MiB", "BATCH=64"), ("1300MiB", "BATCH=64"), ("1500MiB", "BATCH=256")]
 )
 def test_the_largest_batch_is_the_largest_that_runs(size: str, given: str) -> None:
-    found = forecast("--device", size, "--batch", given, TRAIN)
+    found = forecast("--on", size, "--batch", given, TRAIN)
     room = found["device"]["memory_bytes"] - sum(found["beyond"].values())
     largest = needs(found, "largest_batch")["caching"]
     assert fits(largest, room)
@@ -290,7 +290,7 @@ def test_the_largest_batch_is_the_largest_that_runs(size: str, given: str) -> No
 def test_a_device_is_as_its_name_says(name: str, tmp_path: Path) -> None:
     of = DEVICES[name.lower().replace("_", "-").replace(" ", "-")]
     seen = tmp_path / "seen"
-    found = forecast("--device", name, TRAIN, "--iterations", "1", "--seen", str(seen))
+    found = forecast("--on", name, TRAIN, "--iterations", "1", "--seen", str(seen))
     (step,) = seen_by(seen)["steps"]
     assert found["device"]["label"] == of.label
     assert step["name"] == f"{of.label} (gmlake stand-in, no GPU)"
@@ -301,7 +301,7 @@ def test_a_device_is_as_its_name_says(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_device_may_be_a_size() -> None:
-    found = forecast("--device", "40GiB", TRAIN, "--iterations", "1")
+    found = forecast("--on", "40GiB", TRAIN, "--iterations", "1")
     assert found["device"]["memory_bytes"] == 40 << 30
     assert found["device"]["label"] == "a GPU of 40GiB"
     assert not found["device"]["is_checked"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.standin import forecasting
 from tests.standin.forecasting import TRAIN
-from tests.standin.gmlake_run import RUN, TORCHRUN
-from tests.standin.gmlake_run import run as run_on_standin
+from tests.standin.gmlake_run import RUN, TORCHRUN, run as run_on_standin
 
 import gmlake
 from gmlake.trace.layout import Kind
@@ -45,7 +44,7 @@ def script(tmp_path: Path) -> Path:
 
 def without_gpu(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program as a user does, who has no GPU and knows nothing of the stand-in."""
-    return forecasting.run("run", "--without-gpu", "--device", "rtx-4090", *words)
+    return forecasting.run("run", "--without-gpu", "--on", "rtx-4090", *words)
 
 
 def sizes(trace: Trace) -> Counter[int]:

@@ -16,6 +16,7 @@ from torch.cuda import _memory_viz
 import gmlake
 from gmlake.pictures.figures import Timeline
 from gmlake.snapshots.opening import read_pickle
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def test_who_has_what_of_the_device_is_told() -> None:
     assert told["facts"]["regions that are awake"] == "80.0 MiB"
     assert told["left"] >= counters["device_free_bytes"]
     assert told["facts"]["PyTorch's own allocator"] == "60.0 MiB"
-    assert told["facts"]["all else on the device"] == gmlake.format_size(counters["other_bytes"])
+    assert told["facts"]["all else on the device"] == format_size(counters["other_bytes"])
     assert "left on the device" in told["table"]
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -17,16 +18,13 @@ from gmlake.lake import Lake
 from gmlake.printable import printable
 from gmlake.settings import settings_of
 from gmlake.snapshots.asking import GROUPS, check_moment
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, load
 from gmlake.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rich.console import RenderableType
 
     from gmlake.replaying import Progress
-    from gmlake.snapshots.whole import Snapshot
 
 _Read = TypeVar("_Read")
 
@@ -122,8 +120,7 @@ def argument(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
 def count_argument(text: str) -> int:
     """Read a number from 1 on for argparse."""
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0):
-        msg = f"{text[:40]!r} is not a number from 1 on"
-        raise ValueError(msg)
+        raise ValueError(f"{text[:40]!r} is not a number from 1 on")
     return int(text[:18])
 
 
@@ -144,8 +141,7 @@ def add_settings_option(parser: argparse.ArgumentParser) -> None:
 def _setting(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        msg = f"{text!r} is not NAME=VALUE"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not NAME=VALUE")
     return settings_of({name: value})[0]
 
 
@@ -158,8 +154,7 @@ def check_settings(policy: str, capacity_bytes: int | None, settings: dict[str, 
         raise  # it names the setting
     except MemoryError:
         size = f" {format_size(capacity_bytes)}" if capacity_bytes else ""
-        msg = f"--capacity{size}: accounting for that much {NO_MEMORY}"
-        raise ValueError(msg) from None
+        raise ValueError(f"--capacity{size}: accounting for that much {NO_MEMORY}") from None
 
 
 @argument
@@ -167,8 +162,7 @@ def size_argument(text: str) -> int:
     """Read a size for argparse."""
     size_bytes = parse_size(text)
     if size_bytes == 0:
-        msg = "0 bytes cannot serve anything; leave the option out for no limit"
-        raise ValueError(msg)
+        raise ValueError("0 bytes cannot serve anything; leave the option out for no limit")
     return size_bytes
 
 
@@ -260,6 +254,19 @@ def progress_bar(title: str, events: int) -> Iterator[Progress | None]:
             bar.advance(task, count)
 
         yield advance
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None] | None]:
+    """Yield a callback that shows on stderr what is being done; None if that is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("") as line:
+        yield lambda doing: line.update(Text(printable(doing)))
 
 
 def run_each(paths: Sequence[str], work: Callable[[str], None]) -> int:

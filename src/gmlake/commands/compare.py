@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.snapshots.asking import split_moment
-from gmlake.snapshots.comparing import compare
-from gmlake.snapshots.whole import load
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gmlake.snapshots.comparing import CompareReport
-    from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.comparing import CompareReport, compare
+from gmlake.snapshots.whole import Snapshot, load
 
 
 class CompareCommand(common.Command):

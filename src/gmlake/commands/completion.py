@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from gmlake.commands import COMMANDS, common, make_parser, subparsers
 from gmlake.errors import UnsupportedError
 from gmlake.settings import policies
 from gmlake.snapshots.asking import MOMENTS
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class CompletionCommand(common.Command):

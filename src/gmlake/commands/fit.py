@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake.commands import common
 from gmlake.fitting import POLICIES, FitReport, fit
-from gmlake.printable import printable
-
-if TYPE_CHECKING:
-    from gmlake.snapshots.whole import Snapshot
-
+from gmlake.snapshots.whole import Snapshot
 
 _EPILOG: Final = (
     "Exit code: 0; 1 where --memory is given and one of the recordings fits with none of the "
@@ -77,8 +72,7 @@ def _batches(text: str) -> tuple[int, int]:
     try:
         first, second = map(int, text.split(","))
     except ValueError:
-        msg = f"{text!r} is not two numbers, as 8,16"
-        raise argparse.ArgumentTypeError(msg) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not two numbers, as 8,16") from None
     return first, second
 
 
@@ -87,30 +81,20 @@ def _only(path: str, args: argparse.Namespace) -> Snapshot:
         seen = common.read_file(path, args.device)
         if len(seen) != 1:
             devices = ", ".join(str(one.device) for one in seen)
-            msg = f"it has the devices {devices}; choose one with --device"
-            raise ValueError(msg)
+            raise ValueError(f"it has the devices {devices}; choose one with --device")
         return seen
 
 
 def _fit(recordings: list[Snapshot], args: argparse.Namespace) -> FitReport:
-    is_shown = sys.stderr is not None and sys.stderr.isatty()
-
-    def show(doing: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{printable(doing)}")
-        sys.stderr.flush()
-
-    try:
+    with common.telling() as tell:
         return fit(
             recordings,
             args.memory,
             args.batch,
             args.policy,
-            progress=show if is_shown else None,
+            progress=tell,
             **dict(args.settings),
         )
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 COMMAND = FitCommand()

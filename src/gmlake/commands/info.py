@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from gmlake.tables import new_table
 from gmlake.units import exact_size, format_size
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.console import RenderableType
 
     from gmlake._core import KnobInfo

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.snapshots.queries import query
 from gmlake.snapshots.whole import load
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class QueryCommand(common.Command):

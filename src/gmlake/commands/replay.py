@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+from typing import Final
 
 from gmlake.commands import common
 from gmlake.replayed import replay
 from gmlake.replaying import SIM_CAPACITY, ReplayReport, choose_policies, event_count
-
-if TYPE_CHECKING:
-    import argparse
-
 
 _EPILOG: Final = (
     "Exit code: 0; 1 where --capacity is given and a trace fits under none of the policies; 2 for "

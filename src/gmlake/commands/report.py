@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gmlake.budget import Budget
 from gmlake.commands import common
 from gmlake.jobs.folder import read_folder
 from gmlake.jobs.report import report_of
 from gmlake.pictures.page import write_page
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class ReportCommand(common.Command):

@@ -7,16 +7,13 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.commands import common
 from gmlake.pytorch.session_settings import Given, Settings, new_file, with_startup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _USAGE = """gmlake run [options] SCRIPT [ARGUMENT ...]
        gmlake run [options] -m MODULE [ARGUMENT ...]
@@ -90,14 +87,14 @@ class RunCommand(common.Command):
             variables = annex.variables(args, variables)
         variables = environment(settings, variables, is_reporting=args.report, recorded=recorded)
         if not sys.executable:
-            msg = "this Python does not know its own program, so it cannot start another"
-            raise ValueError(msg)
+            raise ValueError(
+                "this Python does not know its own program, so it cannot start another"
+            )
         command = [sys.executable, *_python_options(), *program]
         try:
             os.execve(sys.executable, command, variables)  # noqa: S606 (no shell is meant to run)
         except OSError as error:
-            msg = f"{sys.executable} cannot be run: {error.strerror}"
-            raise ValueError(msg) from None
+            raise ValueError(f"{sys.executable} cannot be run: {error.strerror}") from None
 
 
 def environment(
@@ -140,19 +137,15 @@ def _program(args: argparse.Namespace) -> list[str]:
     for option, words in (("-m", args.module), ("-c", args.code)):
         if words is not None:
             if not words:
-                msg = f"{option} of what? {_WHICH}"
-                raise ValueError(msg)
+                raise ValueError(f"{option} of what? {_WHICH}")
             if args.script:  # as in -mNAME ARGUMENT
-                msg = f"write a blank between {option} and {words[0]}"
-                raise ValueError(msg)
+                raise ValueError(f"write a blank between {option} and {words[0]}")
             return [option, *words]
     script: list[str] = args.script[1:] if args.script[:1] == ["--"] else args.script
     if not script:
-        msg = f"which program? {_WHICH}"
-        raise ValueError(msg)
+        raise ValueError(f"which program? {_WHICH}")
     if script[0] != "-" and not Path(script[0]).exists():
-        msg = f"{script[0]}: no such file; {_WHICH}{_advice(script[0])}"
-        raise ValueError(msg)
+        raise ValueError(f"{script[0]}: no such file; {_WHICH}{_advice(script[0])}")
     return script
 
 
@@ -176,8 +169,9 @@ def _is_for_python(path: str) -> bool:
 def _python_options() -> list[str]:
     """Return the options that this Python was started with, such as -u, to be passed on."""
     if sys.flags.ignore_environment or sys.flags.no_site:
-        msg = "gmlake run does nothing under the options -E, -I and -S of python; leave them out"
-        raise ValueError(msg)
+        raise ValueError(
+            "gmlake run does nothing under the options -E, -I and -S of python; leave them out"
+        )
     last = len(sys.orig_argv) - len(sys.argv) + 1
     options = sys.orig_argv[1 : last - 1]  # without the script, or the name after -m
     if options and re.fullmatch(r"-[A-Za-z]*[mc]", options[-1]):

@@ -10,6 +10,7 @@ import termios
 import time
 import tty
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,8 +26,6 @@ from gmlake.watching.processes import command_line, environment
 from gmlake.watching.table import MINUTE_S, Interval, picture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rich.console import RenderableType
 
     from gmlake.watching.counters import Counters

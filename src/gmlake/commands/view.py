@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from gmlake import _core, annexes, owned
 from gmlake.budget import Budget
 from gmlake.commands import common
+from gmlake.pictures.figures import Figure, Report
 from gmlake.pictures.page import render_page, write_page
 from gmlake.printable import printable
 from gmlake.snapshots import report_of
@@ -18,9 +20,6 @@ from gmlake.snapshots.whole import load
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    import argparse
-
-    from gmlake.pictures.figures import Figure, Report
     from gmlake.snapshots import DeviceSnapshot, Snapshot
 
 _PAGE_START = b"<!DOCTYPE html>"
@@ -80,13 +79,11 @@ def _page_path(source: str, output: str | None) -> Path:
     if output is not None:
         page = Path(output)
         if page.exists() and Path(source).exists() and page.samefile(source):
-            msg = f"-o {output}: that is the input file"
-            raise ValueError(msg)
+            raise ValueError(f"-o {output}: that is the input file")
         return page
     page = Path(f"{Path(source).stem or 'memory'}.html")
     if page.is_symlink() or (page.exists() and not _is_ours(page)):
-        msg = f"{page} already exists and is not a page of gmlake; name another with -o"
-        raise ValueError(msg)
+        raise ValueError(f"{page} already exists and is not a page of gmlake; name another with -o")
     return page
 
 

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from gmlake import _core
 from gmlake.pytorch import sleeping
 from gmlake.pytorch.session import enable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DEFAULT: Final = "default"
 _PINNED: Final = "pinned"

@@ -11,17 +11,15 @@ stitched. Otherwise vLLM is left as it is.
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from gmlake.pytorch import sleeping
 from gmlake.pytorch.session import is_enabled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PREFIX: Final = "vllm "
 _DEFAULT: Final = "default"

@@ -10,36 +10,22 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.diagnosis.advice import Advice
-    from gmlake.diagnosis.builder import Part, TraceBuilder
-    from gmlake.diagnosis.changes import Change
-    from gmlake.diagnosis.detect import Diagnosis, Peak, find_inefficiencies
-    from gmlake.diagnosis.findings import Call, Finding, Group
-    from gmlake.diagnosis.object_trace import ObjectTrace, Place
-    from gmlake.diagnosis.words import Pattern
-
-__all__ = [
-    "Advice",
-    "Call",
-    "Change",
-    "Diagnosis",
-    "Finding",
-    "Group",
-    "ObjectTrace",
-    "Part",
-    "Pattern",
-    "Peak",
-    "Place",
-    "TraceBuilder",
-    "find_inefficiencies",
-]
+    from gmlake.diagnosis.advice import Advice as Advice
+    from gmlake.diagnosis.builder import Part as Part, TraceBuilder as TraceBuilder
+    from gmlake.diagnosis.detect import (
+        Diagnosis as Diagnosis,
+        Peak as Peak,
+        find_inefficiencies as find_inefficiencies,
+    )
+    from gmlake.diagnosis.findings import Call as Call, Finding as Finding, Group as Group
+    from gmlake.diagnosis.object_trace import ObjectTrace as ObjectTrace, Place as Place
+    from gmlake.diagnosis.words import Pattern as Pattern
 
 __getattr__ = lazily(
     __name__,
     {
         "gmlake.diagnosis.advice": "Advice",
         "gmlake.diagnosis.builder": "Part TraceBuilder",
-        "gmlake.diagnosis.changes": "Change",
         "gmlake.diagnosis.detect": "Diagnosis Peak find_inefficiencies",
         "gmlake.diagnosis.findings": "Call Finding Group",
         "gmlake.diagnosis.object_trace": "ObjectTrace Place",

@@ -15,13 +15,13 @@ backward pass uses between its own calls.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from gmlake.diagnosis.notes import Holder, Work
 from gmlake.diagnosis.object_layout import (
     BEFORE,
     KEPT,
@@ -31,14 +31,12 @@ from gmlake.diagnosis.object_layout import (
     WRITES,
     ApiKind,
 )
+from gmlake.diagnosis.object_trace import Holder, Notes, Work
 from gmlake.diagnosis.words import GUIDANCE, Pattern, line_of
 from gmlake.snapshots.frames import named_frame, own_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gmlake.diagnosis.notes import Notes
     from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.trace.layout import Records
 

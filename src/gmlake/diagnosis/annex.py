@@ -8,7 +8,7 @@ from gmlake.annexes import Annex, Command
 
 ANNEX: Final = Annex(
     names={
-        "gmlake.diagnosis": "Diagnosis ObjectTrace TraceBuilder find_inefficiencies",
+        "gmlake.diagnosis": "find_inefficiencies",
         "gmlake.diagnosis.operators": "diagnose",
     },
     commands={

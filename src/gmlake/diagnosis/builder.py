@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
@@ -24,8 +25,6 @@ from gmlake.diagnosis.object_layout import (
 from gmlake.diagnosis.object_trace import ObjectTrace, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from typing_extensions import Unpack
 
     from gmlake.trace.layout import Records

@@ -7,19 +7,16 @@ program that was killed; the part before counts.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from gmlake.diagnosis.builder import Part, TraceBuilder
 from gmlake.diagnosis.object_layout import LARGEST_SIZE, READS, TOUCHES, WRITES
+from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.errors import TraceError, UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gmlake.diagnosis.object_trace import ObjectTrace
 
 _ALLOC, _FREE, _COPY, _SET, _KERNEL, _ACCESS, _NAME, _PLACE = range(1, 9)
 _HEADER: Final = np.dtype(

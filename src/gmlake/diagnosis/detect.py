@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, cast
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from gmlake import pictures
 from gmlake.diagnosis import _diagnosis
 from gmlake.diagnosis.advice import Advice, advise
-from gmlake.diagnosis.changes import Change, choose_changes
 from gmlake.diagnosis.findings import Call, Finding, FindingReader, Group
 from gmlake.diagnosis.object_layout import FINDING, LIFE
 from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.pages import report_of_diagnosis
-from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
 from gmlake.diagnosis.report import diagnosis_dict, diagnosis_tables
-from gmlake.diagnosis.words import Pattern
+from gmlake.diagnosis.words import Pattern, ease_of
 from gmlake.errors import blaming_trace
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.tables import Printed
+from gmlake.trace.layout import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from gmlake.pictures.figures import Report
-    from gmlake.trace.layout import Records
-
-DEFAULTS: Final[Mapping[str, float]] = cast("Mapping[str, float]", _diagnosis.defaults())
-"""Every threshold: a whole number or a percentage, as its default is."""
-
-MOST_PEAKS: Final = 8
-"""Most peaks whose objects are marked."""
+PeakWith: TypeAlias = Callable[[Sequence[Group]], int | None]
+"""The highest peak with all findings of some groups fixed; None: enough was computed."""
 
 LEAST_SHARE: Final = 0.001
 """A change is worth its line from this part of the peak on."""
@@ -48,8 +42,6 @@ _MOST_REPLAYED: Final = 20_000_000
 _FINDING_COST: Final = 20
 """The cost of fixing a finding in a replay, relative to that of an API."""
 
-_LARGEST_NUMBER = 2**63
-
 
 @dataclass(frozen=True)
 class Peak:
@@ -59,59 +51,29 @@ class Peak:
     call: Call
 
 
-def find_inefficiencies(  # noqa: PLR0913 (each is a threshold of its own)
-    trace: ObjectTrace | str | Path,
-    *,
-    patterns: Iterable[str | Pattern] | None = None,
-    peak_count: int | None = None,
-    early_apis: int | None = None,
-    late_apis: int | None = None,
-    idle_apis: int | None = None,
-    reuse_percent: float | None = None,
-    accessed_percent: float | None = None,
-    fragmented_percent: float | None = None,
-    frequency_percent: float | None = None,
+def find_inefficiencies(
+    trace: ObjectTrace | str | Path, *, patterns: Iterable[str | Pattern] | None = None
 ) -> Diagnosis:
     """Find the ten patterns of memory inefficiency in a trace, or in the file of one.
 
     patterns: names of those to look for, as "early allocation"; None: all.
-    peak_count: the objects of how many of the highest peaks are marked, 1 to 8. None: 2.
-    early_apis: least APIs between an object's allocation and its first access. None: 1.
-    late_apis: least APIs between an object's last access and its free. None: 1.
-    idle_apis: least APIs between two consecutive accesses. None: 2.
-    reuse_percent: most difference in size of an object that takes over another's memory. None: 10.
-    accessed_percent: an object with fewer of its elements accessed is overallocated. None: 80.
-    fragmented_percent: above this, the unaccessed bytes are too scattered. None: 80.
-    frequency_percent: a larger coefficient of variation of how often one API accesses the elements
-        of an object is non-uniform. None: 20.
 
-    Raises TraceError for an unreadable or contradictory trace, ValueError for an option
-    outside its range.
+    Raises TraceError for an unreadable or contradictory trace, ValueError for an unknown pattern.
     """
-    options = check_options(
-        {
-            "patterns": patterns,
-            "peak_count": peak_count,
-            "early_apis": early_apis,
-            "late_apis": late_apis,
-            "idle_apis": idle_apis,
-            "reuse_percent": reuse_percent,
-            "accessed_percent": accessed_percent,
-            "fragmented_percent": fragmented_percent,
-            "frequency_percent": frequency_percent,
-        }
-    )
+    chosen = choose_patterns(patterns)
     read = trace if isinstance(trace, ObjectTrace) else ObjectTrace.load(trace)
-    bits = sum(1 << pattern for pattern in options["patterns"])
+    bits = sum(1 << pattern for pattern in chosen)
     with blaming_trace():
         found = _diagnosis.diagnose(
-            read.apis, read.objects, read.accesses, read.ranges, **{**options, "patterns": bits}
+            read.apis, read.objects, read.accesses, read.ranges, patterns=bits
         )
-    return Diagnosis(read, options, found)
+    return Diagnosis(read, chosen, found)
 
 
-def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
-    """Return patterns by name. Raises ValueError for no name, or for an unknown one."""
+def choose_patterns(patterns: Iterable[str | Pattern] | None) -> tuple[Pattern, ...]:
+    """Return patterns by name, None: all. Raises ValueError for no name, or for an unknown one."""
+    if patterns is None:
+        return tuple(Pattern)
     named = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen = {one if isinstance(one, Pattern) else Pattern.of(one) for one in named}
     if not chosen:
@@ -119,35 +81,10 @@ def choose_patterns(patterns: Iterable[str | Pattern]) -> tuple[Pattern, ...]:
     return tuple(sorted(chosen))
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return every option of find_inefficiencies(), with defaults for None. Raises ValueError."""
-    options: dict[str, Any] = dict(DEFAULTS)
-    options.update((name, value) for name, value in given.items() if value is not None)
-    options["patterns"] = choose_patterns(options.get("patterns", Pattern))
-    for name, value in options.items():
-        if name.endswith("_percent"):
-            if not 0 <= value <= _MOST_PERCENT[name]:
-                raise ValueError(f"{name} = {value} is outside 0 to {_MOST_PERCENT[name]:g}")
-        elif name == "peak_count":
-            if not 1 <= value <= MOST_PEAKS:
-                raise ValueError(f"peak_count = {value} is outside 1 to {MOST_PEAKS}")
-        elif name.endswith("_apis") and not 1 <= value < _LARGEST_NUMBER:
-            raise ValueError(f"{name} = {value} is outside 1 to 2^63 - 1")
-    return options
-
-
-_MOST_PERCENT: Final = {
-    "reuse_percent": 100.0,
-    "accessed_percent": 100.0,
-    "fragmented_percent": 100.0,
-    "frequency_percent": 1e9,
-}
-
-
 class Diagnosis(Drawable, Printed):
     """The findings in a trace; prints as a table. Sizes are in bytes.
 
-    trace: the trace that was analysed. options: every threshold, and the patterns looked for.
+    trace: the trace that was analysed. patterns: those looked for.
     peaks: the highest peaks, highest first. fixed_peak_bytes: the highest peak with every finding
         fixed except redundant allocations whose fix would raise it.
     lives: records of each object, as in gmlake.diagnosis.object_layout.LIFE. times: of each API.
@@ -156,10 +93,10 @@ class Diagnosis(Drawable, Printed):
     """
 
     def __init__(
-        self, trace: ObjectTrace, options: dict[str, Any], found: _diagnosis.Found
+        self, trace: ObjectTrace, patterns: tuple[Pattern, ...], found: _diagnosis.Found
     ) -> None:
         self.trace = trace
-        self.options = options
+        self.patterns = patterns
         self.lives: Records = np.frombuffer(found["lives"], LIFE)
         self.times: Records = np.frombuffer(found["times"], np.uint64)
         self.fixed_peak_bytes = found["fixed_peak_bytes"]
@@ -213,27 +150,18 @@ class Diagnosis(Drawable, Printed):
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """The mistakes of a program of PyTorch, those that cost most of the peak first."""
-        return advise(self.trace, self.lives, self.records) if self.is_advised else ()
+        """What to change, one after another.
 
-    @property
-    def is_advised(self) -> bool:
-        """Whether `advice` is to be followed; else `changes`.
-
-        `changes` apply to programs without PyTorch, and if only some patterns were selected.
+        Of a program of PyTorch its mistakes, those that cost most of the peak first. Of others, and
+        if only some patterns were looked for, as few findings as lower the peak about as far as all
+        fixed, except for copies to the host; those of less than LEAST_SHARE of the peak are left
+        out, and of a very long trace with very many findings, only the first ones are there.
         """
-        return self.trace.notes is not None and set(self.options["patterns"]) == set(Pattern)
-
-    @cached_property
-    def changes(self) -> tuple[Change, ...]:
-        """As few changes as lower the peak about as far as all findings fixed; offloads come last.
-
-        Changes of less than LEAST_SHARE of the peak are left out.
-        Of a very long trace with very many findings, only the first ones.
-        """
+        if self.trace.notes is not None and len(self.patterns) == len(Pattern):
+            return advise(self.trace, self.lives, self.records)
         least = self.peak_bytes * LEAST_SHARE
         worthwhile = [group for group in self.groups if group.bytes >= least]
-        return choose_changes(worthwhile, self._limited_replays)
+        return choose_changes(worthwhile, self.records["object"], self._limited_replays)
 
     def _limited_replays(self) -> Callable[[Sequence[Group]], int | None]:
         """Return peak_with() for groups, which returns None once its budget of replays is spent."""
@@ -272,10 +200,6 @@ class Diagnosis(Drawable, Printed):
         """Write a page that needs no network. Raises OSError."""
         pictures.write_page(self.report(), path)
 
-    def to_perfetto(self, path: str | Path) -> None:
-        """Write a trace for ui.perfetto.dev. Raises OSError."""
-        save_diagnosis_perfetto(self, path)
-
     def __repr__(self) -> str:
         """Name the trace and count the findings."""
         return f"<Diagnosis of {self.trace.name!r}: {len(self.records)} findings>"
@@ -288,3 +212,85 @@ class Diagnosis(Drawable, Printed):
 def _numbers(findings: Iterable[Finding | int]) -> Records:
     chosen = [one.number if isinstance(one, Finding) else int(one) for one in findings]
     return np.array(chosen, np.uint64)
+
+
+MOST_GROUPS: Final = 1000
+"""The number of groups searched for changes, those with the largest savings."""
+
+
+def choose_changes(
+    groups: Sequence[Group], objects: Records, limited: Callable[[], PeakWith]
+) -> tuple[Advice, ...]:
+    """Return changes that lower the peak as far as all do, but for what waits on the host.
+
+    Only the first MOST_GROUPS groups are considered. A harder change is left out if easier ones
+    suffice; some redundant allocations would raise the peak.
+
+    objects: of each finding. limited: makes a function that replays. If it stops before all is
+    computed, some changes may not be needed, and the last ones are missing.
+    """
+    peak_with = limited()
+    groups = groups[:MOST_GROUPS]
+    easy = [(ease, group) for group in groups if (ease := ease_of(group.example.kind)) is not None]
+    chosen = [group for _, group in sorted(easy, key=itemgetter(0))]
+    joins = [group for group in groups if group.example.kind is Pattern.REDUNDANT_ALLOCATION]
+    chosen += _added(joins, chosen, peak_with)
+    chosen = _needed(chosen, peak_with)
+    chosen.sort(key=lambda group: -group.saving_bytes)
+    return tuple(_in_order(chosen, objects, limited()))
+
+
+def _is_lower(peak: int | None, other: int | None) -> bool:
+    return peak is not None and other is not None and peak < other
+
+
+def _added(groups: list[Group], besides: list[Group], peak_with: PeakWith) -> list[Group]:
+    """Return those that lower the peak, each with those before it and `besides`."""
+    found: list[Group] = []
+    lowest = peak_with(besides)
+    for group in groups:
+        peak = peak_with([*besides, *found, group])
+        if peak is None:
+            break
+        if _is_lower(peak, lowest):
+            found.append(group)
+            lowest = peak
+    return found
+
+
+def _in_order(groups: Sequence[Group], objects: Records, peak_with: PeakWith) -> Iterator[Advice]:
+    for count, group in enumerate(groups, start=1):
+        peak_bytes = peak_with(groups[:count])
+        if peak_bytes is None:
+            return
+        example = group.example
+        yield Advice(
+            example.pattern,
+            example.line,
+            example.where.frames,
+            (f"{group.count:,} times, as: " if group.count > 1 else "") + example.change,
+            group.bytes,
+            group.saving_bytes,
+            peak_bytes,
+            tuple(objects[list(group.numbers)].tolist()),
+        )
+
+
+def _needed(groups: list[Group], peak_with: PeakWith) -> list[Group]:
+    """Drop groups, the last first, as long as the peak does not rise."""
+    aim = peak_with(groups)
+    kept = groups
+    chunks = [groups] if groups else []
+    while chunks:
+        chunk = chunks.pop()
+        dropped = {id(one) for one in chunk}
+        fewer = [one for one in kept if id(one) not in dropped]
+        peak = peak_with(fewer)
+        if peak is None or aim is None:
+            break
+        if peak <= aim:
+            kept, aim = fewer, peak  # lower, where a fix made it higher
+        elif len(chunk) > 1:
+            middle = len(chunk) // 2
+            chunks += [chunk[:middle], chunk[middle:]]
+    return kept

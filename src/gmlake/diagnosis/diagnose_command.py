@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gmlake.budget import Budget
 from gmlake.commands import common
-from gmlake.diagnosis.detect import DEFAULTS, check_options, find_inefficiencies
+from gmlake.diagnosis.detect import Diagnosis, find_inefficiencies
 from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.diagnosis.words import Pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console, ConsoleOptions, RenderResult
-
-    from gmlake.diagnosis.detect import Diagnosis
 
 _USAGE = """gmlake diagnose [options] FILE ...
        gmlake diagnose [options] -- PROGRAM [ARGUMENT ...]"""
@@ -56,16 +53,6 @@ class DiagnoseCommand(common.Command):
             help=f"look for this pattern only; may be given several times: "
             f"{', '.join(pattern.words for pattern in Pattern)}",
         )
-        known = ", ".join(f"{name}={value:g}" for name, value in DEFAULTS.items())
-        parser.add_argument(
-            "--threshold",
-            action="append",
-            default=[],
-            type=_threshold,
-            dest="thresholds",
-            metavar="NAME=N",
-            help=f"a threshold of find_inefficiencies(), as in early_apis=4; defaults: {known}",
-        )
         parser.add_argument(
             "--all",
             action="store_true",
@@ -77,7 +64,6 @@ class DiagnoseCommand(common.Command):
             metavar="PAGE",
             help="write a page that shows calls, objects and what to change",
         )
-        parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
         parser.add_argument(
             "--save", metavar="FILE", help="write the trace of a program, to be diagnosed again"
         )
@@ -87,11 +73,12 @@ class DiagnoseCommand(common.Command):
         """Diagnose each file, or a program; print a table for each, or one JSON."""
         _check_usage(args)
         found: list[Diagnosis] = []
-        options = _options(args)
         if args.program is None:
-            code = common.run_each(args.files, lambda path: found.append(_diagnose(path, options)))
+            code = common.run_each(
+                args.files, lambda path: found.append(_diagnose(path, args.patterns))
+            )
         else:
-            code = _watch(args, options, found)
+            code = _watch(args, found)
         if args.json:
             common.print_json({"results": [one.to_dict() for one in found]})
         else:
@@ -110,22 +97,20 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise ValueError("name either traces of objects, or one program after --")
 
 
-def _watch(args: argparse.Namespace, options: dict[str, Any], found: list[Diagnosis]) -> int:
+def _watch(args: argparse.Namespace, found: list[Diagnosis]) -> int:
     """Run a program and diagnose each of its processes; return its exit code."""
     try:
         watched = watch_program(args.program)
     except (FileNotFoundError, PermissionError) as error:
-        msg = f"cannot run {args.program[0]}: {error.strerror}"
-        raise ValueError(msg) from None
-    found += [find_inefficiencies(trace, **options) for trace in watched.traces]
+        raise ValueError(f"cannot run {args.program[0]}: {error.strerror}") from None
+    found += [find_inefficiencies(trace, patterns=args.patterns) for trace in watched.traces]
     return watched.code
 
 
 def _write_files(args: argparse.Namespace, found: Sequence[Diagnosis]) -> int:
     """Write the requested files; for several traces, one numbered file each."""
     for number, one in enumerate(found):
-        writers = ((args.output, one.write_html), (args.perfetto, one.to_perfetto))
-        for name, write in (*writers, (args.save, one.trace.save)):
+        for name, write in ((args.output, one.write_html), (args.save, one.trace.save)):
             if name is None:
                 continue
             path = _numbered(Path(name), number if len(found) > 1 else None)
@@ -141,14 +126,10 @@ def _numbered(path: Path, number: int | None) -> Path:
     return path if number is None else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    return check_options({"patterns": args.patterns, **dict(args.thresholds)})
-
-
-def _diagnose(path: str, options: dict[str, Any]) -> Diagnosis:
+def _diagnose(path: str, patterns: list[str] | None) -> Diagnosis:
     with Budget(path):
         trace = ObjectTrace.load(path)
-    return find_inefficiencies(trace, **options)
+    return find_inefficiencies(trace, patterns=patterns)
 
 
 class _Shown:
@@ -168,18 +149,6 @@ class _Shown:
 @common.argument
 def _pattern(text: str) -> str:
     return Pattern.of(text).words
-
-
-def _threshold(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    if name not in DEFAULTS:
-        msg = f"{name[:40]!r} is none of {', '.join(DEFAULTS)}"
-        raise argparse.ArgumentTypeError(msg)
-    try:
-        return name, type(DEFAULTS[name])(value)
-    except ValueError:
-        msg = f"{name} = {value[:40]!r} is not a number"
-        raise argparse.ArgumentTypeError(msg) from None
 
 
 COMMAND = DiagnoseCommand()

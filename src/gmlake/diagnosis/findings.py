@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gmlake.diagnosis.object_trace import ObjectTrace, Place
     from gmlake.trace.layout import Records
 
-
 _ABOUT_ONE = (ApiKind.ALLOC, ApiKind.FREE)
 
 

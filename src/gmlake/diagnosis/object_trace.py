@@ -17,6 +17,7 @@ import stat
 import zipfile
 import zlib
 from dataclasses import dataclass, field
+from enum import IntFlag
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,6 @@ from gmlake.diagnosis.object_layout import ACCESS, API, OBJECT, RANGE
 from gmlake.errors import TraceError
 
 if TYPE_CHECKING:
-    from gmlake.diagnosis.notes import Notes
     from gmlake.trace.layout import Records
 
 VERSION: Final = 1
@@ -53,6 +53,46 @@ _NOT_OURS: Final = (
     "not a trace of objects, or a damaged one; what an allocator recorded does not tell who "
     "accesses memory: `with gmlake.diagnose():` does, and `gmlake view` draws the recording"
 )
+
+
+class Work(IntFlag):
+    """The part of training that a call belongs to.
+
+    GRAPH: recorded for a backward pass. BACKWARD: part of one. RETAINS: part of one that keeps its
+    graph. EQUAL: a copy with the same layout in memory as its source.
+    """
+
+    GRAPH = 1
+    BACKWARD = 2
+    RETAINS = 4
+    EQUAL = 8
+
+
+class Holder(IntFlag):
+    """What holds an object.
+
+    Known for models that were called, optimizers that took a step, and the gradients they used.
+    """
+
+    MODEL = 1
+    STATE = 2
+    GRADIENT = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """Facts beside the records of a trace.
+
+    works: Work of each API. held: Holder of each object. contents: of each object that is made of
+    nothing but numbers, the same for the same numbers; else 0. rounds: the APIs at which a model is
+    called again, or an optimizer has ended. updates: the APIs at which an optimizer begins.
+    """
+
+    works: Records
+    held: Records
+    contents: Records
+    rounds: Records
+    updates: Records
 
 
 @dataclass(frozen=True)
@@ -150,8 +190,7 @@ class ObjectTrace:
         except TraceError as error:
             raise TraceError(error.reason, event=error.event, path=str(path)) from None
         except MemoryError:
-            text = "needs more memory than this machine has"
-            raise TraceError(text, path=str(path)) from None
+            raise TraceError("needs more memory than this machine has", path=str(path)) from None
 
 
 def _check_numbers(numbers: Records, rows: int, entries: int, what: str) -> None:

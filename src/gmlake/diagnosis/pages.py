@@ -3,30 +3,57 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from gmlake.diagnosis.object_layout import NO_API, READS, TOUCHES, WRITES
 from gmlake.diagnosis.pictures.calls_picture import Calls
-from gmlake.diagnosis.pictures.found_table import Found, FoundRow
 from gmlake.diagnosis.pictures.lifelines import Lifeline, Lifelines
 from gmlake.diagnosis.pictures.touched import Touched
-from gmlake.diagnosis.report import fixed_bytes, needed, others
+from gmlake.diagnosis.report import fixed_bytes, others
 from gmlake.diagnosis.words import INSIDE, WASTED, Pattern, colours
-from gmlake.pictures.figures import Mark, Report, Timeline
+from gmlake.pictures.figures import Figure, Mark, OwnFigure, Report, Timeline
 from gmlake.snapshots.figures_of import turning_points
 from gmlake.snapshots.frames import named_frame
+from gmlake.trace.layout import Records
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from gmlake.diagnosis.advice import Advice
     from gmlake.diagnosis.detect import Diagnosis
     from gmlake.diagnosis.findings import Group
-    from gmlake.pictures.figures import Figure
-    from gmlake.trace.layout import Records
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """One thing to change, or `count` alike. frames: a call path, as of a Block.
+
+    saving_bytes: how much it lowers the peak alone. peak_bytes: the peak with it and with those in
+    the rows before it; None if the lowest peak does not need it.
+    """
+
+    pattern: str
+    object_name: str
+    size_bytes: int
+    saving_bytes: int
+    distance: int
+    change: str
+    frames: tuple[str, ...] = ()
+    count: int = 1
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Found(OwnFigure):
+    """The changes: those that lower the peak, one after another, and then the others."""
+
+    rows: tuple[FoundRow, ...]
+    colours: Mapping[str, str] = field(default_factory=dict)
+    template: ClassVar[str] = "diagnosis/pictures/found.html"
+
 
 MOST_CALLS: Final = 6000
 """Rectangles of calls that are drawn; more calls share one with their neighbours of a kind."""
@@ -72,7 +99,7 @@ def _facts(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
 # ---- live bytes
 
 
-def live_bytes(diagnosis: Diagnosis) -> Records:
+def _live_bytes(diagnosis: Diagnosis) -> Records:
     """Return the sum of live objects after each call, in order of invocation."""
     trace, lives = diagnosis.trace, diagnosis.lives
     change = np.zeros(len(trace.apis), np.int64)
@@ -85,7 +112,7 @@ def live_bytes(diagnosis: Diagnosis) -> Records:
 
 
 def _live_over_calls(diagnosis: Diagnosis) -> Timeline:
-    live = live_bytes(diagnosis)
+    live = _live_bytes(diagnosis)
     chosen, stretch = turning_points(live)
     marks = tuple(_peak_marks(diagnosis, by_time=False))
     note = f"each stretch of {stretch} calls is drawn as its highest and lowest point"
@@ -155,7 +182,7 @@ def _lifelines(diagnosis: Diagnosis) -> Lifelines:
     wasted = _wasted(diagnosis, chosen)
     rows = []
     for one in chosen.tolist():
-        begin, end = ends_of(diagnosis, one)
+        begin, end = _ends_of(diagnosis, one)
         rows.append(
             Lifeline(
                 trace.object_name(one),
@@ -179,7 +206,7 @@ def _made_at(diagnosis: Diagnosis, one: int) -> str:
     return named_frame(place.frames) or place.scope
 
 
-def ends_of(diagnosis: Diagnosis, one: int) -> tuple[float, float]:
+def _ends_of(diagnosis: Diagnosis, one: int) -> tuple[float, float]:
     """Return when an object is allocated and freed, in times of the trace."""
     life = diagnosis.lives[one]
     last = diagnosis.end_time
@@ -223,7 +250,7 @@ def _wasted(
     is_drawn = np.isin(records["pattern"], WASTED) & np.isin(records["object"], chosen)
     for row in records[is_drawn]:
         one, pattern = int(row["object"]), Pattern(int(row["pattern"]))
-        begin, end = ends_of(diagnosis, one)
+        begin, end = _ends_of(diagnosis, one)
         if pattern == Pattern.REDUNDANT_ALLOCATION:  # from here on it needs no memory of its own
             begin = float(diagnosis.times[int(row["to_api"])])
         else:
@@ -305,13 +332,10 @@ def _spread(count: int, most: int) -> Records:
 
 
 def _found(diagnosis: Diagnosis) -> Found:
-    changes = needed(diagnosis)
     rest = others(diagnosis)
     rows = [_advised(diagnosis, advice) for advice in diagnosis.advice]
-    rows += [_row(change.group, change.peak_bytes) for change in changes]
-    told = len(rows)
-    rows += [_row(group, None) for group in rest[: max(MOST_ROWS - len(rows), 0)]]
-    left_out = told + len(rest) - len(rows)
+    rows += [_row(group) for group in rest[: max(MOST_ROWS - len(rows), 0)]]
+    left_out = len(diagnosis.advice) + len(rest) - len(rows)
     note = (
         "peak then: with this change and those in the rows above, the trace replayed; empty where "
         "a change is not needed for the lowest peak"
@@ -335,7 +359,7 @@ def _advised(diagnosis: Diagnosis, advice: Advice) -> FoundRow:
     )
 
 
-def _row(group: Group, peak_bytes: int | None) -> FoundRow:
+def _row(group: Group) -> FoundRow:
     example = group.example
     return FoundRow(
         example.pattern,
@@ -346,7 +370,6 @@ def _row(group: Group, peak_bytes: int | None) -> FoundRow:
         example.change,
         tuple(_frames(example.place.frames, example.where.frames)),
         group.count,
-        peak_bytes,
     )
 
 

@@ -10,17 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake.diagnosis.calls import read_calls
+from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gmlake.diagnosis.object_trace import ObjectTrace
 
 COLLECTOR: Final = Path(__file__).absolute().parent / "libgmlake_collect.so"
 """The library that the CUDA driver loads into a watched program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,12 +15,10 @@ from gmlake.tables import new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.console import RenderableType
     from rich.table import Table
 
-    from gmlake.diagnosis.changes import Change
+    from gmlake.diagnosis.advice import Advice
     from gmlake.diagnosis.detect import Diagnosis
     from gmlake.diagnosis.findings import Group
 
@@ -37,8 +36,8 @@ def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterato
     for number, peak in enumerate(diagnosis.peaks, start=1):
         where = printable(f"`{peak.call.label}`{at(peak.call.place)}")
         yield Text(f"  peak {number}: {format_size(peak.bytes)} after {where}")
-    told = _told(diagnosis)
-    rows = told if show_all else told[:_MOST_ROWS]
+    told = diagnosis.advice if show_all else diagnosis.advice[:_MOST_ROWS]
+    rows = [(one.bytes, one.peak_bytes, _told(one)) for one in told]
     if rows:
         yield _table("what to change, one after another", "peak then", rows)
     rest = others(diagnosis)
@@ -55,43 +54,25 @@ def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterato
         yield Text("nothing found")
 
 
-def needed(diagnosis: Diagnosis) -> tuple[Change, ...]:
-    """Return the changes to show if there is no advice: all except those that offload."""
-    if diagnosis.is_advised:
-        return ()
-    return tuple(change for change in diagnosis.changes if not _is_offload(change.group))
-
-
 def others(diagnosis: Diagnosis) -> list[Group]:
-    """Return the groups of findings that no advice and no shown change covers."""
-    shown = {change.group.example.number for change in needed(diagnosis)}
+    """Return the groups of findings of objects that no advice is about."""
     advised = [one for advice in diagnosis.advice for one in advice.objects]
     is_advised = np.isin(diagnosis.records["object"], np.array(advised, np.uint32))
-    return [
-        group
-        for group in diagnosis.groups
-        if group.example.number not in shown and not is_advised[list(group.numbers)].all()
-    ]
+    return [group for group in diagnosis.groups if not is_advised[list(group.numbers)].all()]
 
 
 def fixed_bytes(diagnosis: Diagnosis) -> int | None:
-    """Return the peak with all shown changes made; None if none are shown."""
-    shown = diagnosis.advice or needed(diagnosis)
-    return shown[-1].peak_bytes if shown else None
+    """Return the peak with all advice followed; None if there is none."""
+    return diagnosis.advice[-1].peak_bytes if diagnosis.advice else None
 
 
 def _is_offload(group: Group) -> bool:
     return group.example.kind is Pattern.TEMPORARY_IDLENESS
 
 
-def _told(diagnosis: Diagnosis) -> list[_Row]:
-    rows = [
-        (one.bytes, one.peak_bytes, _bold(f"{one.cause}, {one.line}", one.change))
-        for one in diagnosis.advice
-    ]
-    return rows + [
-        (change.group.bytes, change.peak_bytes, _said(change.group)) for change in needed(diagnosis)
-    ]
+def _told(advice: Advice) -> Text:
+    is_said = advice.line in advice.change
+    return _bold(advice.cause if is_said else f"{advice.cause}, {advice.line}", advice.change)
 
 
 def _said(group: Group) -> Text:
@@ -150,13 +131,9 @@ def diagnosis_dict(diagnosis: Diagnosis) -> dict[str, Any]:
         "peak_bytes": diagnosis.peak_bytes,
         "fixed_peak_bytes": diagnosis.fixed_peak_bytes,
         "seconds": diagnosis.seconds,
-        "options": {
-            **diagnosis.options,
-            "patterns": [Pattern(one).words for one in diagnosis.options["patterns"]],
-        },
+        "patterns": [pattern.words for pattern in diagnosis.patterns],
         "peaks": [{"bytes": peak.bytes, **peak.call.to_dict()} for peak in diagnosis.peaks],
         "advice": [advice.to_dict() for advice in diagnosis.advice],
-        "changes": [change.to_dict() for change in diagnosis.changes],
         "groups": [group.to_dict() for group in diagnosis.groups],
         "findings": [finding.to_dict() for finding in diagnosis.findings],
     }

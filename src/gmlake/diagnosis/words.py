@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal
@@ -11,8 +12,6 @@ from gmlake.snapshots.frames import named_frame
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gmlake.diagnosis.findings import Call, Finding
     from gmlake.diagnosis.object_trace import Place
 

@@ -9,16 +9,15 @@ with GmlakeTraining(accelerator, page="memory.html") as training:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gmlake.integrations.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-    from types import TracebackType
-
     from typing_extensions import Self
 
 

@@ -9,7 +9,7 @@ The callback does not enable gmlake: use `gmlake run`, gmlake.enable(), or plan=
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 try:
     from lightning.pytorch import Callback
@@ -18,10 +18,9 @@ except ImportError as problem:
         "gmlake.integrations.lightning needs lightning: pip install lightning"
     ) from problem
 
-from gmlake.integrations.training import Training
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from gmlake.integrations.training import Training
 
 
 class GmlakeCallback(Callback):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import atexit
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -22,12 +23,7 @@ from gmlake.pictures.page import write_page
 from gmlake.pytorch import device, notices
 from gmlake.pytorch.device import place
 from gmlake.pytorch.recording import record
-from gmlake.snapshots.whole import report_of
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from gmlake.snapshots.whole import Snapshot
+from gmlake.snapshots.whole import Snapshot, report_of
 
 TRAIN: Final = "train"
 _GIB: Final = 1 << 30

@@ -10,7 +10,7 @@ The callback does not enable gmlake: use `gmlake run`, gmlake.enable(), or plan=
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 try:
     from transformers import DefaultFlowCallback, TrainerCallback
@@ -19,10 +19,9 @@ except ImportError as problem:
         "gmlake.integrations.transformers needs transformers: pip install transformers"
     ) from problem
 
-from gmlake.integrations.training import Training
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from gmlake.integrations.training import Training
 
 
 class GmlakeCallback(TrainerCallback):

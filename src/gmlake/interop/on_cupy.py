@@ -18,19 +18,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import cupy
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.interop import shared_lakes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gmlake.interop.shared_lakes import CupyStream
-    from gmlake.lake import Lake
+from gmlake.interop.shared_lakes import CupyStream
+from gmlake.lake import Lake
 
 
 def use() -> None:

@@ -15,10 +15,11 @@ NUMBA_CUDA_MEMORY_MANAGER=gmlake.interop.on_numba has the same effect as use().
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from numba import cuda
 from numba.core import config
@@ -27,11 +28,7 @@ from numba.cuda.cudadrv.driver import CudaAPIError, binding, driver
 
 from gmlake import _core, errors
 from gmlake.interop import shared_lakes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gmlake.lake import Lake
+from gmlake.lake import Lake
 
 _INTERFACE_VERSION: Final = 1
 _MOST_PENDING_BYTES: Final = 256 << 20  # which other libraries cannot use before it is returned
@@ -88,8 +85,7 @@ class Manager(HostOnlyCUDAMemoryManager):
         try:
             address = shared_lakes.served(partial(self._allocate, lake, size), self._give_back)
         except errors.OutOfMemoryError as error:
-            code = binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-            raise OutOfMemoryError(code, str(error)) from error
+            raise OutOfMemoryError(binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY, str(error)) from error
         name = next(self._names)
         self._live[name] = (address, size)
         return MemoryPointer(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 import operator
 import os
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from gmlake import _core
 from gmlake.errors import OutOfMemoryError
 from gmlake.lake import Lake
-from gmlake.pytorch import registry, session
+from gmlake.pytorch import session, session_settings
 from gmlake.pytorch.session_settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _found: Final[dict[int, Lake]] = {}
 
@@ -51,7 +49,7 @@ def known() -> list[tuple[int, Lake]]:
 def _configure() -> None:
     """Configure lakes from the environment, unless a session or an open lake already has."""
     if session.settings() is None and not _core.torch_devices():
-        registry.configure(Settings.of())
+        session_settings.configure(Settings.of())
 
 
 # A parent's lakes must not be used: their locks may never be released.

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.jobs.curves import halved
-from gmlake.jobs.summary import MOST_LINES
+from gmlake.jobs.summary import MOST_LINES, Curve, halved
 from gmlake.snapshots.sites import OwnLines, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from numpy.typing import NDArray
 
     from gmlake.jobs.folder import Job, Member
-    from gmlake.jobs.summary import Curve
 
 _LEAST_BYTES: Final = 1 << 20
 _LEAST_PART: Final = 0.02

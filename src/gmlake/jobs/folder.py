@@ -9,18 +9,16 @@ contradicts the rest of its job is a job of its own.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake.errors import TraceError
 from gmlake.file_bytes import UnreadableError, contents
 from gmlake.jobs.summary import ENDED, MOST_BYTES, MOST_RANKS, RUNNING, Device, Summary, of_bytes
 from gmlake.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _CLOCKS_DIFFER_S: Final = 60.0
 

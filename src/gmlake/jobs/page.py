@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from gmlake.jobs.findings import aligned, middle_of
+from gmlake.jobs.findings import Straggler, aligned, middle_of
 from gmlake.pictures import look
 from gmlake.pictures.drawing import Drawing, Key, Plot, spread, use_run
 from gmlake.pictures.figures import OwnFigure, Report
-from gmlake.pictures.html_tables import number_cell, search_box, table_body, table_head
-from gmlake.units import format_share, format_size
+from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from gmlake.jobs.findings import Straggler
     from gmlake.jobs.folder import Member
 
-_PERCENT: Final = 100.0
 _NAMED: Final = 6
 """Ranks that have a line of their own in the picture."""
 _HEADROOM: Final = 1.1
@@ -36,39 +31,12 @@ class Ranks(OwnFigure):
 
     members: tuple[Member, ...]
 
-    def draw(self, number: int) -> str:
-        """Return the table."""
-        columns = [("rank", "text"), ("host", "text"), ("reserved", "number"), ("", "")]
-        columns += [("live", "number"), ("live / reserved", "number"), ("refused", "number")]
-        columns += [("steps", "number"), ("ended", "text")]
-        widest = max((one.device.reserved_bytes for one in self.members), default=1) or 1
-        rows = [_row(one, widest) for one in self.members]
-        table = f"{table_head(columns)}{table_body(rows)}"
-        return (
-            f"{search_box(number, f'{len(rows):,} rows')}"
-            f'<div class="scroll"><table class="sortable">{table}</table></div>'
-        )
+    template: ClassVar[str] = "jobs/ranks.html"
 
-
-def _row(one: Member, widest: int) -> str:
-    device, rank = one.device, one.rank
-    bar = (
-        f'<span class="bar" style="width:{_PERCENT * device.reserved_bytes / widest:.2f}%">'
-        f'<span style="width:{_PERCENT * one.share:.2f}%"></span></span>'
-    )
-    state = f"{rank.state}: {rank.error.partition(':')[0]}" if rank.error else rank.state
-    cells = [
-        f'<th scope="row" data-value="{rank.rank:07}">{escape(one.name)}</th>',
-        f'<td data-value="{escape(rank.host)}">{escape(rank.host)}</td>',
-        number_cell(format_size(device.reserved_bytes), device.reserved_bytes),
-        f'<td class="bars" title="{format_share(one.share)} live">{bar}</td>',
-        number_cell(format_size(device.live_bytes), device.live_bytes),
-        number_cell(format_share(one.share), one.share),
-        number_cell(f"{device.refused:,}", device.refused, "bad" if device.refused else ""),
-        number_cell(f"{rank.steps:,}", rank.steps),
-        f'<td data-value="{escape(state)}" title="{escape(rank.error)}">{escape(state)}</td>',
-    ]
-    return f"<tr>{''.join(cells)}</tr>"
+    @property
+    def widest(self) -> int:
+        """The most bytes that a rank has reserved."""
+        return max((one.device.reserved_bytes for one in self.members), default=1) or 1
 
 
 @dataclass(frozen=True)
@@ -77,14 +45,7 @@ class Rows(OwnFigure):
 
     rows: tuple[tuple[str, ...], ...]
 
-    def draw(self, number: int) -> str:  # noqa: ARG002 (others need it)
-        """Return the table."""
-        head = table_head([(escape(name), "text") for name in self.rows[0]], plain=True)
-        body = [
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
-            for row in self.rows[1:]
-        ]
-        return f'<div class="scroll"><table>{head}{table_body(body)}</table></div>'
+    template: ClassVar[str] = "jobs/rows.html"
 
 
 @dataclass(frozen=True)
@@ -100,7 +61,7 @@ class OverSteps(OwnFigure):
     most: NDArray[np.int64]
     named: tuple[tuple[str, NDArray[np.int64]], ...]
 
-    def draw(self, number: int) -> Drawing:  # noqa: ARG002
+    def draw(self) -> Drawing:
         """Return the picture."""
         at = np.arange(len(self.most)) * self.each
         top = float(self.most.max(initial=1)) * _HEADROOM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -22,18 +23,16 @@ from gmlake.jobs.findings import (
     stragglers,
 )
 from gmlake.jobs.page import page_of
+from gmlake.jobs.summary import Refusal, Summary
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from gmlake.jobs.folder import Folder, Job, Member
-    from gmlake.jobs.summary import Refusal, Summary
-    from gmlake.pictures.figures import Report
 
 JOB_SCHEMA: Final = "gmlake.job/1"
 _FEW: Final = 6
@@ -247,8 +246,9 @@ def straggler_in_words(one: Straggler) -> str:
 def report_of(folder: Folder, number: int = 0, top: int = 10) -> JobReport:
     """Return the report of a job by its number from 1; 0: the last one. Raises TraceError."""
     if not 0 <= number <= len(folder.jobs):
-        reason = f"there is no job {number}; there are {len(folder.jobs)}"
-        raise TraceError(reason, path=folder.path)
+        raise TraceError(
+            f"there is no job {number}; there are {len(folder.jobs)}", path=folder.path
+        )
     return JobReport(folder, number or len(folder.jobs), top)
 
 

@@ -8,7 +8,6 @@ maker aggregates, and says in `note` what was merged.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from gmlake.pictures.drawing import Drawing
 
-    Numbers: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = "NDArray[np.float64]"
 
 PUT_TOGETHER = "many small"
 """The key of merged rectangles of a packing; drawn pale, below all others."""
@@ -215,6 +214,16 @@ class Block:
     one_bytes: int = 0
     pool: str = ""
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The call path, and of one block where it lies."""
+        where = (
+            f"at {self.address:#x}" if self.address and self.count == 1 else "",
+            f"stream {self.stream}" if self.stream else "",
+            f"in {self.pool}" if self.pool else "",
+        )
+        return (*self.frames, *filter(None, where))
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -232,19 +241,20 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class OwnFigure(ABC):
+class OwnFigure:
     """A figure that draws itself, for kinds that the page does not know.
 
-    frame_pixels: its height in a notebook.
+    frame_pixels: its height in a notebook. template: of a table, below the package.
     """
 
     title: str
     note: str = field(default="", kw_only=True)
     frame_pixels: ClassVar[int] = 560
+    template: ClassVar[str] = ""
 
-    @abstractmethod
-    def draw(self, number: int) -> Drawing | str:
-        """Return a picture, or HTML; number: of the figure on its page."""
+    def draw(self) -> Drawing | None:
+        """Return its picture; None for a table."""
+        return None
 
 
 Figure: TypeAlias = "Timeline | AddressMap | Packing | Policies | Blocks | Moments | OwnFigure"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from gmlake.pictures.figures import CATEGORIES, OTHERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CATEGORY_COLOURS: Final = dict(
     zip(

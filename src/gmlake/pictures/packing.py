@@ -18,13 +18,11 @@ from gmlake.pictures.drawing import (
     spread,
     use_run,
 )
-from gmlake.pictures.figures import PUT_TOGETHER
+from gmlake.pictures.figures import PUT_TOGETHER, Numbers, Packing
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.pictures.figures import Numbers, Packing
 
 _HEIGHT = 420
 _HEADROOM = 1.04

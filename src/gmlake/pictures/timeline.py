@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gmlake.pictures import look
@@ -18,10 +16,8 @@ from gmlake.pictures.drawing import (
     spread,
     use_run,
 )
+from gmlake.pictures.figures import Mark, Numbers, Timeline
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from gmlake.pictures.figures import Mark, Numbers, Timeline
 
 _HEIGHT = 340
 _HEADROOM = 1.18

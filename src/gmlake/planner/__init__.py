@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.planner.api import plan
-    from gmlake.planner.instances import Instance, load_instance
-    from gmlake.planner.plan_files import MadeFor, PlanFile, SavedPlan, load_plans, save_plans
-    from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult
-
-__all__ = [
-    "Instance",
-    "MadeFor",
-    "PlanFile",
-    "PlanReport",
-    "PlanResult",
-    "SavedPlan",
-    "StepResult",
-    "load_instance",
-    "load_plans",
-    "plan",
-    "save_plans",
-]
+    from gmlake.planner._planner import Plan as Plan, Profile as Profile
+    from gmlake.planner.api import plan as plan
+    from gmlake.planner.autoplan import AutoPlan as AutoPlan
+    from gmlake.planner.device_planner import StepReport as StepReport
+    from gmlake.planner.plan_errors import PlanError as PlanError
+    from gmlake.planner.plan_files import (
+        MadeFor as MadeFor,
+        PlanFile as PlanFile,
+        SavedPlan as SavedPlan,
+        load_plans as load_plans,
+        save_plans as save_plans,
+    )
+    from gmlake.planner.plan_report import (
+        PlanReport as PlanReport,
+        PlanResult as PlanResult,
+        StepResult as StepResult,
+    )
 
 __getattr__ = lazily(
     __name__,
     {
+        "gmlake.planner._planner": "Plan Profile",
         "gmlake.planner.api": "plan",
+        "gmlake.planner.autoplan": "AutoPlan",
+        "gmlake.planner.device_planner": "StepReport",
+        "gmlake.planner.plan_errors": "PlanError",
         "gmlake.planner.plan_files": "MadeFor PlanFile SavedPlan load_plans save_plans",
-        "gmlake.planner.instances": "Instance load_instance",
         "gmlake.planner.plan_report": "PlanReport PlanResult StepResult",
     },
 )

@@ -10,19 +10,10 @@ PLAN_FILE: Final = b"GMLPLANS"
 """The first bytes of a plan file."""
 
 ANNEX: Final = Annex(
-    names={
-        "gmlake.planner": (
-            "Instance PlanFile PlanReport PlanResult StepResult load_instance load_plans plan "
-            "save_plans"
-        ),
-        "gmlake.planner._planner": "Plan Profile",
-        "gmlake.planner.autoplan": "AutoPlan",
-        "gmlake.planner.device_planner": "StepReport",
-        "gmlake.planner.plan_errors": "PlanError",
-    },
+    names={"gmlake.planner": "AutoPlan plan"},
     commands={
         "plan": Command(
-            "Place what traces or CSV instances allocate, and plan the step that a trace repeats.",
+            "Place what traces allocate, and plan the step that a trace repeats.",
             "gmlake.planner.plan_command",
         ),
     },

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import deque
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -23,8 +24,6 @@ from gmlake.pytorch import lakes, native, notices
 from gmlake.pytorch.device import place
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 _HISTORY: Final = 1024

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.planner.plan_layout import LIFETIME, ORDERING
-from gmlake.trace.layout import Kind, rounded
-from gmlake.trace.trace import trims_of
+from gmlake.trace.layout import Kind, Records, rounded
+from gmlake.trace.trace import Trace, trims_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.trace.layout import Records
-    from gmlake.trace.trace import Trace
 
 MAX_ORDERINGS: Final = 1 << 20
 """The most orderings that a trace gets: pairs of streams times moments."""
@@ -95,9 +92,9 @@ def orderings_of(trace: Trace) -> Records:
     return result
 
 
-def most_live_bytes(lifetimes: Records, alignment: int) -> int:
+def most_live_bytes(lifetimes: Records) -> int:
     """Return the largest sum of sizes that are live at once, on whichever streams."""
-    sizes = -(-lifetimes["size_bytes"].astype(np.int64) // alignment) * alignment
+    sizes = rounded(lifetimes["size_bytes"]).astype(np.int64)
     times = np.concatenate([lifetimes["end"], lifetimes["start"]])
     changes = np.concatenate([-sizes, sizes])
     live = np.cumsum(changes[np.argsort(times, kind="stable")])  # ends before starts

@@ -21,9 +21,10 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gmlake import _core, owned
 from gmlake.file_bytes import UnreadableError, contents
@@ -31,9 +32,6 @@ from gmlake.planner import _planner
 from gmlake.planner.annex import PLAN_FILE
 from gmlake.planner.plan_errors import PlanError
 from gmlake.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 1 << 30
@@ -141,8 +139,9 @@ def load_plans(path: str | Path) -> PlanFile:
     except PlanError as error:
         raise PlanError(f"{printable(str(path))}: {error}") from None
     except MemoryError:
-        text = f"{printable(str(path))}: needs more memory than this machine has"
-        raise PlanError(text) from None
+        raise PlanError(
+            f"{printable(str(path))}: needs more memory than this machine has"
+        ) from None
 
 
 def _contents(path: Path) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gmlake.planner import _planner
 from gmlake.planner.periods import with_marks
-from gmlake.trace.layout import Kind
+from gmlake.trace.layout import Kind, Records
 from gmlake.trace.trace import slices
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gmlake.lake import Lake
     from gmlake.replaying import Progress
     from gmlake.trace import Trace
-    from gmlake.trace.layout import Records
 
 
 def replay(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import Error
+from gmlake.pictures.figures import Report
 from gmlake.planner.annex import PLAN_FILE
 from gmlake.planner.plan_errors import PlanError
 from gmlake.printable import printable
 from gmlake.snapshots.whole import of_one_trace
 
 if TYPE_CHECKING:
-    import argparse
-
-    from gmlake.pictures.figures import Report
     from gmlake.trace import Trace
 
 

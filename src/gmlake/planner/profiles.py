@@ -10,14 +10,13 @@ import numpy as np
 from gmlake.planner import _planner
 from gmlake.planner.lifetimes import counted_events
 from gmlake.planner.plan_layout import STEP_REQUEST, STILL_LIVE
-from gmlake.trace.layout import Kind, rounded
+from gmlake.trace.layout import Kind, Records, rounded
+from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gmlake.planner.periods import Steps
-    from gmlake.trace.layout import Records
-    from gmlake.trace.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from gmlake.planner.plan_files import PlanFile, SavedPlan
 
-_ALIGNMENT = 512
-
 
 def report_of_saved(file: PlanFile) -> PlanReport:
     """Return one result per plan of a file, each with its placement."""
@@ -36,12 +34,10 @@ def _result(saved: SavedPlan) -> PlanResult:
         live_bytes=bound_bytes,  # a lane for each stream: nothing is ordered
         lower_bound_bytes=bound_bytes,
         peak_bytes=peak_bytes,
-        ratio=peak_bytes / bound_bytes if bound_bytes else 1.0,
         method=about["method"],
         seconds=about["time_ns"] / 1e9,
         valid=True,  # every plan passes the independent check when it is read
         is_proven=peak_bytes == bound_bytes,
-        alignment=_ALIGNMENT,
         device=saved.device,
         lifetimes=lifetimes,
         offsets=rows["offset"] + _lane_starts(rows)[rows["lane"]],

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from gmlake import annexes
 from gmlake.errors import Error
+from gmlake.lake import Lake
 from gmlake.pytorch import compat, device, lakes, notices, serving, session
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from gmlake._core import Stats
-    from gmlake.lake import Lake
 
 
 def activate() -> None:
@@ -35,10 +35,10 @@ def activate() -> None:
     if os.environ.get("GMLAKE_REPORT") == "1":
         atexit.register(_report, os.getpid())
     if wanted := os.environ.get("GMLAKE_RECORD"):
-        from gmlake.pytorch import rank_recording, run_recording
+        from gmlake.pytorch import documents, rank_recording
 
         is_folder = wanted.endswith("/")
-        (rank_recording.record_into if is_folder else run_recording.record_to)(wanted)
+        (rank_recording.record_into if is_folder else documents.record_to)(wanted)
     try:
         _enable_quietly()
     except (Error, ValueError, RuntimeError) as error:

@@ -17,21 +17,18 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gmlake import owned
 from gmlake.printable import printable
 from gmlake.pytorch import compiling, notices
 from gmlake.pytorch.compiling import AdapterError
 from gmlake.pytorch.versions import KNOWN, RANGE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True)

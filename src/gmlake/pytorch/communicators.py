@@ -10,14 +10,12 @@ communicator is suspended is asked of NCCL each time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import distributed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CALLS: Final = ("suspend", "resume", "memory_stats")
 _NOT_MADE: Final = "communicator not initialized"

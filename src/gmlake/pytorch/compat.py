@@ -8,13 +8,11 @@ PARTS says for each what breaks without it, versions.SEEN which PyTorch versions
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final, TypeAlias
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 _C: Final[Any] = torch._C
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gmlake.elastic_memory import ElasticMemory
+    from gmlake.lake import ElasticMemory
 
 _AHEAD_PART: Final = 32  # of its memory may be ahead of the rows
 _LEAVE_BYTES: Final = 256 << 20

@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gmlake.errors import UnsupportedError
+from gmlake.lake import Lake
 from gmlake.pytorch import lakes
 from gmlake.pytorch.inside import Inside
 
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
-
-    from gmlake.lake import Lake
 
 EXPORTABLE: Final = 1  # the number of the region without a name
 

@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from gmlake import _core
 from gmlake.lake import Lake
 from gmlake.pytorch import compat
+
+if TYPE_CHECKING:
+    from gmlake._core import StreamPair
 
 
 def find(device: int) -> Lake | None:
@@ -104,3 +109,16 @@ def shares_of_device(device: int, held_bytes: int) -> dict[str, int]:
         "pytorch_bytes": pytorch_bytes,
         "other_bytes": max(0, size_bytes - known_bytes),
     }
+
+
+def stream_pairs(device: int | None = None) -> list[StreamPair]:
+    """Return what each pair of streams of a device lent each other; None: the current device.
+
+    Each pair has owner and borrower, the handles of two streams; borrowed_bytes, the free memory of
+    the owner that the borrower took, and borrows, how often; waits of the borrower for its sake,
+    and refused_waits, which the setting borrow_waits prevented; and deferred_free_bytes, held now:
+    freed tensors of the owner that the borrower may still use after record_stream(). Empty before
+    the first request on that device.
+    """
+    lake = find(current_device() if device is None else device)
+    return [] if lake is None else lake.stream_pairs()

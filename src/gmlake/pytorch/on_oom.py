@@ -11,17 +11,15 @@ import _thread
 import os
 import pickle
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gmlake import _core
 from gmlake.pytorch import compat, notices
 from gmlake.trace.trace import DEVICE_BYTES, REFUSAL, REFUSED_BY
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_EVENTS: Final = 200_000
 """Events that PyTorch keeps on each device if lines are wanted."""
@@ -127,8 +125,7 @@ def write_new(wanted: str, document: dict[str, Any]) -> Path:
                 path.unlink()
                 raise
             return path
-    msg = "all such files exist already"
-    raise OSError(msg)
+    raise OSError("all such files exist already")
 
 
 def _names(path: Path) -> Iterator[Path]:

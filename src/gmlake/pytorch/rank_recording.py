@@ -17,12 +17,14 @@ import sys
 import time
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -30,18 +32,18 @@ import gmlake
 from gmlake import _core, owned
 from gmlake.allocator_conf import VARIABLES
 from gmlake.jobs import summary
-from gmlake.jobs.curves import Steps
-from gmlake.jobs.holders import holders_of
+from gmlake.jobs.summary import MOST_LINES, MOST_TEXT, Line, Steps
 from gmlake.pytorch import compat, device, notices, session
 from gmlake.pytorch.locking import process_lock
-from gmlake.pytorch.session_settings import POLICY
+from gmlake.pytorch.session_settings import POLICY, Settings
 from gmlake.pytorch.step_peaks import StepPeaks
+from gmlake.snapshots.frames import named_frame
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.queries import row_of
+from gmlake.snapshots.sites import Site
 from gmlake.snapshots.situations import verdict_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gmlake.pytorch.session_settings import Settings
+from gmlake.snapshots.whole import load
+from gmlake.trace.layout import Kind
 
 MOST_EVENTS: Final = 50_000
 """Events that PyTorch keeps on each device: those of the last step, if it has no more."""
@@ -297,3 +299,45 @@ def _settings() -> str:
 def record_into(folder: str) -> None:
     """Record from the start of CUDA on, into a file of this process in the folder."""
     compat.when_cuda_starts(_Recorder(folder).start)
+
+
+class Holders(NamedTuple):
+    """The lines that hold most; frame: of the last refusal, "" if there is none."""
+
+    live_bytes: int
+    lines: tuple[Line, ...]
+    frame: str
+
+
+def holders_of(document: dict[str, Any], device: int, moment: str) -> Holders:
+    """Return what a snapshot of PyTorch says of a device; moment: "peak" or "refusal".
+
+    Raises TraceError for a snapshot that contradicts itself.
+    """
+    found = load(document)
+    sites = found.sites
+    seen = next((one for one in found if one.device == device), None)
+    if seen is None:
+        return Holders(0, (), "")
+    is_refusal = moment == "refusal" and len(seen.refusals) > 0
+    row = row_of(seen, "refusal" if is_refusal else "peak")
+    ids = seen.lives.live_behind(row)
+    frame = _frame(sites, _last_refused(seen)) if is_refusal else ""
+    lives = seen.lives
+    held: dict[str, list[int]] = {}
+    for number, size in zip(lives.site[ids].tolist(), lives.size_bytes[ids].tolist(), strict=True):
+        known = held.setdefault(_frame(sites, number), [0, 0])
+        known[0] += size
+        known[1] += 1
+    ordered = sorted(held.items(), key=lambda item: -item[1][0])
+    lines = [Line(name[:MOST_TEXT], size, count) for name, (size, count) in ordered]
+    return Holders(int(lives.size_bytes[ids].sum()), tuple(lines[:MOST_LINES]), frame)
+
+
+def _last_refused(seen: DeviceSnapshot) -> int:
+    row = int(np.flatnonzero(seen.events["kind"] == Kind.OOM)[-1])
+    return int(seen.event_sites[row])
+
+
+def _frame(sites: dict[int, Site], number: int) -> str:
+    return named_frame(sites.get(number, Site()).frames)

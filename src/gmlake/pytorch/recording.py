@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import operator
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,9 +18,6 @@ from gmlake.pytorch import compat, device, documents, notices
 from gmlake.snapshots.whole import Snapshot, snapshot, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-
     from typing_extensions import Self
 
 MOST_EVENTS: Final = 1 << 20

@@ -12,6 +12,7 @@ the user's.
 from __future__ import annotations
 
 import atexit
+from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -23,7 +24,6 @@ from gmlake.errors import OutOfMemoryError
 from gmlake.pytorch import notices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from weakref import ref
 
 T = TypeVar("T")

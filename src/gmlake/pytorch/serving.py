@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake import _core
-from gmlake.pytorch import device, lakes, native, notices, registry
-from gmlake.pytorch.session_settings import with_changes
-
-if TYPE_CHECKING:
-    from gmlake.pytorch.session_settings import Given, Settings
+from gmlake.pytorch import device, lakes, native, notices, session_settings
+from gmlake.pytorch.session_settings import Given, Settings, with_changes
 
 _CACHING: Final = "caching"
 
@@ -60,7 +57,7 @@ class Serving:
         other session is open. Raises ValueError if other settings are fixed already.
         """
         if self.fixed is None or (is_alone and not lakes.everywhere()):
-            registry.configure(replace(settings, knobs={**_of_ranks(), **settings.knobs}))
+            session_settings.configure(replace(settings, knobs={**_of_ranks(), **settings.knobs}))
             self.fixed = settings
             return settings.policy, "policy"
         is_caching = given.policy == _CACHING != self.fixed.policy

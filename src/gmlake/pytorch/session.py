@@ -4,7 +4,7 @@ A session is open from its entry to its exit, in whatever threads these happen. 
 that was entered last decides how the requests of all threads are served; if none is open,
 PyTorch's own algorithm serves. PyTorch is imported with the first entry.
 
-Openings reference their session weakly, see openings.py.
+Openings reference their session weakly, see locking.py.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ import os
 import sys
 from contextlib import ContextDecorator
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gmlake import _core
 from gmlake.errors import needing_torch
-from gmlake.pytorch.locking import lock
-from gmlake.pytorch.openings import Opening
+from gmlake.pytorch.locking import Opening, lock
 from gmlake.pytorch.session_settings import Given, Settings, with_changes
 from gmlake.watching.publishing import publish_if_asked
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from gmlake.lake import Lake

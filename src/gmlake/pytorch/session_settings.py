@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from gmlake import _core
 from gmlake.allocator_conf import read_allocator_conf
 from gmlake.printable import printable
 from gmlake.settings import as_typed, parse_capacity, policies, settings_of
 from gmlake.units import exact_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _Value = TypeVar("_Value")
 
@@ -270,3 +268,17 @@ def with_startup(variables: Mapping[str, str]) -> dict[str, str]:
         folders = []
     path = os.pathsep.join([str(_STARTUP), *folders])
     return {**variables, "GMLAKE_RUN": "1", "PYTHONPATH": path}
+
+
+_HANDLES: Final = {"": 0, "posix_fd": 1, "fabric": 8}  # CUmemAllocationHandleType
+
+
+def configure(settings: Settings) -> None:
+    """Set how lakes are opened; ValueError if one is open with other settings."""
+    _core.torch_configure(
+        "cuda",
+        settings.policy,
+        settings.capacity_bytes,
+        tuple(sorted(settings.knobs.items())),
+        _HANDLES[settings.handle_type],
+    )

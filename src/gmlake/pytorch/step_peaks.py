@@ -9,15 +9,11 @@ has the peaks of before added, until the program resets them itself.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from gmlake.pytorch import compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gmlake.pytorch.compat import Figures
+from gmlake.pytorch.compat import Figures
 
 _LIVE, _RESERVED = "allocated_bytes", "reserved_bytes"
 

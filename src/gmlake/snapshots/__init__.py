@@ -7,35 +7,18 @@ from typing import TYPE_CHECKING
 from gmlake.lazily import lazily
 
 if TYPE_CHECKING:
-    from gmlake.snapshots.model import PIECE, DeviceSnapshot
-    from gmlake.snapshots.peaks import Lives, Peak
-    from gmlake.snapshots.sites import Site
+    from gmlake.snapshots.model import PIECE as PIECE, DeviceSnapshot as DeviceSnapshot
+    from gmlake.snapshots.peaks import Lives as Lives, Peak as Peak
+    from gmlake.snapshots.sites import Site as Site
     from gmlake.snapshots.whole import (
-        MemorySummary,
-        Snapshot,
-        memory_summary,
-        report_of,
-        snapshot,
-        snapshot_lake,
+        MemorySummary as MemorySummary,
+        Snapshot as Snapshot,
+        memory_summary as memory_summary,
+        report_of as report_of,
+        snapshot as snapshot,
+        snapshot_lake as snapshot_lake,
     )
-    from gmlake.trace.layout import RANGE, SPAN, SpanKind
-
-__all__ = [
-    "PIECE",
-    "RANGE",
-    "SPAN",
-    "DeviceSnapshot",
-    "Lives",
-    "MemorySummary",
-    "Peak",
-    "Site",
-    "Snapshot",
-    "SpanKind",
-    "memory_summary",
-    "report_of",
-    "snapshot",
-    "snapshot_lake",
-]
+    from gmlake.trace.layout import RANGE as RANGE, SPAN as SPAN, SpanKind as SpanKind
 
 __getattr__ = lazily(
     __name__,

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
-from gmlake.snapshots.entries import are_rows, notes_of
-from gmlake.snapshots.model import UNKNOWN, name_ranges
+from gmlake.snapshots.entries import Events, are_rows, notes_of
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot, name_ranges
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.snapshots.entries import Events
-    from gmlake.snapshots.model import DeviceSnapshot
 
 _LONGEST: Final = 300
 _NAMES: Final = {name: number for number, name in enumerate(CATEGORIES) if number != UNKNOWN}

@@ -18,8 +18,9 @@ def check_moment(text: str) -> str:
     """Return the name of a moment or the number of an event. Raises ValueError for others."""
     if text in MOMENTS or (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         return text
-    msg = f"{text[:60]!r} is not a moment; there are {', '.join(MOMENTS)}, and numbers of events"
-    raise ValueError(msg)
+    raise ValueError(
+        f"{text[:60]!r} is not a moment; there are {', '.join(MOMENTS)}, and numbers of events"
+    )
 
 
 def split_moment(text: str) -> tuple[str, str]:

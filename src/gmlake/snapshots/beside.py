@@ -8,22 +8,18 @@ where they lie. Every part may be wrong, or hostile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
+from gmlake.snapshots.entries import Visits
 from gmlake.snapshots.model import PIECE, UNKNOWN, DeviceSnapshot
 from gmlake.snapshots.traces import of_trace
-from gmlake.trace.layout import LARGEST_SIZE, RANGE, REQUEST, SPAN, SpanKind
+from gmlake.trace.layout import LARGEST_SIZE, RANGE, REQUEST, SPAN, Records, SpanKind
 from gmlake.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gmlake.snapshots.entries import Visits
-    from gmlake.trace.layout import Records
 
 KEY: Final = "gmlake"
 VERSION: Final = 3
@@ -60,8 +56,9 @@ def apply(
     """
     beside = entries.entry_of(raw, repr(KEY))
     if beside.get("version") != VERSION:
-        reason = f"written by another version of gmlake ({entries.show(beside.get('version'))})"
-        raise TraceError(reason)
+        raise TraceError(
+            f"written by another version of gmlake ({entries.show(beside.get('version'))})"
+        )
     known = {seen.device: seen for seen in devices}
     told: set[int] = set()
     for index, part in enumerate(entries.list_of(beside.get("devices", []), "'devices'")):
@@ -118,8 +115,7 @@ def _place_views(seen: DeviceSnapshot, views: Records, pieces: Records) -> None:
     seen.pieces = placed[np.argsort(placed["address"], kind="stable")]
     begins, ends = seen.spans["address"], seen.spans["address"] + seen.spans["size_bytes"]
     if (begins[1:] < ends[:-1]).any():
-        reason = "gmlake's part has memory of a view that lies in another segment, too"
-        raise TraceError(reason)
+        raise TraceError("gmlake's part has memory of a view that lies in another segment, too")
 
 
 def _table(entry: dict[Any, Any], name: str, columns: int, left: Visits) -> Records:
@@ -129,12 +125,10 @@ def _table(entry: dict[Any, Any], name: str, columns: int, left: Visits) -> Reco
     try:
         found = np.array([tuple(row) for row in rows], row_type)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError):
-        reason = f"{name!r} is not a table of {columns} numbers a row"
-        raise TraceError(reason) from None
+        raise TraceError(f"{name!r} is not a table of {columns} numbers a row") from None
     table = found.view(np.uint64).reshape(len(rows), columns)
     if (table[:, -1] > LARGEST_SIZE).any() or (table[:, :-1] >= 1 << 63).any():
-        reason = f"{name!r} has memory outside any device's addresses"
-        raise TraceError(reason)
+        raise TraceError(f"{name!r} has memory outside any device's addresses")
     return table
 
 

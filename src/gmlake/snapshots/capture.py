@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,8 +12,6 @@ from gmlake.snapshots.writing import signed
 from gmlake.trace.layout import REQUEST, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from gmlake import _core
 
     Entry = dict[str, Any]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES, OTHERS
-from gmlake.snapshots.model import UNKNOWN
+from gmlake.snapshots.model import UNKNOWN, DeviceSnapshot
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from numpy.typing import NDArray
 
-    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]

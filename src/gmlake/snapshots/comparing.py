@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,21 +12,16 @@ from rich.text import Text
 
 from gmlake.printable import printable
 from gmlake.snapshots.classes import split_lines
-from gmlake.snapshots.queries import chosen_devices, held_at, row_of
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.queries import Held, Key, Row, chosen_devices, held_at, row_of
 from gmlake.snapshots.sites import OwnLines, Site, told_apart
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, Source, load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.queries import Held, Key, Row
-    from gmlake.snapshots.whole import Snapshot, Source
 
 COMPARE_SCHEMA: Final = "gmlake.compare/1"
 
@@ -205,8 +201,7 @@ def _blaming(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        msg = f"{name}: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _pairs(
@@ -219,8 +214,7 @@ def _pairs(
     found = [(one, others[one.device]) for one in before if one.device in others]
     if not found:
         told = [", ".join(str(one.device) for one in side) for side in (before, after)]
-        msg = f"the recordings have no device in common: {told[0]} and {told[1]}"
-        raise ValueError(msg)
+        raise ValueError(f"the recordings have no device in common: {told[0]} and {told[1]}")
     return found
 
 

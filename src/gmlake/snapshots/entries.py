@@ -5,20 +5,17 @@ Type and range of each value are checked; an error says in one line what is wron
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from gmlake.errors import TraceError
-from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind
+from gmlake.trace.layout import LARGEST_SIZE, REQUEST, Kind, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import DTypeLike, NDArray
-
-    from gmlake.trace.layout import Records
 
 Entry: TypeAlias = dict[object, object]
 
@@ -42,8 +39,7 @@ def show(value: object) -> str:
 def entry_of(value: object, what: str, event: int | None = None) -> Entry:
     """Return `value` if it is a dict, as every entry of a snapshot must be."""
     if type(value) is not dict:
-        reason = f"{what} is {show(value)}, not a dict"
-        raise TraceError(reason, event=event)
+        raise TraceError(f"{what} is {show(value)}, not a dict", event=event)
     return value
 
 
@@ -52,8 +48,7 @@ def list_of(value: object, what: str) -> list[object]:
     if type(value) is tuple:
         return list(value)
     if type(value) is not list:
-        reason = f"{what} is {show(value)}, not a list"
-        raise TraceError(reason)
+        raise TraceError(f"{what} is {show(value)}, not a list")
     return value
 
 
@@ -116,8 +111,7 @@ def extents(found: Sequence[Any], keys: tuple[str, str], named: Named) -> tuple[
     if is_beyond.any():
         index = int(np.argmax(is_beyond))
         what, event = named(index)
-        reason = f"{what} reaches beyond the last address, 2^64 - 1"
-        raise TraceError(reason, event=event)
+        raise TraceError(f"{what} reaches beyond the last address, 2^64 - 1", event=event)
     return begins, sizes
 
 
@@ -151,8 +145,9 @@ class Visits:
         """Count entries that are about to be visited. Raises TraceError."""
         self.left -= entries
         if self.left < 0:
-            reason = "refused: the file names the same entries over and over (more than its bytes)"
-            raise TraceError(reason)
+            raise TraceError(
+                "refused: the file names the same entries over and over (more than its bytes)"
+            )
 
 
 # ---- events

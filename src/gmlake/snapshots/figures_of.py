@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import CATEGORIES, Block, Blocks, Mark, Report, Summary, Timeline
+from gmlake.pictures.figures import (
+    CATEGORIES,
+    Block,
+    Blocks,
+    Figure,
+    Mark,
+    Numbers,
+    Report,
+    Summary,
+    Timeline,
+)
 from gmlake.printable import printable
-from gmlake.snapshots.classes import classes_of, distinct
+from gmlake.snapshots.classes import Classes, classes_of, distinct
 from gmlake.snapshots.inferred import with_categories
 from gmlake.snapshots.maps import address_map
-from gmlake.snapshots.model import in_order
+from gmlake.snapshots.model import DeviceSnapshot, in_order
 from gmlake.snapshots.moments import Playback, counted, evenly
 from gmlake.snapshots.packings import MOST_LARGE, packing_of_lives
 from gmlake.snapshots.sites import OwnLines, told_apart
@@ -20,13 +31,8 @@ from gmlake.trace.layout import Kind
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
-    from gmlake.pictures.figures import Figure, Numbers
-    from gmlake.snapshots.classes import Classes
-    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.whole import Snapshot
 
 MOST_POINTS: Final = 2000

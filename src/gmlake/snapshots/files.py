@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ import numpy as np
 from gmlake.errors import Error, TraceError
 from gmlake.snapshots import beside, writing
 from gmlake.snapshots.annotations import apply_annotations
-from gmlake.snapshots.entries import Visits, values_of_rows
+from gmlake.snapshots.entries import Events, Visits, values_of_rows
 from gmlake.snapshots.model import DeviceSnapshot, name_ranges
 from gmlake.snapshots.opening import load_document, without_collection
 from gmlake.snapshots.reading import read_snapshot
@@ -22,9 +23,6 @@ from gmlake.trace.layout import Kind
 from gmlake.trace.trace import OTHER_BYTES, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gmlake.snapshots.entries import Events
     from gmlake.snapshots.whole import Snapshot
 
     Parts = tuple[tuple[DeviceSnapshot, ...], dict[int, Site], dict[str, Any]]
@@ -73,8 +71,7 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
         segments += writing.segments_of(shown, frames)
         notes += writing.annotations_of(one)
         if max(map(writing.highest_address, (traces[one.device], segments))) >= _ADDRESS_LIMIT:
-            msg = "an address of 2^53 or more does not fit into the numbers of the viewer"
-            raise Error(msg)
+            raise Error("an address of 2^53 or more does not fit into the numbers of the viewer")
     document = {
         "segments": segments,
         "device_traces": traces,
@@ -109,8 +106,7 @@ def read_file(path: str | Path) -> Parts:
     except TraceError as error:
         raise TraceError(error.reason, event=error.event, path=str(path)) from None
     except MemoryError:
-        reason = "needs more memory than this machine has"
-        raise TraceError(reason, path=str(path)) from None
+        raise TraceError("needs more memory than this machine has", path=str(path)) from None
 
 
 def understand(document: object, size_bytes: int = 1 << 40) -> Parts:

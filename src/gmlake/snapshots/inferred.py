@@ -25,6 +25,7 @@ gradient the program gave, is found by call paths only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,16 +35,14 @@ import numpy as np
 
 from gmlake.pictures.figures import CATEGORIES
 from gmlake.snapshots.classes import distinct
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.peaks import Lives
 from gmlake.trace.layout import Kind
 from gmlake.units import format_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.peaks import Lives
     from gmlake.snapshots.sites import OwnLines
 
     Integers = NDArray[np.int64]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import Moment, Moments, Stranded
+from gmlake.pictures.figures import Moment, Moments, Numbers, Stranded
 from gmlake.snapshots.classes import BEFORE_RECORDING, Owners
-from gmlake.snapshots.held import held_over, places_of
-from gmlake.snapshots.model import fragmentation_of
+from gmlake.snapshots.held import Places, held_over, places_of
+from gmlake.snapshots.model import DeviceSnapshot, fragmentation_of
 from gmlake.snapshots.peaks import BEFORE
-from gmlake.snapshots.pool_names import in_pools, private_pools
-from gmlake.snapshots.situations import computed, told
+from gmlake.snapshots.pool_names import PrivatePool, in_pools, private_pools
+from gmlake.snapshots.situations import Situation, computed, told
 from gmlake.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Kind, SpanKind
 from gmlake.trace.trace import STEP_ENDS
 from gmlake.units import format_size, format_time
@@ -22,12 +22,7 @@ from gmlake.units import format_size, format_time
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.pictures.figures import Numbers
-    from gmlake.snapshots.held import Places
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.pool_names import PrivatePool
     from gmlake.snapshots.sites import OwnLines
-    from gmlake.snapshots.situations import Situation
 
     Integers = NDArray[np.int64]
     Short = NDArray[np.int32]
@@ -634,13 +629,3 @@ def _most_of_it(first: Stranded, total: int) -> str:
         f"{counted(first.blocks, 'block')} of {first.owner}, {format_size(first.held_bytes)} in "
         f"all{since}."
     )
-
-
-def _at(edges: Integers, wanted: Integers, rows: Integers, is_inside: NDArray[Any]) -> Integers:
-    """Return the row whose edge is at each wanted address; -1 for none. edges: ascending."""
-    result = np.full(len(wanted), -1, np.int64)
-    if len(edges):
-        place = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)
-        is_it = is_inside & (edges[place] == wanted)
-        result[is_it] = rows[place[is_it]]
-    return result

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gmlake import _core
 from gmlake.errors import TraceError
@@ -15,9 +16,6 @@ from gmlake.snapshots.entries import EventTable
 from gmlake.snapshots.profiled import recording_of
 from gmlake.snapshots.wrappings import RECORD, unwrapped
 from gmlake.trace.binary import MAGIC, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_FILE_BYTES: Final = 1 << 32
 MAX_PARTS: Final = 1 << 26
@@ -60,8 +58,7 @@ def _contents(path: Path) -> bytes:
     except UnreadableError as error:
         raise TraceError(str(error)) from None
     if not data:
-        reason = "the file is empty"
-        raise TraceError(reason)
+        raise TraceError("the file is empty")
     return data
 
 
@@ -74,8 +71,9 @@ def _document(data: bytes) -> object:
             return _read_json(data)
         if data.startswith(_PICKLE_START):
             return read_recording(data)
-    reason = "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
-    raise TraceError(reason)
+    raise TraceError(
+        "not a memory snapshot: neither JSON, a gmlake trace, nor a pickle of protocols 2 to 5"
+    )
 
 
 def _recording_in(document: object) -> object:
@@ -107,8 +105,7 @@ def _enough_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        reason = "needs more memory than this machine has"
-        raise TraceError(reason) from None
+        raise TraceError("needs more memory than this machine has") from None
 
 
 @contextmanager
@@ -156,19 +153,18 @@ def most_parts(file_bytes: int) -> int:
 
 def _check_encoding(data: bytes) -> None:
     if data.startswith(_UTF8_MARK):
-        reason = "begins with a byte order mark; save the JSON as UTF-8 without one"
-        raise TraceError(reason)
+        raise TraceError("begins with a byte order mark; save the JSON as UTF-8 without one")
     if data.startswith(_UTF16_STARTS):
-        reason = "is text in UTF-16 or UTF-32; save the JSON as UTF-8"
-        raise TraceError(reason)
+        raise TraceError("is text in UTF-16 or UTF-32; save the JSON as UTF-8")
 
 
 def _read_json(data: bytes) -> object:
     containers = data.count(b"[") + data.count(b"{")
     most = min(_FREE_PARTS + len(data) // _JSON_BYTES_PER_CONTAINER, MAX_PARTS)
     if containers > most:
-        reason = f"refused: {containers} lists and dicts, where a file of this size holds {most}"
-        raise TraceError(reason)
+        raise TraceError(
+            f"refused: {containers} lists and dicts, where a file of this size holds {most}"
+        )
     try:
         return json.loads(data)
     except RecursionError:

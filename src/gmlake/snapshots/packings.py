@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gmlake.pictures.figures import Packing
+from gmlake.pictures.figures import Numbers, Packing
 from gmlake.snapshots.sites import OwnLines
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gmlake.pictures.figures import Numbers
     from gmlake.snapshots.classes import Classes
     from gmlake.snapshots.held import Places
     from gmlake.snapshots.moments import Playback

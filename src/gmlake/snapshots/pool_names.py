@@ -10,19 +10,18 @@ allocate. The `with` blocks of use_mem_pool() and torch.cuda.graph() leave no fr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gmlake.snapshots.classes import distinct
+from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.trace.trace import REGION_NAME
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.sites import OwnLines
 
 OUTSIDE: Final = "outside of private pools"

@@ -14,12 +14,11 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
+from gmlake.snapshots.entries import Entry
 from gmlake.trace.layout import MAX_POOLS, Kind, Records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.snapshots.entries import Entry
 
 UNNAMED: Final = (1 << 32) - 1
 """In `pool` of a request: the event does not tell."""
@@ -40,8 +39,7 @@ def pool_id(entry: Entry, key: str, what: str, event: int | None = None) -> tupl
     """Return PyTorch's id of the pool that an entry names; (0, 0) if it names none."""
     pool = entry.get(key, NO_POOL)
     if (type(pool) is not tuple and type(pool) is not list) or len(pool) != 2:  # noqa: PLR2004
-        reason = f"{what}: {key!r} is not a pair of numbers"
-        raise TraceError(reason, event=event)
+        raise TraceError(f"{what}: {key!r} is not a pair of numbers", event=event)
     owner, number = (entries.address({key: part}, key, what, event) for part in pool)
     return owner, number
 
@@ -60,8 +58,7 @@ class PoolNumbers:
     def number(self, pool: tuple[int, int]) -> int:
         """Return the number of a pool. Raises TraceError for the first one too many."""
         if pool not in self._numbers and len(self._numbers) > MAX_POOLS:
-            reason = f"refused: it names more than {MAX_POOLS} private pools"
-            raise TraceError(reason)
+            raise TraceError(f"refused: it names more than {MAX_POOLS} private pools")
         return self._numbers.setdefault(pool, len(self._numbers))
 
     def of_event(self, entry: Entry, what: str, event: int | None = None) -> int:
@@ -101,12 +98,12 @@ def _read_runs(text: object) -> list[tuple[int, int, int]]:
         or not all(word.isascii() and word.isdigit() for word in words)
         or max(map(len, words)) > _MOST_DIGITS
     ):
-        reason = f"{_NOTE!r} of an external annotation is not three numbers for each run of events"
-        raise TraceError(reason)
+        raise TraceError(
+            f"{_NOTE!r} of an external annotation is not three numbers for each run of events"
+        )
     numbers = [int(word) for word in words]
     if 0 in numbers[::_NUMBERS_OF_RUN] or max(numbers) >= entries.ADDRESS_LIMIT:
-        reason = f"{_NOTE!r} of an external annotation has a number out of range"
-        raise TraceError(reason)
+        raise TraceError(f"{_NOTE!r} of an external annotation has a number out of range")
     runs = iter(numbers)
     return list(zip(runs, runs, runs, strict=True))
 

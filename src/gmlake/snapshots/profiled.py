@@ -6,6 +6,7 @@ was live before and never freed is one block; what was reserved, and call paths,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gmlake.errors import TraceError
@@ -15,8 +16,6 @@ from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE
 from gmlake.trace.trace import STEP_ENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Event = dict[str, Any]
 
 _HOST: Final = 0  # a device type

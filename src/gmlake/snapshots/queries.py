@@ -5,41 +5,35 @@ The figures are those of the page: the same moments, states, owners, categories 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from rich.text import Text
 
-from gmlake.pictures.figures import CATEGORIES
+from gmlake.pictures.figures import CATEGORIES, Moment
 from gmlake.printable import printable
 from gmlake.snapshots.asking import check_moment
 from gmlake.snapshots.classes import distinct
 from gmlake.snapshots.figures_of import block_rows, merged_blocks
 from gmlake.snapshots.inferred import with_categories
-from gmlake.snapshots.model import in_order
-from gmlake.snapshots.moments import Playback, key_row
+from gmlake.snapshots.model import DeviceSnapshot, in_order
+from gmlake.snapshots.moments import Playback, State, key_row
 from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import OUTSIDE, pool_keys
 from gmlake.snapshots.sites import OwnLines, Site
-from gmlake.snapshots.whole import load
+from gmlake.snapshots.whole import Snapshot, Source, load
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from gmlake.pictures.figures import Moment
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.moments import State
-    from gmlake.snapshots.whole import Snapshot, Source
-
     Integers = NDArray[np.int64]
-    Key = tuple[object, ...]
 
+Key: TypeAlias = tuple[object, ...]
 QUERY_SCHEMA: Final = "gmlake.query/1"
 
 
@@ -229,8 +223,9 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     """
     count = len(seen.events)
     if at == "refusal" and not len(seen.refusals):
-        msg = f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
-        raise ValueError(msg)
+        raise ValueError(
+            f"nothing was refused on device {seen.device}; --at peak is its fullest moment"
+        )
     if at in ("", "refusal"):
         return key_row(seen)
     if at == "peak":
@@ -242,8 +237,7 @@ def row_of(seen: DeviceSnapshot, at: str) -> int:
     row = int(check_moment(at))
     if row >= count:
         known = f"its events are 0 to {count - 1:,}" if count else "it has no events"
-        msg = f"device {seen.device} has no event {row:,}; {known}"
-        raise ValueError(msg)
+        raise ValueError(f"device {seen.device} has no event {row:,}; {known}")
     return row
 
 
@@ -252,16 +246,15 @@ def chosen_devices(seen: Snapshot, at: str, device: int | None) -> list[DeviceSn
     known = ", ".join(str(one.device) for one in seen.devices) or "none"
     found = [one for one in in_order(seen.devices) if device in (None, one.device)]
     if not found:
-        msg = f"it holds no events of device {device}; its devices: {known}"
-        raise ValueError(msg)
+        raise ValueError(f"it holds no events of device {device}; its devices: {known}")
     if at.isdigit() and len(found) > 1:
-        msg = f"each device has events of its own; choose one with --device: {known}"
-        raise ValueError(msg)
+        raise ValueError(f"each device has events of its own; choose one with --device: {known}")
     if at == "refusal" and device is None:
         refused = [one for one in found if len(one.refusals)]
         if not refused:
-            msg = "nothing was refused in this recording; --at peak is its fullest moment"
-            raise ValueError(msg)
+            raise ValueError(
+                "nothing was refused in this recording; --at peak is its fullest moment"
+            )
         return refused
     return found
 

@@ -16,7 +16,16 @@ import numpy as np
 
 from gmlake.errors import TraceError
 from gmlake.snapshots import entries
-from gmlake.snapshots.entries import NOT_MEMORY, SEGMENT_KINDS, EventTable, Visits, is_row
+from gmlake.snapshots.entries import (
+    NOT_MEMORY,
+    SEGMENT_KINDS,
+    Entry,
+    Events,
+    EventTable,
+    Named,
+    Visits,
+    is_row,
+)
 from gmlake.snapshots.pools import (
     NO_POOL,
     OF_POOLS,
@@ -43,8 +52,6 @@ from gmlake.trace.trace import STEP_ENDS, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.snapshots.entries import Entry, Events, Named
 
 _LIVE_STATES: Final = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 _STATES: Final = {*_LIVE_STATES, "inactive"}
@@ -76,11 +83,9 @@ def read_snapshot(data: object, budget: int = 1 << 40) -> list[Trace]:
     """
     top = data if type(data) is dict else {"segments": data}
     if "segments" not in top and "device_traces" not in top:
-        reason = "not a memory snapshot: neither 'segments' nor 'device_traces' in it"
-        raise TraceError(reason)
+        raise TraceError("not a memory snapshot: neither 'segments' nor 'device_traces' in it")
     if type(data) not in (dict, list, tuple):
-        reason = f"not a memory snapshot: the file holds {entries.show(data)}"
-        raise TraceError(reason)
+        raise TraceError(f"not a memory snapshot: the file holds {entries.show(data)}")
     left = Visits(budget)
     states = _read_states(top, left)
     settings = _read_settings(top.get("allocator_settings"))
@@ -107,10 +112,9 @@ def _read_states(top: Entry, budget: Visits) -> dict[int, _State]:
         if events:
             states.setdefault(device, _State()).events = entries.table_of(events)
     if len(states) > entries.MOST_DEVICES:
-        reason = (
+        raise TraceError(
             f"refused: memory of {len(states)} devices; at most {entries.MOST_DEVICES} are read"
         )
-        raise TraceError(reason)
     return states
 
 
@@ -196,8 +200,9 @@ def _are_used(blocks: list[Entry], named: Named) -> list[bool]:
         for index, state in enumerate(states):
             if type(state) is not str or state not in _STATES:
                 known = ", ".join(sorted(_STATES))
-                reason = f"{named(index)[0]}: 'state' is {entries.show(state)}; known are {known}"
-                raise TraceError(reason)
+                raise TraceError(
+                    f"{named(index)[0]}: 'state' is {entries.show(state)}; known are {known}"
+                )
     return [state in _LIVE_STATES for state in states]
 
 
@@ -557,8 +562,7 @@ def _place_start_blocks(found: Records) -> tuple[Records, Records]:
     overlaps = table["address"][1:] < ends[:-1]
     if overlaps.any():
         address = int(table["address"][1:][np.argmax(overlaps)])
-        reason = f"two blocks that were live before recording overlap at {address:#x}"
-        raise TraceError(reason)
+        raise TraceError(f"two blocks that were live before recording overlap at {address:#x}")
     return rank, table
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gmlake.snapshots.frames import (
     Frame,
@@ -15,9 +16,6 @@ from gmlake.snapshots.frames import (
     named_frame,
     named_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True)

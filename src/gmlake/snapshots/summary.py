@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from gmlake.snapshots.figures_of import shares_of
+from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.tables import new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import RenderableType
     from rich.table import Table
 
-    from gmlake.snapshots.model import DeviceSnapshot
     from gmlake.snapshots.whole import Snapshot
 
 

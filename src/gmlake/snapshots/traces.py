@@ -17,13 +17,12 @@ from gmlake.trace.layout import (
     SMALL_LIMIT,
     SPAN,
     Kind,
+    Records,
     SpanKind,
 )
 
 if TYPE_CHECKING:
-    from gmlake.trace.layout import Records
     from gmlake.trace.trace import Trace
-
 
 _MOST_BYTES: Final = 1 << 61
 """All sizes of a trace together: sums of them must not overflow."""
@@ -99,8 +98,9 @@ def with_addresses(trace: Trace) -> Trace:
     if not is_recorded:
         steps = (sizes // ALIGNMENT + 1) * ALIGNMENT
         if int(steps.sum(dtype=np.float64)) + _FIRST_ADDRESS > _LAST_ADDRESS:
-            reason = "the allocations together need more addresses than a snapshot can name"
-            raise TraceError(reason)
+            raise TraceError(
+                "the allocations together need more addresses than a snapshot can name"
+            )
         addresses = np.cumsum(steps) - steps + np.uint64(_FIRST_ADDRESS)
         has_id = np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED))
         requests["address"][has_id] = addresses[ids[has_id]]

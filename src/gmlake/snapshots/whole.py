@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gmlake.pictures.drawable import Drawable
+from gmlake.pictures.figures import Report
 from gmlake.snapshots.capture import document_of
 from gmlake.snapshots.figures_of import report_of_snapshot
 from gmlake.snapshots.files import read_file, save, to_json, understand
+from gmlake.snapshots.model import DeviceSnapshot
+from gmlake.snapshots.sites import Site
 from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
 from gmlake.tables import Printed
+from gmlake.trace.layout import Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from gmlake import _core
-    from gmlake.pictures.figures import Report
-    from gmlake.snapshots.model import DeviceSnapshot
-    from gmlake.snapshots.sites import Site
-    from gmlake.trace.layout import Records
 
-    class Recorded(Protocol):
-        """What has a snapshot, as a Recording."""
 
-        @property
-        def snapshot(self) -> Snapshot:
-            """The events so far, or those at the end."""
+class Recorded(Protocol):
+    """What has a snapshot, as a Recording."""
 
-    Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
+    @property
+    def snapshot(self) -> Snapshot:
+        """The events so far, or those at the end."""
+
+
+Source: TypeAlias = "Snapshot | Recorded | str | os.PathLike[str] | dict[str, Any] | list[Any]"
 
 
 @dataclass(eq=False)
@@ -113,8 +113,7 @@ class Snapshot(Drawable, Printed):
         chosen = tuple(one for one in self.devices if one.device == device)
         if not chosen:
             known = ", ".join(str(one.device) for one in self.devices) or "none"
-            msg = f"it holds no events of device {device}; its devices: {known}"
-            raise ValueError(msg)
+            raise ValueError(f"it holds no events of device {device}; its devices: {known}")
         return replace(self, devices=chosen)
 
     def report(self) -> Report:
@@ -143,8 +142,7 @@ def load(source: Source) -> Snapshot:
         found = Snapshot(*read_file(Path(source)))
         found.name = os.fsencode(Path(source).name).decode("utf-8", "backslashreplace")
     else:
-        msg = f"expected a recording or the path of one, not a {type(source).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"expected a recording or the path of one, not a {type(source).__name__}")
     for one in found.devices:
         is_one = len(found.devices) == 1
         one.trace.name = found.name if is_one else f"{found.name}:{one.device}"

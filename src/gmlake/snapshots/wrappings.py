@@ -79,5 +79,6 @@ def _in_page(data: bytes) -> bytes:
         (file,) = json.loads(line)
         return base64.b64decode(file["base64"], validate=True)
     except (ValueError, TypeError, KeyError, RecursionError, binascii.Error):
-        reason = "a page of PyTorch's viewer whose recording cannot be read: pass the recording"
-        raise TraceError(reason) from None
+        raise TraceError(
+            "a page of PyTorch's viewer whose recording cannot be read: pass the recording"
+        ) from None

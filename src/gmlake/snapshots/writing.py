@@ -6,6 +6,7 @@ where it lies, so that every byte is written once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,8 +18,6 @@ from gmlake.snapshots.sites import Site
 from gmlake.trace.layout import Kind, SpanKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     Entry = dict[str, Any]
 
 _ACTIONS: Final = {

@@ -7,7 +7,7 @@ from typing import Final
 from gmlake.annexes import Annex, Command
 
 ANNEX: Final = Annex(
-    names={"gmlake.standin.forecasts": "Forecast PolicyNeed forecast"},
+    names={"gmlake.standin.forecasts": "forecast"},
     commands={
         "forecast": Command(
             "Run a training script without a GPU, and foresee what memory it needs on one.",

@@ -14,6 +14,7 @@ import functools
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +25,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gmlake.standin import values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     Function = Callable[..., Any]
     Given = tuple[Any, ...]
     Named = dict[str, Any]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gmlake.fitting import GRANULE_BYTES, fit
+from gmlake.fitting import GRANULE_BYTES, Need, fit
 from gmlake.snapshots.whole import of_one_trace
-from gmlake.standin.runs import ForecastError, option_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gmlake.fitting import Need
-    from gmlake.standin.runs import Run, Runner
+from gmlake.standin.runs import ForecastError, Run, Runner, option_of
 
 _OPTIONS: Final = (
     *("--batch", "--batch-size", "--batch_size", "--micro-batch-size", "--micro_batch_size"),

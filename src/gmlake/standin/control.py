@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @cache
@@ -35,8 +32,9 @@ def is_active() -> bool:
 def _loaded() -> ctypes.CDLL:
     library = _library()
     if library is None:
-        msg = "this process does not run on the stand-in; start it with `python -m gmlake.standin`"
-        raise RuntimeError(msg)
+        raise RuntimeError(
+            "this process does not run on the stand-in; start it with `python -m gmlake.standin`"
+        )
     return library
 
 
@@ -71,15 +69,13 @@ def misuses() -> int:
 def set_pace(pace: str, lag: int = 32) -> None:
     """Choose when work is done: "eager", "lag" or "manual". Raises ValueError for another word."""
     if _loaded().gmlake_standin_set_pace(pace.encode(), lag) != 0:
-        msg = f"no pace is called {pace!r}; there are eager, lag and manual"
-        raise ValueError(msg)
+        raise ValueError(f"no pace is called {pace!r}; there are eager, lag and manual")
 
 
 def advance(stream: int, count: int) -> None:
     """Let `count` operations happen on a stream, given as torch.cuda.Stream.cuda_stream."""
     if _loaded().gmlake_standin_advance(stream, count) != 0:
-        msg = f"{stream:#x} is no stream"
-        raise ValueError(msg)
+        raise ValueError(f"{stream:#x} is no stream")
 
 
 def pending(stream: int) -> int:
@@ -103,5 +99,4 @@ def read_settings() -> None:
     Raises RuntimeError where a device is in use.
     """
     if _loaded().gmlake_standin_read_settings() != 0:
-        msg = "a device is in use, so the stand-in cannot be given other settings"
-        raise RuntimeError(msg)
+        raise RuntimeError("a device is in use, so the stand-in cannot be given other settings")

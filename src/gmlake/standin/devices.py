@@ -46,7 +46,7 @@ DEVICES: Final = {
     "rtx-4090": Device("NVIDIA GeForce RTX 4090", 24_084 * MIB, "8.9", 128),
     "rtx-5090": Device("NVIDIA GeForce RTX 5090", 32_112 * MIB, "12.0", 170),
 }
-"""By the name that `--device` takes."""
+"""By the name that `--on` takes."""
 
 DEFAULT: Final = "h100-80gb"
 

@@ -6,9 +6,10 @@ import argparse
 import re
 import signal
 import sys
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from gmlake.commands import common
 from gmlake.pictures.page import write_page
@@ -19,9 +20,6 @@ from gmlake.standin.devices import DEFAULT, DEVICES, device_of
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]"""
@@ -44,7 +42,7 @@ class ForecastCommand(common.Command):
         vars(parser)["_negative_number_matcher"] = re.compile(r"-[\w-]*=\d[\d,]*$|-\.?\d")
         add = parser.add_argument
         add(
-            "--device",
+            "--on",
             default=DEFAULT,
             metavar="NAME|SIZE",
             help=f"the GPU: {', '.join(DEVICES)}, or a size as 40GiB (%(default)s)",
@@ -72,7 +70,7 @@ class ForecastCommand(common.Command):
             metavar="SECONDS",
             help="what a run may take at most (%(default)s)",
         )
-        add("--page", metavar="FILE", help="draw the memory of the run as one HTML page")
+        add("-o", "--output", metavar="PAGE", help="draw the memory of the run as one HTML page")
         add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
         common.add_json_option(parser)
@@ -107,10 +105,10 @@ def _program(args: argparse.Namespace) -> list[str]:
         raise ValueError("which program? Name a script, or -m MODULE")
     if not Path(script[0]).exists():
         raise ValueError(f"{script[0]}: no such file; name a script, or -m MODULE")
-    if "--device" in script[:-1] and script[script.index("--device") + 1] in DEVICES:
+    if "--on" in script[:-1] and script[script.index("--on") + 1] in DEVICES:
         raise ValueError(
-            "options of gmlake come before the script: gmlake forecast --device "
-            f"{script[script.index('--device') + 1]} {script[0]}"
+            "options of gmlake come before the script: gmlake forecast --on "
+            f"{script[script.index('--on') + 1]} {script[0]}"
         )
     return script
 
@@ -119,8 +117,8 @@ def _keep(found: Forecast, args: argparse.Namespace) -> None:
     """Write what else is asked for. Raises OSError."""
     if args.record is not None:
         found.snapshot.save(args.record)
-    if args.page is not None:
-        write_page(report_of(found.snapshot), args.page)
+    if args.output is not None:
+        write_page(report_of(found.snapshot), args.output)
 
 
 @contextmanager
@@ -145,28 +143,19 @@ def _ending_with_the_script() -> Iterator[None]:
 
 
 def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
-    device_of(args.device)
-    is_shown = sys.stderr is not None and sys.stderr.isatty() and not args.show_output
-
-    def show(doing: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{printable(doing)}")
-        sys.stderr.flush()
-
-    try:
+    device_of(args.on)
+    with nullcontext() if args.show_output else common.telling() as tell:
         return forecast(
             program,
-            args.device,
+            args.on,
             steps=args.steps,
             batch=args.batch,
             ranks=args.ranks,
             rank=args.rank,
             timeout=args.timeout,
             is_shown=args.show_output,
-            progress=show if is_shown else None,
+            progress=tell,
         )
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 COMMAND = ForecastCommand()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,17 +18,12 @@ from gmlake.standin import launcher
 from gmlake.standin.batches import Batch, Search, choose, smallest_of
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEFAULT, Device, device_of
-from gmlake.standin.runs import Runner, where_of
+from gmlake.standin.runs import Run, Runner, where_of
 from gmlake.tables import Printed, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-    from gmlake.snapshots.queries import Row
-    from gmlake.standin.runs import Run
 
 POLICIES: Final = {
     "caching": "PyTorch's default",
@@ -251,10 +247,6 @@ def _largest(run: Run, by: str) -> tuple[tuple[str, int], ...]:
     )
     known = [row for row in rows if row.key != UNKNOWN_LINE] or rows
     return tuple((row.key, row.size_bytes) for row in known[:_MOST_GROUPS])
-
-
-def _size(rows: Sequence[Row]) -> int:
-    return sum(row.size_bytes for row in rows)
 
 
 def _needs(run: Run, device: Device, extra: Beyond) -> tuple[PolicyNeed, ...]:

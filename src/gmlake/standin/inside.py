@@ -18,16 +18,14 @@ import traceback
 from collections import Counter
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gmlake.pytorch import compat
 from gmlake.standin import answers, control, ranks
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 LONGEST_PERIOD: Final = 16
 """Calls of optimizers in one step of a program, at most: several optimizers take turns."""

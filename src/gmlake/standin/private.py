@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch.utils import _python_dispatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PARTS: Final[dict[str, str]] = {
     "utils._python_dispatch._disable_current_modes": "values are not known within other modes",

@@ -11,16 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 
 from gmlake.standin import private
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 _KEPT: Final = ("group_desc", "use_local_synchronization")
 

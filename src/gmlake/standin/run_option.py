@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+from collections.abc import Mapping
+from typing import Final
 
 from gmlake.pytorch import notices
 from gmlake.standin import launcher
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 
 class WithoutGpu:
     """What the option adds to the command."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add --without-gpu, and --device for it."""
+        """Add --without-gpu, and --on for it."""
         parser.add_argument(
             "--without-gpu",
             action="store_true",
             help="run on a stand-in for a GPU, which serves memory and computes nothing",
         )
         parser.add_argument(
-            "--device",
+            "--on",
             metavar="NAME|SIZE",
             help=f"what it stands for: {', '.join(DEVICES)}, or a size as 40GiB ({DEFAULT})",
         )
@@ -36,11 +34,12 @@ class WithoutGpu:
         stand-in or its PyTorch is missing.
         """
         if not args.without_gpu:
-            if args.device is not None:
-                msg = "--device is for --without-gpu; CUDA_VISIBLE_DEVICES chooses among real ones"
-                raise ValueError(msg)
+            if args.on is not None:
+                raise ValueError(
+                    "--on is for --without-gpu; CUDA_VISIBLE_DEVICES chooses among real ones"
+                )
             return dict(others)
-        device = device_of(DEFAULT if args.device is None else args.device)
+        device = device_of(DEFAULT if args.on is None else args.on)
         try:
             launcher.check_pytorch()
             found = launcher.environment(device.settings() | {"answers": "1"})

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +20,6 @@ from gmlake.snapshots.whole import Snapshot, load
 from gmlake.standin import launcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gmlake.standin.devices import Device
     from gmlake.trace import Trace
 
@@ -183,16 +182,23 @@ def _read(folder: Path, code: int, said: list[str], title: str, *, is_alone: boo
     tail = said[-_TAIL_LINES:]
     if best is None:
         if code:
-            reason = f"{title} {_ending(code)} before anything was recorded"
-            raise ForecastError(reason, _advice(tail, is_alone=is_alone), tail)
-        reason = f"{title} used no GPU: it asked PyTorch for no CUDA memory"
-        raise ForecastError(reason, _advice(tail), tail)
+            raise ForecastError(
+                f"{title} {_ending(code)} before anything was recorded",
+                _advice(tail, is_alone=is_alone),
+                tail,
+            )
+        raise ForecastError(
+            f"{title} used no GPU: it asked PyTorch for no CUDA memory", _advice(tail), tail
+        )
     known = best[2]
     if known["error"]:
         raise ForecastError(*_why_it_ended(known["error"], title, is_alone=is_alone))
     if code and known["why"] == "the program ended":
-        reason = f"{title} {_ending(code)} before its steps repeated"
-        raise ForecastError(reason, _advice(tail, is_alone=is_alone), tail)
+        raise ForecastError(
+            f"{title} {_ending(code)} before its steps repeated",
+            _advice(tail, is_alone=is_alone),
+            tail,
+        )
     recording = best[1].with_suffix(".pickle")
     seen = load(recording)
     trace = max((one.trace for one in seen), key=lambda one: one.peak_live_bytes)

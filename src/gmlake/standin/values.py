@@ -18,6 +18,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,8 +27,6 @@ import torch
 from gmlake.standin import private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     Function = Callable[..., Any]
     Given = tuple[Any, ...]
     Named = dict[str, Any]

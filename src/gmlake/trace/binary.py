@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,8 +43,6 @@ from gmlake.trace.layout import (
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 MAGIC: Final = b"GMLTRACE"
@@ -78,8 +77,7 @@ def encode(trace: Trace) -> bytes:
     """Return the file's bytes. Raises TraceError for more than MAX_ROWS rows or MAX_META_BYTES."""
     rows = {key: len(getattr(trace, attribute)) for _, key, attribute, _, _ in _TABLES}
     if sum(rows.values()) > MAX_ROWS:
-        reason = f"more than {MAX_ROWS} events, segments and blocks; split the trace"
-        raise TraceError(reason)
+        raise TraceError(f"more than {MAX_ROWS} events, segments and blocks; split the trace")
     meta = {
         "device": trace.device,
         "settings": trace.settings,
@@ -91,8 +89,9 @@ def encode(trace: Trace) -> bytes:
         meta["pools"] = trace.pools
     text = json.dumps(meta, separators=(",", ":")).encode()
     if len(text) > MAX_META_BYTES:
-        reason = f"labels and settings of more than {MAX_META_BYTES} bytes; split the trace"
-        raise TraceError(reason)
+        raise TraceError(
+            f"labels and settings of more than {MAX_META_BYTES} bytes; split the trace"
+        )
     sections = [_section(b"META", text, len(text))]
     for tag, _, attribute, _, columns in _TABLES:
         table: Records = getattr(trace, attribute)
@@ -162,8 +161,9 @@ def _sections(data: bytes) -> Iterator[tuple[bytes, tuple[int, bytes]]]:
         raise TraceError(_CUT_OFF)
     _, version, count = _HEAD.unpack_from(data)
     if version > VERSION:
-        reason = f"written by a later gmlake (format {version}, this one reads {VERSION}): upgrade"
-        raise TraceError(reason)
+        raise TraceError(
+            f"written by a later gmlake (format {version}, this one reads {VERSION}): upgrade"
+        )
     magic, checksum, length = _TAIL.unpack_from(data, end)
     if magic != _TAIL_MAGIC or length != end & 0xFFFFFFFF:
         raise TraceError(_CUT_OFF)
@@ -215,8 +215,7 @@ def _table(
         name = tag + bytes([number])
         items, stored = sections.get(name, (0, b""))
         if items != rows:
-            reason = f"a column is missing or has the wrong length ({name!r})"
-            raise TraceError(reason)
+            raise TraceError(f"a column is missing or has the wrong length ({name!r})")
         _check_can_hold(stored, rows * dtype[column].itemsize)
         columns[column] = stored
     table = np.zeros(rows, dtype)
@@ -259,8 +258,7 @@ def _read_pools(raw: object) -> tuple[tuple[int, int], ...]:
 def _count(values: dict[str, Any], key: str, most: int) -> int:
     value = values.get(key)
     if type(value) is not int or not 0 <= value <= most:
-        reason = f"{key} is not a whole number from 0 to {most}"
-        raise TraceError(reason)
+        raise TraceError(f"{key} is not a whole number from 0 to {most}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +22,6 @@ from gmlake.trace.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike, NDArray
 
 SLICE_EVENTS: Final = 1 << 16
@@ -319,8 +318,7 @@ def slices(requests: Records) -> Iterator[Records]:
 def _records(array: ArrayLike, dtype: np.dtype[Any], name: str) -> Records:
     result: Records = np.ascontiguousarray(array)
     if result.dtype != dtype or result.ndim != 1:
-        msg = f"{name} must be a one-dimensional numpy array of dtype {dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must be a one-dimensional numpy array of dtype {dtype}")
     return result
 
 
@@ -350,16 +348,13 @@ def _check_ids(requests: Records, start_blocks: Records, id_count: int) -> None:
     _fail_at(has_id & (ids >= id_count), f"an id at or above {id_count}, the number of allocations")
     is_wrong = (start_blocks["id"] >= id_count) | (start_blocks["requested_bytes"] > LARGEST_SIZE)
     if is_wrong.any():
-        reason = "a block that was live before recording has an id or a size out of range"
-        raise TraceError(reason)
+        raise TraceError("a block that was live before recording has an id or a size out of range")
     if (start_blocks["stream"] == _NO_STREAM).any():
-        reason = "a block that was live before recording has the stream 2^64 - 1 (or -1)"
-        raise TraceError(reason)
+        raise TraceError("a block that was live before recording has the stream 2^64 - 1 (or -1)")
     born = np.full(id_count, _NEVER, np.int64)
     born[start_blocks["id"]] = _BEFORE
     if np.count_nonzero(born == _BEFORE) != len(start_blocks):
-        reason = "two blocks that were live before recording have the same id"
-        raise TraceError(reason)
+        raise TraceError("two blocks that were live before recording have the same id")
     allocs, frees = np.flatnonzero(kind == Kind.ALLOC), np.flatnonzero(kind == Kind.FREE)
     _fail_at_repeated(allocs, ids, "an allocation with an id that was allocated before")
     _fail_at_index(allocs, born[ids[allocs]] == _BEFORE, "an allocation of an id live before")

@@ -6,12 +6,10 @@ NVML creates no CUDA context, so a query uses no device memory.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Final
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _NAME_BYTES: Final = 96

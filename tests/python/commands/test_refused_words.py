@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import gmlake
 from gmlake.commands import COMMANDS
+from gmlake.diagnosis import TraceBuilder
 from made_ranks import device, line, rank, write
 from recording import BASE, FAR, MIB, alloc, free, pairs
 from running import refused, run
@@ -42,11 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for count in (4, 8):
         pairs(count).save(made / f"{count}.gmtrace")
     if "diagnose" in COMMANDS:
-        builder = gmlake.TraceBuilder("one array")
+        builder = TraceBuilder("one array")
         builder.free(builder.alloc(MIB))
         builder.build().save(made / "one.gmobjects")
     write(made / "job", rank(0, 1, device([MIB] * 3, [line(7, MIB)])))
-    (made / "small.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     (made / "broken.pickle").write_bytes(b"\x80\x04not a pickle")
     (made / "mine.html").write_text("mine", encoding="utf-8")
     return made

@@ -8,12 +8,13 @@ import weakref
 import pytest
 
 import gmlake
+from gmlake.lake import ElasticMemory
 from policies import lending_policies
 
 MIB = 1 << 20
 
 
-def look(lake: gmlake.Lake, buffer: gmlake.ElasticMemory) -> ctypes.Array[ctypes.c_ubyte]:
+def look(lake: gmlake.Lake, buffer: ElasticMemory) -> ctypes.Array[ctypes.c_ubyte]:
     kind = ctypes.c_ubyte * buffer.memory
     return kind.from_address(lake.elastic_bytes(buffer.address))
 

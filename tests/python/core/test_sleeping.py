@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
+from gmlake.lake import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +21,11 @@ def lake(request: pytest.FixtureRequest) -> Iterator[gmlake.Lake]:
         yield opened
 
 
-def content(block: gmlake.Block) -> bytes:
+def content(block: Block) -> bytes:
     return bytes(memoryview(block)[::4096])
 
 
-def filled(lake: gmlake.Lake, size: int, first: int) -> gmlake.Block:
+def filled(lake: gmlake.Lake, size: int, first: int) -> Block:
     block = lake.allocate(size)
     memoryview(block)[:] = bytes((first + i) % 251 for i in range(size))
     return block

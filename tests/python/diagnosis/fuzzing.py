@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING
 import fuzz_files
 import numpy as np
 
-import gmlake
-from gmlake.diagnosis import Part
+from gmlake.diagnosis import Part, TraceBuilder
 
 if TYPE_CHECKING:
     import random
-
-_PERCENTS = ("reuse", "accessed", "fragmented", "frequency")
 
 
 @cache
 def known_objects(count: int = 20) -> dict[str, bytes]:
     """Return the members of a file."""
-    builder = gmlake.TraceBuilder("two layers")
+    builder = TraceBuilder("two layers")
     path = ("forward  model.py:12", "main  train.py:3")
     x = builder.exists(1 << 30, name="weights", element_bytes=2, frames=path, scope="layers.0")
     for turn in range(count):
@@ -84,13 +81,7 @@ def _options(rng: random.Random) -> list[str]:
     if rng.random() < 0.3:
         words += ["-o", "page.html"]
     if rng.random() < 0.2:
-        words += ["--perfetto", "perfetto.json"]
-    if rng.random() < 0.2:
-        value = rng.choice(("0", "50", "100"))
-        words += ["--threshold", f"{rng.choice(_PERCENTS)}_percent={value}"]
-    if rng.random() < 0.2:
-        value = rng.choice(("1", "9", "9" * 18))
-        words += ["--threshold", f"{rng.choice(('early', 'late', 'idle'))}_apis={value}"]
+        words += ["--pattern", rng.choice(("early allocation", "memory-leak"))]
     return words + (["--json"] if rng.random() < 0.4 else [])
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gmlake import TraceBuilder
-from gmlake.diagnosis import Part
+from gmlake.diagnosis import Part, TraceBuilder
 from gmlake.diagnosis.object_layout import (
     BEFORE,
     KEPT,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gmlake
-from gmlake.diagnosis import programs
+from gmlake.diagnosis import ObjectTrace, programs
 from gmlake.diagnosis.calls import read_calls
 from gmlake.diagnosis.object_layout import WRITES
 
@@ -43,7 +43,7 @@ def record(  # noqa: PLR0913 (each is a field)
     )
 
 
-def read(path: Path, *records: bytes) -> gmlake.ObjectTrace:
+def read(path: Path, *records: bytes) -> ObjectTrace:
     file = path / "calls.1"
     file.write_bytes(header() + b"".join(records))
     return read_calls(file, "program")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gmlake import Diagnosis, TraceBuilder, find_inefficiencies
+from gmlake import find_inefficiencies
+from gmlake.diagnosis import Diagnosis, TraceBuilder
 from gmlake.diagnosis.object_layout import NO_API
 from proving import prove
 
@@ -71,7 +72,7 @@ def test_peaks_and_lives_are_told(script: Script) -> None:
 
 def test_an_empty_trace_has_no_findings() -> None:
     found = find_inefficiencies(TraceBuilder("nothing").build())
-    assert not any((found.findings, found.groups, found.changes, found.peaks))
+    assert not any((found.findings, found.groups, found.advice, found.peaks))
     assert found.peak_bytes == found.fixed_peak_bytes == 0
     assert "nothing found" in str(found)
     prove(found)

@@ -1,26 +1,21 @@
-"""A diagnosis as figures of a page, and as a trace for Perfetto."""
+"""A diagnosis as figures of a page."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 import gmlake
 from gmlake.diagnosis import Part, TraceBuilder
-from gmlake.diagnosis.pages import report_of_diagnosis
-from gmlake.diagnosis.perfetto import save_diagnosis_perfetto
+from gmlake.diagnosis.pages import Found, report_of_diagnosis
 from gmlake.diagnosis.pictures.calls_picture import Calls
-from gmlake.diagnosis.pictures.found_table import Found
 from gmlake.diagnosis.pictures.lifelines import Lifelines
 from gmlake.diagnosis.pictures.touched import Touched
 from gmlake.pictures import render_page
 from gmlake.pictures.figures import Timeline
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gmlake.diagnosis import Diagnosis
     from gmlake.pictures.figures import Report
 
@@ -74,21 +69,3 @@ def test_a_page_is_whole_and_names_are_text() -> None:
     assert "What wastes memory in small" in page
     for kind in ("timeline", "calls", "lifelines", "found"):
         assert f'<section class="{kind}"' in page
-
-
-def test_perfetto_has_calls_objects_and_findings(tmp_path: Path) -> None:
-    diagnosis = small()
-    path = tmp_path / "trace.json"
-    save_diagnosis_perfetto(diagnosis, path)
-    entries = json.loads(path.read_text(encoding="ascii"))["traceEvents"]
-    slices = [entry for entry in entries if entry["ph"] == "X"]
-    calls = [entry for entry in slices if entry["pid"] == 1]
-    assert [entry["name"] for entry in calls][:4] == ["alloc", "alloc", "fill", "work"]
-    live = [entry["args"]["live"] for entry in entries if entry["ph"] == "C"]
-    assert max(live) == diagnosis.peak_bytes
-    found = [entry for entry in slices if entry.get("cat") == "finding"]
-    assert {entry["name"] for entry in found} >= {"early allocation", "late deallocation"}
-    threads = {
-        entry["args"]["name"] for entry in entries if entry["ph"] == "M" and entry["pid"] == 2
-    }
-    assert {"early", "late", "other"} <= threads

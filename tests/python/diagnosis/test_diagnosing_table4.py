@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gmlake import Diagnosis, ObjectTrace, find_inefficiencies
+from gmlake import find_inefficiencies
+from gmlake.diagnosis import Diagnosis, ObjectTrace
 from places import ROOT
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gmlake
-from gmlake.diagnosis import programs
+from gmlake.diagnosis import ObjectTrace, programs
+from gmlake.lake import device_describe
 from proving import prove
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ print(float((data * 2).sum()))
 @pytest.fixture(autouse=True)
 def gpu() -> None:
     try:
-        gmlake.device_describe("cuda")
+        device_describe("cuda")
         programs.find_cupti({})
     except gmlake.Error as error:
         pytest.skip(str(error))
 
 
-def run(folder: Path, code: str) -> gmlake.ObjectTrace:
+def run(folder: Path, code: str) -> ObjectTrace:
     path = folder / "program.py"
     path.write_text(code)
     watched = programs.watch_program([sys.executable, str(path)])

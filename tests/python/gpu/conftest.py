@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import gmlake
+from gmlake.lake import device_describe
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _device() -> None:
     try:
-        gmlake.device_describe("cuda")
+        device_describe("cuda")
     except gmlake.Error as error:
         pytest.skip(f"no CUDA device: {error}")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gmlake
+from gmlake.lake import device_describe
 from places import ROOT
 
 PROGRAMS = ROOT / "build" / "c" / "tests" / "c"
@@ -34,7 +35,7 @@ def test_the_driver_behaves_as_the_core_relies_on(name: str) -> None:
 
 
 def test_a_lake_serves_and_gives_everything_back(policy: str) -> None:
-    before = gmlake.device_describe("cuda")["free_bytes"]
+    before = device_describe("cuda")["free_bytes"]
     with gmlake.Lake("cuda", policy, capacity="2GiB") as lake:
         blocks = [lake.allocate((i + 1) * 3_000_000) for i in range(20)]
         for block in blocks[::2]:
@@ -45,7 +46,7 @@ def test_a_lake_serves_and_gives_everything_back(policy: str) -> None:
             lake.free(block)
         lake.trim()
         assert lake.stats()["reserved_bytes"] == 0
-    assert gmlake.device_describe("cuda")["free_bytes"] >= before - (64 << 20)
+    assert device_describe("cuda")["free_bytes"] >= before - (64 << 20)
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------

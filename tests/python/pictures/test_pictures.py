@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gmlake.pictures.address_map import Finder, Line
 from gmlake.pictures.figures import (
     Moments,
 )
-from gmlake.pictures.folding import Finder, Line
 from recording import BASE, MIB, alloc, block, event, load, segment
 
 if TYPE_CHECKING:

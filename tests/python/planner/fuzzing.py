@@ -1,8 +1,7 @@
-"""Plans and instances for tests/fuzz.py, and the command that reads them."""
+"""Plans for tests/fuzz.py, and the command that reads them."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import struct
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fuzz_files
 
 import gmlake
-from gmlake.planner import MadeFor, SavedPlan, plan_files
+from gmlake.planner import MadeFor, Plan, SavedPlan, plan_files
 from made_plans import made_plan
 from plans import training
 
@@ -46,7 +45,7 @@ def resealed_plan(payload: bytes) -> bytes:
 def plan_file(rng: random.Random) -> fuzz_files.Case:
     """Make a plan file."""
     chosen = [rng.choice(known_plans()) for _ in range(rng.choice((0, 1, 1, 2)))]
-    saved = [SavedPlan(n, "train", gmlake.Plan.decode(data)) for n, data in enumerate(chosen)]
+    saved = [SavedPlan(n, "train", Plan.decode(data)) for n, data in enumerate(chosen)]
     data = plan_files.encode_plans(
         saved, MadeFor(1, 2, {0: "H100", 1: fuzz_files.text(rng)}, "2.9.0")
     )
@@ -66,39 +65,10 @@ def plan_file(rng: random.Random) -> fuzz_files.Case:
     return fuzz_files.Case("plans", {"plans": body + hashlib.sha256(body).digest()})
 
 
-def instance(rng: random.Random) -> fuzz_files.Case:
-    """Make an instance of CSV, plain or gzip."""
-    count = rng.choice((1, 3, 20, 200, 20_000 if rng.random() < 0.1 else 50))
-    rows: list[Any] = [["id", "lower", "upper", "size"]]
-    for row in range(count):
-        begin = rng.randrange(100)
-        rows.append([row, begin, begin + rng.randrange(1, 50), rng.randrange(1, 1 << 20)])
-    for _ in range(rng.choice((0, 0, 1, 1, 2, 5))):
-        fuzz_files.change_tree(rng, rows)
-    if fuzz_files.shared_size(rows) > 3_000_000:
-        rows = [["id", "lower", "upper", "size"], [0, 1, 2, 3]]
-    lines = [",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
-    end = rng.choice(("\n", "\n", "\n", "\r\n", "\r", "\n\n", " \n"))
-    data = (end.join(lines)[: 1 << 24] + rng.choice(("", "\n"))).encode("utf-8", "surrogatepass")
-    if rng.random() < 0.4:
-        return fuzz_files.Case("instance", {"x.csv.gz": members(rng, data)})
-    return fuzz_files.Case("instance", {rng.choice(("x.csv", "x")): data})
-
-
-def members(rng: random.Random, data: bytes) -> bytes:
-    """Return gzip of several members, with what may stand between them."""
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 3))))
-    parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    between = rng.choice((b"", b"", b"\0" * 9, gzip.compress(b"", mtime=0) * 1000, b"x"))
-    return between.join(gzip.compress(part, 1, mtime=0) for part in parts) + between
-
-
 def _options(rng: random.Random) -> list[str]:
     words = ["--budget-ms", rng.choice(("1", "5", "20", "100"))]
     if rng.random() < 0.2:
         words += ["--capacity", rng.choice(("1", "20MiB", "80GiB"))]
-    if rng.random() < 0.2:
-        words += ["--alignment", str(1 << rng.choice((0, 1, 9, 21, 48)))]
     if rng.random() < 0.2:
         words += ["-o", "out"]
     return words + (["--json"] if rng.random() < 0.4 else [])
@@ -110,13 +80,12 @@ def warm_up(_folder: Path) -> list[list[str]]:
     return [["plan", str(fuzz_files.TRACES[0]), "--budget-ms", "1"]]
 
 
-KINDS = [(plan_file, 9), (instance, 9)]
+KINDS = [(plan_file, 9)]
 READERS = {
     "snapshot": ("plan",),
     "own snapshot": ("plan",),
     "instructions": ("plan",),
     "own trace": ("plan",),
     "plans": ("view", "view", "view", "plan"),
-    "instance": ("plan", "plan", "plan", "view"),
 }
 OPTIONS = {"plan": _options}

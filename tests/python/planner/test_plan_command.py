@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
     from gmlake.trace import Trace
 
-CSV = "id,lower,upper,size\n0,0,10,1000\n1,5,15,1000\n2,10,20,2000\n"
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> str:
-    path = tmp_path / "small.csv"
-    path.write_text(CSV, encoding="utf-8")
-    return str(path)
-
 
 @pytest.fixture
 def steps(tmp_path: Path) -> str:
@@ -42,18 +33,15 @@ def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict
 
 
 def test_a_capacity_is_met_or_the_exit_code_says_no(
-    instance: str, capsys: pytest.CaptureFixture[str]
+    steps: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(capsys, instance, "--capacity", "3000")["results"][0]["fits"] is True
-    assert told(capsys, instance, "--capacity", "2999", code=1)["results"][0]["fits"] is False
-    assert main(["plan", instance, "--capacity", "2999"]) == 1
+    least = told(capsys, steps)["results"][0]["peak_bytes"]
+    assert told(capsys, steps, "--capacity", str(least))["results"][0]["fits"] is True
+    less = str(least - 1)
+    assert told(capsys, steps, "--capacity", less, code=1)["results"][0]["fits"] is False
+    assert main(["plan", steps, "--capacity", less]) == 1
     out = capsys.readouterr().out
     assert "does not fit" in out
-
-
-def test_an_alignment_holds(instance: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (result,) = told(capsys, instance, "--alignment", "256")["results"]
-    assert result["peak_bytes"] == 3072
 
 
 def test_a_trace_comes_with_its_step(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,18 +70,8 @@ def test_a_plan_is_written_and_serves(steps: str, tmp_path: Path) -> None:
         _planner.add_plan(lake, 0, saved.plan)
 
 
-def test_a_placement_of_an_instance_is_written(instance: str, tmp_path: Path) -> None:
-    path = tmp_path / "placed.csv"
-    assert main(["plan", instance, "-o", str(path)]) == 0
-    rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert rows[0] == ["id", "lower", "upper", "size", "offset"]
-    assert len(rows) == 4
-    ends = [int(row[4]) + int(row[3]) for row in rows[1:]]
-    assert max(ends) == 3000
-
-
 def test_nothing_to_write_is_said(
-    instance: str, steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flat = tmp_path / "flat.gmtrace"
     script = Script()
@@ -102,16 +80,12 @@ def test_nothing_to_write_is_said(
     out = str(tmp_path / "out")
     assert main(["plan", str(flat), "-o", out]) == 2
     assert "no input repeats a step" in capsys.readouterr().err
-    assert main(["plan", instance, steps, "-o", out]) == 2
-    assert "one instance" in capsys.readouterr().err
     assert main(["plan", steps, "-o", str(tmp_path / "none" / "out")]) == 1
     assert "cannot write" in capsys.readouterr().err
 
 
 def test_the_same_input_gives_the_same_placement(shipped_trace: Trace) -> None:
     first, second = (gmlake.plan(of_one_trace(shipped_trace)).results[0] for _ in range(2))
-    assert first.offsets is not None
-    assert second.offsets is not None
     assert first.offsets.tobytes() == second.offsets.tobytes()
     assert first.step is not None
     assert second.step is not None

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gmlake.planner.interrupts import interruptible
+from gmlake.planner.api import interruptible
 
 
 @pytest.mark.usefixtures("_interruptible")

@@ -18,7 +18,6 @@ COMMANDS = {
     "view run.gmtrace -o page.html --plan": "gmlake.commands.view.report_of",
     "view plans -o page.html": "gmlake.planner.plan_files.decode_plans",
     "plan run.gmtrace": "gmlake.snapshots.opening.decode",
-    "plan one.csv": "gmlake.planner.instances._parse",
 }
 
 
@@ -26,7 +25,6 @@ COMMANDS = {
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pairs().save("run.gmtrace")
-    (tmp_path / "one.csv").write_text("id,lower,upper,size\n0,0,10,1000\n", encoding="utf-8")
     save_plans("plans", [SavedPlan(0, "train", made_plan())], MadeFor())
 
 

@@ -11,6 +11,7 @@ import pytest
 import gmlake
 from gmlake.commands import main
 from gmlake.pictures.figures import CATEGORIES, Blocks, Moments, Timeline
+from gmlake.snapshots import report_of
 from gmlake.snapshots.inferred import infer
 from gmlake.snapshots.sites import OwnLines
 from recording import BASE, MIB, alloc, block, event, figure, free, load, segment, snapshot
@@ -300,9 +301,9 @@ def test_what_was_there_before_a_network_is_used_is_said_to_be_its_parameters(
     said: str,
 ) -> None:
     seen = used_only(tmp_path, path)
-    moments = figure(gmlake.report_of(seen), Moments)
+    moments = figure(report_of(seen), Moments)
     says = " ".join(moments.moments[moments.shown].says)
     assert said.format(site=site) in says
-    assert figure(gmlake.report_of(seen), Blocks).rows[0].site == site
+    assert figure(report_of(seen), Blocks).rows[0].site == site
     assert main(["replay", str(tmp_path / "scenario.pickle"), "--policy", "caching"]) == 0
     assert said.format(site=site) in " ".join(capsys.readouterr().out.split())

@@ -18,6 +18,7 @@ from gmlake.pictures.figures import (
     Report,
     Timeline,
 )
+from gmlake.snapshots import report_of
 from recording import BASE, MIB, alloc, event, figure, load, snapshot
 from snapshot_programs import busy_lake
 
@@ -87,7 +88,7 @@ def _refused(size: int, left: int, stream: int = 0) -> str:
     scenario.free(BASE)
     scenario.add("oom", size, device_free=left, stream=stream)
     traces = [scenario.snapshot([])]
-    seen = gmlake.report_of(gmlake.load(traces[0]))
+    seen = report_of(gmlake.load(traces[0]))
     return _shown(seen).says[0].split(": ", 2)[2]
 
 
@@ -131,7 +132,7 @@ def test_what_cannot_serve_is_named_and_strands_nothing(
         alloc(inside, 20 * MIB, pool_id=(4, 0)),
         {**refused, "pool_id": pool},
     ]
-    moment = _shown(gmlake.report_of(gmlake.load(snapshot(events))))
+    moment = _shown(report_of(gmlake.load(snapshot(events))))
     assert said in moment.says[0]
     (only,) = moment.stranded
     assert only.kept_bytes == stranded * MIB

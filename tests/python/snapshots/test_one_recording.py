@@ -10,6 +10,7 @@ import pytest
 
 import gmlake
 from gmlake import TraceError
+from gmlake.snapshots import report_of
 from gmlake.snapshots.beside import KEY, VERSION
 from recording import BASE, MIB, alloc, free, snapshot
 
@@ -27,7 +28,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "plan": lambda one: [each.peak_bytes for each in gmlake.plan(one).results],
     "query": lambda one: gmlake.query(one).to_dict()["answers"],
     "compare": lambda one: gmlake.compare(one, one, ("start", "end")).to_dict()["comparisons"],
-    "report_of": lambda one: len(gmlake.report_of(one).figures),
+    "report_of": lambda one: len(report_of(one).figures),
 }
 
 

@@ -9,8 +9,7 @@ import pickletools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gmlake import TraceError
 from gmlake.snapshots.opening import read_pickle

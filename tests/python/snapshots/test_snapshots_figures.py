@@ -12,6 +12,7 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import AddressMap, Blocks, Moments, Packing, Timeline
+from gmlake.snapshots import report_of
 from gmlake.snapshots.whole import of_one_trace
 from gmlake.trace import REQUEST, Kind, Trace
 from recording import figure
@@ -112,7 +113,7 @@ def _long_trace(events: int) -> Trace:
 def test_a_million_events_become_a_few_thousand_points_in_seconds() -> None:
     trace = _long_trace(1_000_000)
     begin = time.process_time()
-    report = gmlake.report_of(of_one_trace(trace))
+    report = report_of(of_one_trace(trace))
     assert time.process_time() - begin < 60  # takes about 2
     timeline, packing = figure(report, Timeline), figure(report, Packing)
     assert len(timeline.at) <= MOST

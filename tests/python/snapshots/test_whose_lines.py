@@ -10,7 +10,7 @@ import pytest
 
 import gmlake
 from gmlake.pictures.figures import Blocks, Moments
-from gmlake.snapshots import Site
+from gmlake.snapshots import Site, report_of
 from gmlake.snapshots.comparing import compare
 from gmlake.snapshots.frames import Origin, frame_of, named_frame, own_frame
 from gmlake.snapshots.queries import query
@@ -282,7 +282,7 @@ def recorded(folder: Path, *paths: list[dict[str, Any]]) -> gmlake.Snapshot:
 
 def said_of(seen: gmlake.Snapshot) -> tuple[str, str, list[str]]:
     """The sentences about the peak, and the rows of the table."""
-    report = gmlake.report_of(seen)
+    report = report_of(seen)
     moments = figure(report, Moments)
     first, *more = moments.moments[moments.shown].says
     return first, " ".join(more), [row.site for row in figure(report, Blocks).rows]
@@ -337,7 +337,7 @@ def test_no_two_rows_of_a_table_look_alike(tmp_path: Path) -> None:
     assert len(set(shown)) == len(shown) == 9  # blocks without a path are one row
     told = "nn_utils.py:6 in softmax() <- model.py:434 in attention() · via at::_ops::mm::call()"
     assert told in {key for key, *_ in shown}
-    (blocks, *_) = [part for part in gmlake.report_of(seen).figures if isinstance(part, Blocks)]
+    (blocks, *_) = [part for part in report_of(seen).figures if isinstance(part, Blocks)]
     assert sorted(row.site for row in blocks.rows) == sorted(
         row["key"] if row["key"] != "not known" else "" for row in answer["rows"]
     )

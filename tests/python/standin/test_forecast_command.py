@@ -164,7 +164,7 @@ def test_options_before_the_script_are_ours_and_those_after_it_its_own(
 ) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    ours = ["--device", "l4", "--steps", "3", "--ranks", "4", "--rank", "1", "--batch", "B=2"]
+    ours = ["--on", "l4", "--steps", "3", "--ranks", "4", "--rank", "1", "--batch", "B=2"]
     assert main(["forecast", *ours, str(script), "--steps", "9", "--json", "-m", "x"]) == 0
     assert answered["program"] == [str(script), "--steps", "9", "--json", "-m", "x"]
     assert (answered["device"], answered["steps"], answered["batch"]) == ("l4", 3, "B=2")
@@ -188,7 +188,7 @@ def test_a_batch_may_begin_with_dashes(answered: dict[str, Any], tmp_path: Path)
 def test_the_page_and_the_recording_are_written(answered: dict[str, Any], tmp_path: Path) -> None:
     script, page, recording = tmp_path / "s.py", tmp_path / "page.html", tmp_path / "run.pickle"
     script.touch()
-    words = ["--page", str(page), "--record", str(recording), str(script)]
+    words = ["-o", str(page), "--record", str(recording), str(script)]
     assert main(["forecast", *words]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert recording.stat().st_size > 0

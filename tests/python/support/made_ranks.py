@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gmlake.jobs.curves import Steps
 from gmlake.jobs.summary import (
     ENDED,
     MOST_LINES,
@@ -15,6 +14,7 @@ from gmlake.jobs.summary import (
     Device,
     Line,
     Refusal,
+    Steps,
     Summary,
     to_bytes,
 )

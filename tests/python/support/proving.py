@@ -10,8 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gmlake import Diagnosis
-    from gmlake.diagnosis import Finding
+    from gmlake.diagnosis import Diagnosis, Finding
 
 
 def prove(found: Diagnosis, findings: Iterable[Finding | int] | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 import gmlake
+from gmlake.lake import Block
 from gmlake.trace import REQUEST, Kind, Trace
 from validating import Notes, Reading
 
@@ -101,13 +102,13 @@ class Recorder:
     def _add(self, action: str, address: int, size: int, stream: int) -> None:
         self.events.append(event(action, address, size, stream=stream))
 
-    def allocate(self, size: int, stream: int = 0) -> gmlake.Block:
+    def allocate(self, size: int, stream: int = 0) -> Block:
         served = self.lake.allocate(size, stream)
         self._note_segments()
         self._add("alloc", served.address, size, stream)
         return served
 
-    def free(self, served: gmlake.Block) -> None:
+    def free(self, served: Block) -> None:
         for action in ("free_requested", "free_completed"):
             self._add(action, served.address, served.requested_size, served.stream)
         self.lake.free(served)
@@ -146,7 +147,7 @@ class Noter(Recorder):
         self.read(is_trim=True)
         super().trim()
 
-    def try_to_allocate(self, size: int, stream: int) -> gmlake.Block | None:
+    def try_to_allocate(self, size: int, stream: int) -> Block | None:
         try:
             return self.allocate(size, stream)
         except gmlake.OutOfMemoryError:
@@ -182,7 +183,7 @@ def note_program(
     """Record a random program, each step of it told by a number and a size."""
     with gmlake.Lake("sim", policy, capacity, **knobs) as lake:
         noter = (Noter if policy == "caching" else ExpandableNoter)(lake, capacity)
-        live: list[gmlake.Block] = []
+        live: list[Block] = []
         for choice, size in steps:
             if choice % 10 == 9:
                 noter.trim()

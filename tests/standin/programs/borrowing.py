@@ -17,6 +17,7 @@ from examples.two_streams import Training, take_turns
 from tests.standin.training import Trainer
 
 import gmlake
+from gmlake.pytorch import Session
 from gmlake.standin import control
 
 MIB = 1 << 20
@@ -24,7 +25,7 @@ ORDER_CALLS = ("event_", "stream_", "device_synchronize")
 Seen = dict[str, Any]
 
 
-def counted(region: gmlake.Session) -> dict[str, int]:
+def counted(region: Session) -> dict[str, int]:
     """Return what only rises: calls that take or give memory, calls that order, and borrowing."""
     stats = region.stats()
     calls = stats["driver_calls"]
@@ -37,7 +38,7 @@ def counted(region: gmlake.Session) -> dict[str, int]:
     }
 
 
-def turns(region: gmlake.Session, steps: str = "32") -> Seen:
+def turns(region: Session, steps: str = "32") -> Seen:
     """Train two models in turn on two streams; count what each step did."""
     first, second = (Training(layers=8, width=512, rows=4096) for _ in range(2))
     way = first.forward()
@@ -112,7 +113,7 @@ class Reader:
         self.expected.clear()
 
 
-def lend(region: gmlake.Session) -> Seen:
+def lend(region: Session) -> Seen:
     """Hand a block from one stream to another while the first one's copy from it is pending."""
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
     patterns, reader = Patterns(2, 2 * BIG), Reader()
@@ -148,7 +149,7 @@ def read_elsewhere(
     return block
 
 
-def recorded(region: gmlake.Session) -> Seen:
+def recorded(region: Session) -> Seen:
     """Free a block that a third stream still reads; another stream is short of memory then."""
     owner, reading, asking = (torch.cuda.Stream() for _ in range(3))
     patterns, reader = Patterns(2, 2 * BIG), Reader()
@@ -229,7 +230,7 @@ class Stress:
         self.reader.compare()
 
 
-def stress(region: gmlake.Session, pace: str, seed: str) -> Seen:
+def stress(region: Session, pace: str, seed: str) -> Seen:
     """One thread, four streams."""
     control.set_pace(pace)
     one = Stress(int(seed), [torch.cuda.Stream() for _ in range(4)], Patterns(32, BIG))
@@ -238,7 +239,7 @@ def stress(region: gmlake.Session, pace: str, seed: str) -> Seen:
     return {"wrong": one.reader.wrong, "compared": one.reader.compared, **counted(region)}
 
 
-def capture(region: gmlake.Session) -> Seen:
+def capture(region: Session) -> Seen:
     """Ask for memory on one stream while another, which holds some idle, captures a graph."""
     capturing, asking = torch.cuda.Stream(), torch.cuda.Stream()
     with torch.cuda.stream(capturing):

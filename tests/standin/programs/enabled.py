@@ -23,6 +23,7 @@ from tests.standin.quiet import wait_for_other_threads
 from tests.standin.refusal import refused
 
 import gmlake
+from gmlake.pytorch import Session
 from gmlake.standin import control
 
 MIB = 1 << 20
@@ -234,7 +235,7 @@ def out_of_memory() -> dict[str, Any]:
         }
 
 
-def _held(session: gmlake.Session) -> list[int]:
+def _held(session: Session) -> list[int]:
     stats = session.stats()
     return [torch.cuda.memory_allocated(), stats["live_blocks"], stats["reserved_bytes"]]
 

@@ -22,6 +22,7 @@ from tests.standin.failures import failure
 
 import gmlake
 from gmlake.pytorch import relief
+from gmlake.pytorch.elastic import Elastic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ ROW_BYTES = 1 << 10
 PAGE_ROWS = 16
 
 
-def cache_of(rows: int = 4 << 20, device: int = 0) -> gmlake.Elastic:
+def cache_of(rows: int = 4 << 20, device: int = 0) -> Elastic:
     """Return an elastic tensor of rows of 1 KiB; as many as it may have are more than fit."""
     return gmlake.elastic((rows, 256), torch.float32, device)
 

@@ -20,6 +20,7 @@ from examples.train_gpt import GPT, Config, language_loss, random_batch
 
 import gmlake
 from gmlake.pictures.figures import CATEGORIES
+from gmlake.pytorch.recording import Recording
 from gmlake.snapshots.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Training:
         self.optimizer.step()
 
 
-def told(recording: gmlake.Recording) -> dict[str, Any]:
+def told(recording: Recording) -> dict[str, Any]:
     """Return what a recording knows of device 0."""
     seen = recording.snapshot[0]
     sizes: Counter[str] = Counter()

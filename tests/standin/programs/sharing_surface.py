@@ -17,6 +17,7 @@ import torch
 import torch.utils.dlpack
 
 import gmlake
+from gmlake.pytorch import Session
 from gmlake.standin import control
 
 MIB = 1 << 20
@@ -48,7 +49,7 @@ def use(stream: torch.cuda.Stream, size: int = SIZE) -> None:
         block(size).zero_()
 
 
-def calls(session: gmlake.Session, name: str) -> int:
+def calls(session: Session, name: str) -> int:
     """Return how often gmlake made a driver call."""
     stats = session.stats()
     return int(stats["driver_calls"][name]) if stats else 0

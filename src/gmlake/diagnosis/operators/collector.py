@@ -11,36 +11,39 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gmlake.diagnosis.notes import Holder, Work
+from gmlake.diagnosis.builder import Item
 from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
-from gmlake.diagnosis.operators import private
-from gmlake.diagnosis.operators.arguments import (
+from gmlake.diagnosis.object_trace import Holder, Work
+from gmlake.diagnosis.operators import indices, private
+from gmlake.diagnosis.operators.modules import Modules, Observer
+from gmlake.diagnosis.operators.outside import Sharing, Substitutes, watch
+from gmlake.diagnosis.operators.places import Frames
+from gmlake.diagnosis.operators.ranges import Run
+from gmlake.diagnosis.operators.recipes import Recipe, recipe_of
+from gmlake.diagnosis.operators.storages import (
+    Entry,
+    Lane,
+    Storages,
     has_tensors,
+    key_of,
+    parts_of,
+    storage_of,
     tensors_given,
     tensors_in,
     with_storages,
 )
-from gmlake.diagnosis.operators.modules import Modules, Observer
-from gmlake.diagnosis.operators.outside import Sharing, Substitutes, watch
-from gmlake.diagnosis.operators.places import Frames
-from gmlake.diagnosis.operators.recipes import Recipe, recipe_of
-from gmlake.diagnosis.operators.storages import Entry, Lane, Storages, key_of, parts_of, storage_of
 from gmlake.pytorch import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from torch import nn
 
     from gmlake.diagnosis import ObjectTrace
-    from gmlake.diagnosis.builder import Item
-    from gmlake.diagnosis.operators import indices
-    from gmlake.diagnosis.operators.ranges import Run
 
 _Where = tuple[tuple[str, ...], str]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -23,8 +23,6 @@ from torch.optim.optimizer import (
 from gmlake.pytorch import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.utils.hooks import RemovableHandle
 
 _NO_PASS: Final = -1
@@ -146,18 +144,6 @@ def _uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
             hook(*arguments)
 
     return called
-
-
-def tensors_of(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested sequences and mappings."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_of(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_of(item)
 
 
 def _inside(model: nn.Module) -> nn.Module:

@@ -6,30 +6,28 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from copy import copy
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 
-from gmlake.diagnosis.detect import check_options, find_inefficiencies
+from gmlake.diagnosis.detect import Diagnosis, choose_patterns, find_inefficiencies
 from gmlake.diagnosis.operators import indices
 from gmlake.diagnosis.operators.collector import Collector
 from gmlake.diagnosis.operators.places import MOST_FRAMES
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.pytorch import notices
-from gmlake.pytorch.locking import process_lock
-from gmlake.pytorch.openings import Opening
+from gmlake.pytorch.locking import Opening, process_lock
 from gmlake.tables import Printed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-
     from rich.console import Console, ConsoleOptions, RenderResult
     from typing_extensions import Self
 
-    from gmlake.diagnosis import Advice, Diagnosis, Finding
+    from gmlake.diagnosis import Advice, Finding, Pattern
 
 _ON_ALREADY: Final = "a diagnosis is on already; blocks of gmlake.diagnose() cannot be nested"
 
@@ -98,7 +96,7 @@ class Report(Printed):
             )
         for device, trace in sorted(traces.items()):
             if self._settings.takes(device):
-                self.devices[device] = find_inefficiencies(trace, **self._settings.options)
+                self.devices[device] = find_inefficiencies(trace, patterns=self._settings.patterns)
 
     # ---- findings -------------------------------------------------------------------------------
 
@@ -144,7 +142,7 @@ class _Settings:
         model: object,
         frames: object,
         indices_choice: object,
-        options: dict[str, Any],
+        patterns: Iterable[str | Pattern] | None,
     ) -> None:
         self.whole_program = bool(whole_program)
         self.show_all = bool(show_all)
@@ -153,13 +151,7 @@ class _Settings:
         self.frames = _depth(frames)
         self.indices = str(indices_choice)
         indices.reader(self.indices)
-        unknown = set(options) - set(check_options({}))
-        if unknown:
-            raise TypeError(f"diagnose() has no option {min(unknown)!r}")
-        if options.get("patterns") is not None and not isinstance(options["patterns"], str):
-            options = {**options, "patterns": list(options["patterns"])}
-        check_options(options)
-        self.options = options
+        self.patterns = choose_patterns(patterns)
 
     def takes(self, device: str) -> bool:
         """Return whether a device is to be looked at."""
@@ -232,7 +224,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
     model: nn.Module | Iterable[nn.Module] | None = None,
     frames: int = MOST_FRAMES,
     indices: str = "always",
-    **options: Any,  # noqa: ANN401 (those of find_inefficiencies)
+    patterns: Iterable[str | Pattern] | None = None,
 ) -> Report:
     """Find the ten patterns of memory inefficiency in a block of code.
 
@@ -255,7 +247,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
         reading those of a GPU waits for it; or "never". An operator whose indices are not read
         counts as one that may touch all of its tensor, which can hide an inefficiency, but makes
         none up. While a CUDA graph is captured none are read.
-    options: thresholds, as find_inefficiencies() takes them.
+    patterns: names of those to look for, as "early allocation"; None: all.
 
     Not seen: other threads than the calling one and those of autograd that it starts; kernels that
     are not operators, such as Triton kernels launched by hand, and replays of CUDA graphs;
@@ -266,7 +258,7 @@ def diagnose(  # noqa: PLR0913 (each is an option of its own)
     Raises RuntimeError inside of another such block, TypeError and ValueError for arguments that
     make no sense.
     """
-    return Report(_Settings(whole_program, show_all, devices, model, frames, indices, options))
+    return Report(_Settings(whole_program, show_all, devices, model, frames, indices, patterns))
 
 
 def _after_fork() -> None:

@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Sharing(NamedTuple):

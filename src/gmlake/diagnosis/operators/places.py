@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import CodeType, FrameType
+from typing import Final, NamedTuple
 
 import torch
 
 import gmlake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType, FrameType
 
 MOST_FRAMES: Final = 8
 """Frames of a call path, unless a diagnosis says otherwise."""

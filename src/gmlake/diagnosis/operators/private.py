@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.utils import _python_dispatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _C: Final[Any] = torch._C
 

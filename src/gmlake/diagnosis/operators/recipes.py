@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES, ApiKind
 from gmlake.diagnosis.operators import indices, private
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def _named(names: str) -> frozenset[str]:

@@ -7,23 +7,19 @@ from __future__ import annotations
 import gc
 import weakref
 from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from gmlake.diagnosis.builder import Part, TraceBuilder
-from gmlake.diagnosis.notes import Notes
+from gmlake.diagnosis.builder import Item, Part, TraceBuilder
+from gmlake.diagnosis.object_trace import Holder, Notes
 from gmlake.diagnosis.operators import private
 from gmlake.diagnosis.operators.ranges import Run, runs_of
+from gmlake.diagnosis.operators.recipes import Recipe
 from gmlake.pytorch import compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gmlake.diagnosis.builder import Item
-    from gmlake.diagnosis.notes import Holder
 
 
 class Lane:
@@ -235,3 +231,53 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 def key_of(storage: torch.UntypedStorage) -> int:
     """Return the key of a live storage: its address."""
     return int(storage._cdata)  # noqa: SLF001 (its only name)
+
+
+def tensors_given(
+    recipe: Recipe, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Iterator[tuple[torch.Tensor, int, torch.UntypedStorage]]:
+    """Yield an operator's argument tensors, their roles, and their storages."""
+    roles = recipe.roles
+    for place, value in enumerate(args):
+        if value is not None and place < len(roles):
+            for tensor, storage in with_storages(tensors_in(value)):
+                yield tensor, roles[place], storage
+    for name, value in kwargs.items():
+        role = recipe.by_name.get(name, recipe.other)
+        for tensor, storage in with_storages(tensors_in(value)):
+            yield tensor, role, storage
+
+
+def with_storages(
+    tensors: Iterable[torch.Tensor],
+) -> Iterator[tuple[torch.Tensor, torch.UntypedStorage]]:
+    """Yield the parts of the tensors that have memory, with their storages."""
+    for tensor in tensors:
+        for part in parts_of(tensor):
+            storage = storage_of(part)
+            if storage is not None:
+                yield part, storage
+
+
+def tensors_in(value: object) -> Iterable[torch.Tensor]:
+    """Return the tensors in a value, which may be a nested list."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return _nested_in(value) if isinstance(value, list | tuple | dict) else ()
+
+
+def _nested_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested sequences and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _nested_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _nested_in(item)
+
+
+def has_tensors(value: object) -> bool:
+    """Return whether a value contains a tensor."""
+    return any(True for _ in tensors_in(value))

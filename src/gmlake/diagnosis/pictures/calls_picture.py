@@ -9,12 +9,10 @@ import numpy as np
 
 from gmlake.pictures import look
 from gmlake.pictures.drawing import Drawing, Key, Plot, finite, spread
-from gmlake.pictures.figures import OwnFigure
+from gmlake.pictures.figures import Mark, Numbers, OwnFigure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.pictures.figures import Mark, Numbers
 
 _LANE_PIXELS, _LEAST_PIXELS, _MOST_PIXELS = 34, 150, 420
 _HALF = 0.36  # of a lane, so that a gap shows between lanes
@@ -43,7 +41,7 @@ class Calls(OwnFigure):
     marks: tuple[Mark, ...] = ()
     frame_pixels: ClassVar[int] = 360
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture; each kind of call can be hidden."""
         return _draw(self)
 

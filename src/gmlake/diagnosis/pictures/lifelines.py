@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -11,9 +12,6 @@ from gmlake.pictures import look
 from gmlake.pictures.drawing import Drawing, Key, Plot, spread
 from gmlake.pictures.figures import OwnFigure
 from gmlake.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _ROW_PIXELS: Final = 22
 _LEAST_PIXELS: Final = 140
@@ -52,7 +50,7 @@ class Lifelines(OwnFigure):
     colours: Mapping[str, str] = field(default_factory=dict)
     frame_pixels: ClassVar[int] = 560
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture; a click on an object filters the table below."""
         return _draw(self)
 

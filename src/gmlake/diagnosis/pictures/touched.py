@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from gmlake.pictures.drawing import Drawing, Key, Plot, finite, spread
-from gmlake.pictures.figures import OwnFigure
+from gmlake.pictures.figures import Numbers, OwnFigure
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from gmlake.pictures.figures import Numbers
 
 _ROW_PIXELS: Final = 18
 _LEAST_PIXELS: Final = 150
@@ -46,7 +44,7 @@ class Touched(OwnFigure):
     size_bytes: int
     frame_pixels: ClassVar[int] = 420
 
-    def draw(self, _number: int) -> Drawing:
+    def draw(self) -> Drawing:
         """Return the picture."""
         return _draw(self)
 

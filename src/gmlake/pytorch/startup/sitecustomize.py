@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from types import ModuleType
 
 TYPE_CHECKING = False  # typing takes longer to import than all the rest
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
 
 _PACKAGE = "torch"
 
