@@ -553,8 +553,7 @@ static PyMethodDef lake_methods[] = {
            "Return the kept events, oldest first, as bytes of REQUEST_BYTES each, in the layout\n"
            "of a trace; and the number of events since keep_history()."),
     METHOD(lake, publish, METH_O, "($self, name, /)",
-           "Have the process tell others of this user the lake's counters, see
-           "
+           "Have the process tell others of this user the lake's counters, see\n"
            "torch_publish()."),
     METHOD(lake, saved, METH_VARARGS, "($self, address, size, /)",
            "Return the host address of the backup of that part of a sleeping block, valid until\n"
