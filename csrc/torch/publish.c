@@ -19,10 +19,13 @@ enum { MOST_LAKES = 64, ANSWER_MS = 500 };
 
 _Static_assert(sizeof(gml_counters) <= sizeof(((gml_letter *)0)->rest.sizes), "fits a letter");
 
+/* Held while this begins to be answered; taken first, and never by the thread that answers. */
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+static bool watches_forks;        /* guarded by it */
+static _Atomic uint64_t start_ns; /* written under it; 0: nothing is published */
+
 static struct {
-    pthread_mutex_t lock;
-    bool watches_forks;
-    uint64_t start_ns;           /* 0: nothing is published */
+    pthread_mutex_t lock;        /* guards the rest */
     gml_lake *lakes[MOST_LAKES]; /* beside those of PyTorch */
     size_t count;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -40,7 +43,7 @@ static gml_counters *sum_of(sums *all, int device) {
         i++;
     }
     if (i == all->count && i < GML_TORCH_DEVICES) {
-        all->of[i] = (gml_counters){.device = (uint64_t)device, .start_ns = self.start_ns};
+        all->of[i] = (gml_counters){.device = (uint64_t)device, .start_ns = start_ns};
         all->count++;
     }
     return i < all->count ? &all->of[i] : NULL;
@@ -94,40 +97,48 @@ bool gml_publish_answer(int socket) {
 /* ---- publishing ------------------------------------------------------------------------------ */
 
 static void forget(void) {
+    (void)pthread_mutex_init(&beginning, NULL);
     (void)pthread_mutex_init(&self.lock, NULL);
-    self.start_ns = 0;
+    start_ns = 0;
     self.count = 0;
     gml_answer_forget();
 }
 
-/* pre: the lock is held. */
+/* pre: `beginning` is held. */
 static int begin(const char *name) {
     char address[GML_LETTER_NAME_BYTES];
-    if (self.start_ns) {
+    if (start_ns) {
         return 0;
     }
-    self.watches_forks = self.watches_forks || pthread_atfork(NULL, NULL, forget) == 0;
+    watches_forks = watches_forks || pthread_atfork(NULL, NULL, forget) == 0;
     gml_letter_name(address, gml_letter_group(name), (unsigned)getpid());
-    int socket = self.watches_forks ? gml_letter_listen(address) : -ENOMEM;
+    int socket = watches_forks ? gml_letter_listen(address) : -ENOMEM;
     if (socket >= 0 && gml_answer(socket, NULL, -1) != GML_OK) {
         socket = -ENOMEM;
     }
-    self.start_ns = socket < 0 ? 0 : gml_wall_clock_ns();
+    start_ns = socket < 0 ? 0 : gml_wall_clock_ns();
     return socket < 0 ? -socket : 0;
 }
 
-int gml_publish(const char *name, gml_lake *lake) {
+static int add_to_list(gml_lake *lake) {
     pthread_mutex_lock(&self.lock);
-    bool is_known = !lake;
+    bool is_known = false;
     for (size_t i = 0; i < self.count; i++) {
         is_known |= self.lakes[i] == lake;
     }
-    int error = !is_known && self.count == MOST_LAKES ? ENOSPC : begin(name);
-    if (!error && !is_known) {
+    bool has_room = self.count < MOST_LAKES;
+    if (!is_known && has_room) {
         self.lakes[self.count++] = lake;
     }
     pthread_mutex_unlock(&self.lock);
-    return error;
+    return is_known || has_room ? 0 : ENOSPC;
+}
+
+int gml_publish(const char *name, gml_lake *lake) {
+    pthread_mutex_lock(&beginning);
+    int error = begin(name);
+    pthread_mutex_unlock(&beginning);
+    return error || !lake ? error : add_to_list(lake);
 }
 
 void gml_publish_no_more(const gml_lake *lake) {
