@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,11 +11,10 @@ from rich.text import Text
 
 from gmlake.diagnosis.words import Pattern, at
 from gmlake.printable import printable
-from gmlake.tables import new_table
+from gmlake.tables import Tables, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.diagnosis.advice import Advice
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 
-def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterator[RenderableType]:
+def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Tables:
     """Yield the peaks, a table of what to change, and a line each about offloads and all else.
 
     show_all: a table of these instead of the lines, however many there are.
