@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from rich.text import Text
 
-from gmlake.diagnosis.words import Pattern, at
+from gmlake.diagnosis.words import Pattern, at, colours
 from gmlake.printable import printable
 from gmlake.tables import Tables, new_table
 from gmlake.units import format_size
@@ -54,10 +53,20 @@ def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Tables:
 
 
 def others(diagnosis: Diagnosis) -> list[Group]:
-    """Return the groups of findings of objects that no advice is about."""
-    advised = [one for advice in diagnosis.advice for one in advice.objects]
-    is_advised = np.isin(diagnosis.records["object"], np.array(advised, np.uint32))
-    return [group for group in diagnosis.groups if not is_advised[list(group.numbers)].all()]
+    """Return the groups of findings that no advice covers.
+
+    A mistake covers all findings of its objects, a change only those of its pattern.
+    """
+    covered: dict[str, set[int]] = defaultdict(set)
+    for advice in diagnosis.advice:
+        covered[advice.cause if advice.cause in colours() else ""].update(advice.objects)
+    objects = diagnosis.records["object"]
+    return [
+        group
+        for group in diagnosis.groups
+        if not covered[""] | covered[group.example.pattern]
+        >= set(objects[list(group.numbers)].tolist())
+    ]
 
 
 def fixed_bytes(diagnosis: Diagnosis) -> int | None:
