@@ -270,6 +270,8 @@ def _in_order(groups: Sequence[Group], objects: Records, peak_with: PeakWith) ->
             group.saving_bytes,
             peak_bytes,
             tuple(objects[list(group.numbers)].tolist()),
+            example.place.frames,
+            example.distance,
         )
 
 
