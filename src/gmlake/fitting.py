@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,14 +17,14 @@ from gmlake.replaying import Requests, choose_policies, roomy_capacity, with_ref
 from gmlake.settings import check_knobs
 from gmlake.snapshots.situations import Situation, has_refused
 from gmlake.snapshots.whole import Source, load
-from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, new_table, others_in_words
+from gmlake.tables import NOT_INCLUDED, WITH_REFUSED, Printed, Tables, new_table, others_in_words
 from gmlake.trace.layout import ALIGNMENT, LARGEST_SIZE, Kind, Records
 from gmlake.trace.trace import SLICE_EVENTS
 from gmlake.units import format_share, format_size, parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     from gmlake.trace import Trace
 
@@ -114,7 +114,7 @@ class FitReport(Printed):
         refusals = [refusal.to_dict() for refusal in self.refusals]
         return asdict(replace(self, refusals=())) | {"refusals": refusals}
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         yield from self._answers()
         for needs in self._recordings:
             live, pooled = needs[0].peak_live_bytes, needs[0].pooled_live_bytes
@@ -137,7 +137,7 @@ class FitReport(Printed):
             if needs[0].others_bytes:
                 yield Text(self._with_others(needs))
 
-    def _answers(self) -> Iterator[RenderableType]:
+    def _answers(self) -> Tables:
         if not self.memory_bytes:
             return
         within = format_size(self.memory_bytes)

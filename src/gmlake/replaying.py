@@ -17,14 +17,12 @@ from gmlake.pictures.figures import Policies, Report
 from gmlake.settings import as_typed, check_knobs, parse_capacity
 from gmlake.snapshots.pool_names import PrivatePool, pool_keys
 from gmlake.snapshots.situations import has_refused, refused_row
-from gmlake.tables import Printed, replay_tables
+from gmlake.tables import Printed, Tables, replay_tables
 from gmlake.trace.layout import LARGEST_SIZE, Kind
 from gmlake.trace.trace import slices
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
     from gmlake.refusals import Refusal
     from gmlake.trace import Trace
 
@@ -148,7 +146,7 @@ class ReplayReport(Drawable, Printed):
             self.pools | other.pools,
         )
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         """Render the table; the best utilization of each trace is marked."""
         yield from replay_tables(self)
 

@@ -6,7 +6,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gmlake.printable import printable
 from gmlake.snapshots.pool_names import PrivatePool, in_pools
@@ -36,12 +36,19 @@ def as_text(report: RenderableType, width: int = _TEXT_WIDTH) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+Tables: TypeAlias = "Iterator[RenderableType]"
+"""What a report prints, one part after the other."""
+
+
 class Printed(ABC):
     """Renders as rich tables, and as plain text for str()."""
 
     @abstractmethod
+    def _tables(self) -> Tables:
+        """Yield the parts, from above."""
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the tables."""
+        yield from self._tables()
 
     def __str__(self) -> str:
         return as_text(self)
@@ -51,7 +58,7 @@ class Printed(ABC):
         return f"<pre>{escape(as_text(self))}</pre>"
 
 
-def replay_tables(report: ReplayReport) -> Iterator[RenderableType]:
+def replay_tables(report: ReplayReport) -> Tables:
     """Yield for each trace the refusals and the policies that serve it, then its table."""
     from rich.text import Text
 

@@ -15,7 +15,6 @@ class CompareCommand(common.Command):
     """Compare two recordings, or two moments of one: what grew, shrank, came and went."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = (
             "FILE@MOMENT is a moment of its own: gmlake compare run.pickle@start run.pickle@end. "
             "docs/query.md describes the JSON."

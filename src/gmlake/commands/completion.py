@@ -15,7 +15,6 @@ class CompletionCommand(common.Command):
     """Print a completion script for bash, zsh, fish or tcsh. Needs shtab."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
 
     def run(self, args: argparse.Namespace) -> int:

@@ -23,7 +23,6 @@ class FitCommand(common.Command):
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = _EPILOG
         common.add_file_options(parser)
         parser.add_argument(

@@ -39,7 +39,6 @@ class InfoCommand(common.Command):
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.add_argument(
             "--knobs", action="store_true", help="list every setting (--set NAME=VALUE) as well"
         )

@@ -19,7 +19,6 @@ class ReplayCommand(common.Command):
     """Replay traces under several policies and compare how much each would have reserved."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = _EPILOG
         common.add_file_options(parser)
         parser.add_argument(

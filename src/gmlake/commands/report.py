@@ -20,7 +20,6 @@ class ReportCommand(common.Command):
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = (
             "Ranks without a file, files that are cut off and files of others are named; the rest "
             "is compared. docs/ranks.md describes the JSON."

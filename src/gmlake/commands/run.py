@@ -35,7 +35,6 @@ class RunCommand(common.Command):
     needs_output = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.usage = _USAGE
         parser.epilog = _EPILOG
         add = parser.add_argument

@@ -52,7 +52,6 @@ class TopCommand(common.Command):
     """Follow running processes: how much they hold, and how requests are served."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = _EPILOG
         parser.add_argument(
             "pids",

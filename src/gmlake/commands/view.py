@@ -31,7 +31,6 @@ class ViewCommand(common.Command):
     """Draw a snapshot or trace as one HTML page for any browser."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = "The page needs no network and no other file."
         files = [common.RECORDING, *(annex.file_help for annex in annexes.hooked("view"))]
         parser.add_argument("file", metavar="FILE", help="; ".join(files))

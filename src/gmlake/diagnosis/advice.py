@@ -88,7 +88,8 @@ class Advice:
     cause: the mistake in a few words. line: the line to change, "file:line". frames: its call path.
     change: what to do, as a sentence. bytes: the most it wastes at a time. objects: their numbers.
     saving_bytes: how much lower the highest peak is if this alone is followed, by the trace.
-    peak_bytes: the highest peak with this advice and all before it followed.
+    peak_bytes: the highest peak with this advice and all before it followed. made, distance: of a
+        finding the call path in which its object is made, and how far its calls are apart.
     """
 
     cause: str
@@ -99,6 +100,8 @@ class Advice:
     saving_bytes: int
     peak_bytes: int
     objects: tuple[int, ...] = field(repr=False)
+    made: tuple[str, ...] = ()
+    distance: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""

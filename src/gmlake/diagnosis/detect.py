@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,11 +24,8 @@ from gmlake.diagnosis.words import Pattern, ease_of
 from gmlake.errors import blaming_trace
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Report
-from gmlake.tables import Printed
+from gmlake.tables import Printed, Tables
 from gmlake.trace.layout import Records
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 PeakWith: TypeAlias = Callable[[Sequence[Group]], int | None]
 """The highest peak with all findings of some groups fixed; None: enough was computed."""
@@ -204,7 +201,7 @@ class Diagnosis(Drawable, Printed):
         """Name the trace and count the findings."""
         return f"<Diagnosis of {self.trace.name!r}: {len(self.records)} findings>"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         """Render the table, a row for each thing to change."""
         yield from diagnosis_tables(self)
 
@@ -273,6 +270,8 @@ def _in_order(groups: Sequence[Group], objects: Records, peak_with: PeakWith) ->
             group.saving_bytes,
             peak_bytes,
             tuple(objects[list(group.numbers)].tolist()),
+            example.place.frames,
+            example.distance,
         )
 
 

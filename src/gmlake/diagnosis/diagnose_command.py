@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Group
 
 from gmlake.budget import Budget
 from gmlake.commands import common
@@ -14,9 +15,6 @@ from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.diagnosis.programs import watch_program
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.diagnosis.words import Pattern
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 _USAGE = """gmlake diagnose [options] FILE ...
        gmlake diagnose [options] -- PROGRAM [ARGUMENT ...]"""
@@ -35,7 +33,6 @@ class DiagnoseCommand(common.Command):
     takes_program = True
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.usage = _USAGE
         parser.epilog = _EXIT_CODES
         parser.add_argument(
@@ -83,7 +80,7 @@ class DiagnoseCommand(common.Command):
             common.print_json({"results": [one.to_dict() for one in found]})
         else:
             for one in found:
-                common.print_report(_Shown(one, show_all=args.all))
+                common.print_report(Group(*diagnosis_tables(one, show_all=args.all)))
         return _write_files(args, found) or code
 
 
@@ -130,17 +127,6 @@ def _diagnose(path: str, patterns: list[str] | None) -> Diagnosis:
     with Budget(path):
         trace = ObjectTrace.load(path)
     return find_inefficiencies(trace, patterns=patterns)
-
-
-class _Shown:
-    """A diagnosis on a terminal."""
-
-    def __init__(self, diagnosis: Diagnosis, *, show_all: bool) -> None:
-        self._diagnosis = diagnosis
-        self._show_all = show_all
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from diagnosis_tables(self._diagnosis, show_all=self._show_all)
 
 
 # ---- arguments

@@ -351,9 +351,9 @@ def _advised(diagnosis: Diagnosis, advice: Advice) -> FoundRow:
         diagnosis.trace.object_name(advice.objects[0]),
         advice.bytes,
         advice.saving_bytes,
-        0,
+        advice.distance,
         advice.change,
-        tuple(_frames((), advice.frames)),
+        tuple(_frames(advice.made, advice.frames)),
         len(advice.objects),
         advice.peak_bytes,
     )

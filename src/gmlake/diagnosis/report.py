@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from rich.text import Text
 
-from gmlake.diagnosis.words import Pattern, at
+from gmlake.diagnosis.words import Pattern, at, colours
 from gmlake.printable import printable
-from gmlake.tables import new_table
+from gmlake.tables import Tables, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.diagnosis.advice import Advice
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 
-def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterator[RenderableType]:
+def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Tables:
     """Yield the peaks, a table of what to change, and a line each about offloads and all else.
 
     show_all: a table of these instead of the lines, however many there are.
@@ -55,10 +53,20 @@ def diagnosis_tables(diagnosis: Diagnosis, *, show_all: bool = False) -> Iterato
 
 
 def others(diagnosis: Diagnosis) -> list[Group]:
-    """Return the groups of findings of objects that no advice is about."""
-    advised = [one for advice in diagnosis.advice for one in advice.objects]
-    is_advised = np.isin(diagnosis.records["object"], np.array(advised, np.uint32))
-    return [group for group in diagnosis.groups if not is_advised[list(group.numbers)].all()]
+    """Return the groups of findings that no advice covers.
+
+    A mistake covers all findings of its objects, a change only those of its pattern.
+    """
+    covered: dict[str, set[int]] = defaultdict(set)
+    for advice in diagnosis.advice:
+        covered[advice.cause if advice.cause in colours() else ""].update(advice.objects)
+    objects = diagnosis.records["object"]
+    return [
+        group
+        for group in diagnosis.groups
+        if not covered[""] | covered[group.example.pattern]
+        >= set(objects[list(group.numbers)].tolist())
+    ]
 
 
 def fixed_bytes(diagnosis: Diagnosis) -> int | None:

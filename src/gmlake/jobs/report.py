@@ -26,11 +26,11 @@ from gmlake.jobs.page import page_of
 from gmlake.jobs.summary import Refusal, Summary
 from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Report
-from gmlake.tables import Printed, new_table
+from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     from gmlake.jobs.folder import Folder, Job, Member
 
@@ -191,7 +191,7 @@ class JobReport(Drawable, Printed):
         said = f"{format_share(share.least)} of what it reserved was live at its peak"
         yield "most fragmented", f"{share.least_of}, {said}"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         yield Text(self.title(), "bold")
         for sentences, style in ((self._warnings(), "red"), (self._comparisons(), "")):
             for name, said in sentences:

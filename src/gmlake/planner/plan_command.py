@@ -23,7 +23,6 @@ class PlanCommand(common.Command):
     """Place what traces allocate, and plan the step that a trace repeats."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.epilog = _EXIT_CODES
         common.add_file_options(parser)
         parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +13,12 @@ from gmlake.pictures.drawable import Drawable
 from gmlake.pictures.figures import Figure, Report
 from gmlake.printable import printable
 from gmlake.snapshots.packings import packing_by_size
-from gmlake.tables import Printed, new_table
+from gmlake.tables import Printed, Tables, new_table
 from gmlake.trace.layout import Records
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     from gmlake.planner import _planner
 
@@ -139,7 +138,7 @@ class PlanReport(Drawable, Printed):
     def __add__(self, other: PlanReport) -> PlanReport:
         return PlanReport(self.results + other.results)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         """Render the table, a row per input and one for its step."""
         yield from _tables(self)
 
@@ -186,7 +185,7 @@ def _packing_of(result: PlanResult) -> list[Figure]:
 # ---- tables
 
 
-def _tables(report: PlanReport) -> Iterator[RenderableType]:
+def _tables(report: PlanReport) -> Tables:
     """Yield one table; a line for each input whose streams cost memory, or that does not fit."""
     table = new_table(Text("planned: each input as a whole, and the step that it repeats"))
     table.add_column("input", overflow="fold")

@@ -16,12 +16,12 @@ from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.snapshots.queries import Held, Key, Row, chosen_devices, held_at, row_of
 from gmlake.snapshots.sites import OwnLines, Site, told_apart
 from gmlake.snapshots.whole import Snapshot, Source, load
-from gmlake.tables import Printed, new_table
+from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
 COMPARE_SCHEMA: Final = "gmlake.compare/1"
 
@@ -117,7 +117,7 @@ class CompareReport(Printed):
             },
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         for one in self.comparisons:
             sides = zip(self.names, (one.before, one.after), strict=True)
             said = " -> ".join(

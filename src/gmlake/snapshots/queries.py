@@ -24,12 +24,12 @@ from gmlake.snapshots.peaks import BEFORE
 from gmlake.snapshots.pool_names import OUTSIDE, pool_keys
 from gmlake.snapshots.sites import OwnLines, Site
 from gmlake.snapshots.whole import Snapshot, Source, load
-from gmlake.tables import Printed, new_table
+from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     Integers = NDArray[np.int64]
 
@@ -144,7 +144,7 @@ class QueryReport(Printed):
         total = sum(one.state.live_bytes for one in of)
         return size_bytes / total if total else 0.0
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         if self.by == "device":
             yield Text(printable(self.name), "bold")
             yield self._devices()

@@ -9,17 +9,16 @@ from rich.text import Text
 
 from gmlake.snapshots.figures_of import shares_of
 from gmlake.snapshots.model import DeviceSnapshot
-from gmlake.tables import new_table
+from gmlake.tables import Tables, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.snapshots.whole import Snapshot
 
 
-def snapshot_tables(seen: Snapshot) -> Iterator[RenderableType]:
+def snapshot_tables(seen: Snapshot) -> Tables:
     """Yield a table for each device."""
     if not seen.devices:
         yield Text("PyTorch holds no memory")

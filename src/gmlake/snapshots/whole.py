@@ -19,13 +19,11 @@ from gmlake.snapshots.model import DeviceSnapshot
 from gmlake.snapshots.sites import Site
 from gmlake.snapshots.summary import snapshot_tables
 from gmlake.snapshots.traces import of_trace
-from gmlake.tables import Printed
+from gmlake.tables import Printed, Tables
 from gmlake.trace.layout import Records
 from gmlake.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
     from gmlake import _core
 
 
@@ -57,7 +55,7 @@ class Snapshot(Drawable, Printed):
     def __repr__(self) -> str:
         return f"<gmlake.Snapshot: {', '.join(map(repr, self.devices)) or 'nothing held'}>"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         yield from snapshot_tables(self)
 
     def __getitem__(self, device: int) -> DeviceSnapshot:
@@ -196,7 +194,7 @@ class MemorySummary(Printed):
         """Return the table, for shells that show results."""
         return str(self)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         yield from snapshot_tables(self.seen)
 
 

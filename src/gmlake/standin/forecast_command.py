@@ -35,7 +35,6 @@ class ForecastCommand(common.Command):
     """Run a training script without a GPU, and foresee what memory it needs on one."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
         parser.usage = _USAGE
         parser.epilog = _EPILOG
         # As in `--batch --batch-size=4`: argparse asks this what may be a value all the same.

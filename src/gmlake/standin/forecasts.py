@@ -19,11 +19,11 @@ from gmlake.standin.batches import Batch, Search, choose, smallest_of
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEFAULT, Device, device_of
 from gmlake.standin.runs import Run, Runner, where_of
-from gmlake.tables import Printed, new_table
+from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
 POLICIES: Final = {
     "caching": "PyTorch's default",
@@ -99,7 +99,7 @@ class Forecast(Printed):
         del found["snapshot"]
         return {"schema": "gmlake-forecast-1", **found, "fits": self.fits}
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         yield Text(self._needs_in_words(), "bold")
         yield Text(self._fits_in_words(), "green" if self.fits else "red")
         if self.held:

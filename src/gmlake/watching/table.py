@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from gmlake.printable import printable
-from gmlake.tables import new_table
+from gmlake.tables import Tables, new_table
 from gmlake.units import format_share, format_size
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
     from gmlake.watching.counters import Counters
@@ -92,9 +91,7 @@ class Interval:
         }
 
 
-def picture(
-    intervals: list[Interval], sharers: Mapping[int, list[Neighbour]]
-) -> Iterator[RenderableType]:
+def picture(intervals: list[Interval], sharers: Mapping[int, list[Neighbour]]) -> Tables:
     """Yield a bar for each device, the table of lakes by rank, and the processes' commands.
 
     sharers: the processes that share each device, by its index.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gmlake.commands import COMMANDS
-from gmlake.diagnosis import TraceBuilder
 from made_ranks import device, line, rank, write
 from recording import BASE, FAR, MIB, alloc, free, pairs
 from running import refused, run
@@ -42,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for count in (4, 8):
         pairs(count).save(made / f"{count}.gmtrace")
     if "diagnose" in COMMANDS:
+        from gmlake.diagnosis import TraceBuilder
+
         builder = TraceBuilder("one array")
         builder.free(builder.alloc(MIB))
         builder.build().save(made / "one.gmobjects")

@@ -9,6 +9,7 @@ import pytest
 
 from gmlake import find_inefficiencies
 from gmlake.diagnosis import Diagnosis, Part, Pattern, TraceBuilder
+from gmlake.diagnosis.report import others
 from proving import prove
 
 UNIT = 16
@@ -107,8 +108,11 @@ def test_any_findings_can_be_fixed_together(batch: list[Diagnosis]) -> None:
 def test_advice_lowers_the_peak_as_far_as_everything(batch: list[Diagnosis]) -> None:
     left_out = (Pattern.REDUNDANT_ALLOCATION, Pattern.TEMPORARY_IDLENESS)
     for found in batch:
-        others = [finding for finding in found.findings if finding.kind not in left_out]
+        chosen = [finding for finding in found.findings if finding.kind not in left_out]
         lowest = found.advice[-1].peak_bytes if found.advice else found.peak_bytes
-        assert found.fixed_peak_bytes <= lowest <= found.peak_with(others)
+        assert found.fixed_peak_bytes <= lowest <= found.peak_with(chosen)
         advised = {(advice.cause, one) for advice in found.advice for one in advice.objects}
         prove(found, [one for one in found.findings if (one.pattern, one.object) in advised])
+        rest = [found.findings[number] for group in others(found) for number in group.numbers]
+        told = advised | {(one.pattern, one.object) for one in rest}
+        assert told == {(one.pattern, one.object) for one in found.findings}

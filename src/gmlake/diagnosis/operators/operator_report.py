@@ -21,10 +21,9 @@ from gmlake.diagnosis.operators.places import MOST_FRAMES
 from gmlake.diagnosis.report import diagnosis_tables
 from gmlake.pytorch import notices
 from gmlake.pytorch.locking import Opening, process_lock
-from gmlake.tables import Printed
+from gmlake.tables import Printed, Tables
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
     from typing_extensions import Self
 
     from gmlake.diagnosis import Advice, Finding, Pattern
@@ -122,7 +121,7 @@ class Report(Printed):
             return "<gmlake.diagnose(): nothing seen yet>"
         return f"<gmlake.diagnose(): {len(self.findings)} findings on {', '.join(self.devices)}>"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _tables(self) -> Tables:
         """Render the table of each device."""
         if not self.devices:
             is_on = self._block is not None and self._block.collector is not None

@@ -43,20 +43,16 @@ class Calls(OwnFigure):
 
     def draw(self) -> Drawing:
         """Return the picture; each kind of call can be hidden."""
-        return _draw(self)
-
-
-def _draw(calls: Calls) -> Drawing:
-    begin, end = finite(calls.begin), finite(calls.end)
-    lanes = max(len(calls.lanes), 1)
-    height = min(max(_LEAST_PIXELS, 70 + _LANE_PIXELS * lanes), _MOST_PIXELS)
-    x_range = spread(begin.min(initial=0.0), end.max(initial=1.0))
-    plot = Plot(x_range, (-0.5, lanes - 0.5 + _ROOM), height=height)
-    plot.x["label"] = "calls"
-    plot.name_rows(dict(enumerate(calls.lanes)))
-    keys = _draw_kinds(plot, calls)
-    keys += _draw_marks(plot, calls, lanes)
-    return Drawing(plot, tuple(keys), _in_words(calls))
+        begin, end = finite(self.begin), finite(self.end)
+        lanes = max(len(self.lanes), 1)
+        height = min(max(_LEAST_PIXELS, 70 + _LANE_PIXELS * lanes), _MOST_PIXELS)
+        x_range = spread(begin.min(initial=0.0), end.max(initial=1.0))
+        plot = Plot(x_range, (-0.5, lanes - 0.5 + _ROOM), height=height)
+        plot.x["label"] = "calls"
+        plot.name_rows(dict(enumerate(self.lanes)))
+        keys = _draw_kinds(plot, self)
+        keys += _draw_marks(plot, self, lanes)
+        return Drawing(plot, tuple(keys), _in_words(self))
 
 
 def _draw_kinds(plot: Plot, calls: Calls) -> list[Key]:

@@ -52,25 +52,21 @@ class Lifelines(OwnFigure):
 
     def draw(self) -> Drawing:
         """Return the picture; a click on an object filters the table below."""
-        return _draw(self)
-
-
-def _draw(lifelines: Lifelines) -> Drawing:
-    rows = lifelines.rows
-    last = max((row.end for row in rows), default=1.0)
-    first = min((row.begin for row in rows), default=0.0)
-    height = max(_LEAST_PIXELS, 60 + _ROW_PIXELS * len(rows))
-    plot = Plot(spread(first, last), (-0.6, max(len(rows), 1) - 0.4), height=height)
-    plot.x["label"] = "calls"
-    plot.name_rows(
-        {
-            _place(number, len(rows)): _tick(row.name, row.size_bytes)
-            for number, row in enumerate(rows)
-        }
-    )
-    keys = [*_draw_bars(plot, lifelines), *_draw_wasted(plot, lifelines)]
-    keys += _draw_accesses(plot, lifelines)
-    return Drawing(plot, tuple(keys), _in_words(lifelines))
+        rows = self.rows
+        last = max((row.end for row in rows), default=1.0)
+        first = min((row.begin for row in rows), default=0.0)
+        height = max(_LEAST_PIXELS, 60 + _ROW_PIXELS * len(rows))
+        plot = Plot(spread(first, last), (-0.6, max(len(rows), 1) - 0.4), height=height)
+        plot.x["label"] = "calls"
+        plot.name_rows(
+            {
+                _place(number, len(rows)): _tick(row.name, row.size_bytes)
+                for number, row in enumerate(rows)
+            }
+        )
+        keys = [*_draw_bars(plot, self), *_draw_wasted(plot, self)]
+        keys += _draw_accesses(plot, self)
+        return Drawing(plot, tuple(keys), _in_words(self))
 
 
 def _place(number: int, count: int) -> int:

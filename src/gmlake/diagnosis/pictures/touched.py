@@ -46,20 +46,16 @@ class Touched(OwnFigure):
 
     def draw(self) -> Drawing:
         """Return the picture."""
-        return _draw(self)
-
-
-def _draw(touched: Touched) -> Drawing:
-    rows = max(len(touched.rows), 1)
-    height = min(max(_LEAST_PIXELS, 70 + _ROW_PIXELS * rows), _MOST_PIXELS)
-    plot = Plot(spread(0, touched.size_bytes), (-0.6, rows - 0.4), height=height, axes="xy")
-    plot.x |= {"kind": "bytes", "label": "offset in the object"}
-    names = (
-        name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
-        for name in touched.rows
-    )
-    plot.name_rows({rows - 1 - number: name for number, name in enumerate(names)})
-    return Drawing(plot, tuple(_draw_steps(plot, touched, rows)), _in_words(touched))
+        rows = max(len(self.rows), 1)
+        height = min(max(_LEAST_PIXELS, 70 + _ROW_PIXELS * rows), _MOST_PIXELS)
+        plot = Plot(spread(0, self.size_bytes), (-0.6, rows - 0.4), height=height, axes="xy")
+        plot.x |= {"kind": "bytes", "label": "offset in the object"}
+        names = (
+            name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}\u2026"
+            for name in self.rows
+        )
+        plot.name_rows({rows - 1 - number: name for number, name in enumerate(names)})
+        return Drawing(plot, tuple(_draw_steps(plot, self, rows)), _in_words(self))
 
 
 def _draw_steps(plot: Plot, touched: Touched, rows: int) -> list[Key]:
