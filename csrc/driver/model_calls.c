@@ -94,7 +94,8 @@ static gml_status model_reserve(gml_driver *self, uint64_t size_bytes, uint64_t 
 
 static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_address same;
-    return add_reservation(self, address, size_bytes, 0, &same);
+    return address ? add_reservation(self, address, size_bytes, 0, &same)
+                   : gml_driver_fail_taken(self, address, size_bytes);
 }
 
 static gml_status model_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {

@@ -228,7 +228,9 @@ static gml_status remapper_malloc(gml_driver *self, uint64_t size_bytes, gml_add
 
 static gml_status behind_malloc(gml_driver *self, gml_address address, gml_handle *out) {
     const gml_mapping *at = demand_block(self, address);
-    *out = at ? at->chunk->handle : 0;
+    if (at) {
+        *out = at->chunk->handle;
+    }
     return at ? GML_OK : GML_MISUSE;
 }
 

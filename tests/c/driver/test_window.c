@@ -127,9 +127,6 @@ TEST(what_makes_no_sense_is_refused) {
     gml_driver_close(driver);
 }
 
-#if MAY_CHOOSE_ADDRESSES
-#endif
-
 TEST(windows_of_one_process_lie_side_by_side) {
     gml_driver *first = open_window("sim"), *second = open_window("sim");
     gml_address address = 0;

@@ -144,24 +144,20 @@ def numba_defers() -> None:
     assert live() == 0
 
 
-class PoolId(ctypes.Structure):
-    _fields_ = (("first", ctypes.c_uint64), ("second", ctypes.c_uint64))
-
-
 def numba_capture() -> None:
     """While a graph is captured nothing is waited for, and what is let go stays."""
     use = fake_libraries.install_numba()
     use_numba()
     manager = use.use()
-    core, pool = ctypes.CDLL(_core.__file__), PoolId(1, 1)
+    core, pool = ctypes.CDLL(_core.__file__), [ctypes.c_uint64(1)] * 2  # passed as its two halves
     core.gml_torch_lake.restype = ctypes.c_void_p
     below = ctypes.c_void_p(core.gml_torch_lake(0))
-    assert core.gml_lake_begin_pool(below, pool) == 0
+    assert core.gml_lake_begin_pool(below, *pool) == 0
     for _ in range(20):
         manager.memalloc(MIB)
     assert live() == 20
     assert calls("device_synchronize") == 0
-    assert core.gml_lake_end_pool(below, pool) == 0
+    assert core.gml_lake_end_pool(below, *pool) == 0
     manager.memalloc(MIB)
     assert live() == 0
 
