@@ -343,25 +343,40 @@ static size_t list_awaited(shared_device *self, struct pollfd *out) {
     return count;
 }
 
-/* Waits until each has answered or is passed over; for who runs but is slow only as long as the
- * others have less than `enough_bytes` idle. */
-static void await_all(shared_device *self, uint64_t enough_bytes) {
+/* Of those that have answered, and gave what they were asked for. */
+static uint64_t idle_elsewhere(const shared_device *self) {
+    uint64_t idle_bytes = 0;
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        const neighbour *other = &self->neighbours[place];
+        bool has_more = !other->owes && other->given_bytes >= other->part_bytes;
+        idle_bytes += has_more ? other->idle_bytes : 0;
+    }
+    return idle_bytes;
+}
+
+/* Waits until each has answered or is passed over; for who runs but is slow only as long as what
+ * came and what the others have idle is less than `wanted_bytes`. */
+static void await_all(shared_device *self, uint64_t wanted_bytes) {
     struct pollfd awaited[GML_SHARE_PLACES];
-    uint64_t began_ns = gml_clock_ns(), idle_bytes = 0;
+    uint64_t began_ns = gml_clock_ns();
     size_t count;
     while ((count = list_awaited(self, awaited)) > 0 &&
-           (idle_bytes < enough_bytes || gml_clock_ns() - began_ns < SILENT_MS * MILLISECOND_NS)) {
+           (self->came_bytes + idle_elsewhere(self) < wanted_bytes ||
+            gml_clock_ns() - began_ns < SILENT_MS * MILLISECOND_NS)) {
         (void)poll(awaited, count, SILENT_MS);
-        idle_bytes = 0;
         for (int place = 0; place < GML_SHARE_PLACES; place++) {
             listen_to(self, place);
-            idle_bytes += self->neighbours[place].idle_bytes;
+        }
+    }
+    for (int place = 0; place < GML_SHARE_PLACES; place++) {
+        if (self->neighbours[place].owes && self->neighbours[place].part_bytes) {
+            meet_again(self, place);
         }
     }
 }
 
 /* Asks all what they have, and waits as await_all() does. */
-static void look_around(shared_device *self, uint64_t enough_bytes) {
+static void look_around(shared_device *self, uint64_t wanted_bytes) {
     int unused = -1;
     for (int place = 0; place < GML_SHARE_PLACES; place++) {
         neighbour *other = &self->neighbours[place];
@@ -373,7 +388,7 @@ static void look_around(shared_device *self, uint64_t enough_bytes) {
         }
     }
     gml_letter_close(unused);
-    await_all(self, enough_bytes);
+    await_all(self, wanted_bytes);
 }
 
 static int by_order_of_giving(const void *left, const void *right) {
@@ -443,7 +458,7 @@ static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_f
     for (int round = 0; round < MOST_ROUNDS && self->came_bytes < wanted_bytes &&
                         ask_for_parts(self, wanted_bytes - self->came_bytes, as_files);
          round++) {
-        await_all(self, UINT64_MAX);
+        await_all(self, wanted_bytes);
     }
     while (self->came_bytes < wanted_bytes &&
            ask_to_yield(self, wanted_bytes - self->came_bytes, as_files)) {
