@@ -5,13 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tabled.compared import ALLOCATORS, Compared, compared, short
+from tabled.compared import ALLOCATORS
 from tabled.markdown import GIB, caption, marked, number, spread, table, torch_of
 
-_COMPARED = {
-    "convnet": "ResNet-50, `cudnn.benchmark`",
-    "late": "Llama 7B, loaded before gmlake was enabled",
-}
 _FIGURES = (
     ("convnet", "ResNet-50 with `cudnn.benchmark`, 128 pictures", "step_seconds", "s per step"),
     ("convnet", "", "peak_reserved_bytes", "reserved, GiB"),
@@ -27,32 +23,6 @@ _FIGURES = (
 def _caption(told: dict[str, Any]) -> str:
     runs = [len(rounds) for rounds in told["allocators"].values()]
     return caption(told["run"], runs, versions=torch_of(told["run"]["torch"]))
-
-
-def _medians(told: dict[str, Any], name: str) -> dict[str, float]:
-    return {
-        each: statistics.median(run[name] for run in told["allocators"][each])
-        for each in ALLOCATORS
-    }
-
-
-def compared_features(result: dict[str, Any]) -> str:
-    """Return a row for each program that has a peak of its own."""
-    rows = []
-    for name, title in _COMPARED.items():
-        told = result[name]
-        live = told["allocators"]["gmlake"][0].get("peak_allocated_bytes")
-        rows.append(
-            Compared(
-                title,
-                short(told["run"]["gpu"]),
-                {each: len(told["allocators"][each]) for each in ALLOCATORS},
-                live,
-                _medians(told, "peak_reserved_bytes"),
-                _medians(told, "step_seconds"),
-            )
-        )
-    return compared(rows, [_caption(result[name]) for name in _COMPARED], "s per step", 4)
 
 
 def features(result: dict[str, Any]) -> str:

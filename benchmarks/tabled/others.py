@@ -112,17 +112,3 @@ def servers(result: dict[str, Any]) -> str:
         rows,
         caption(result["run"], "a run comes to the same each time"),
     )
-
-
-def vllm(result: dict[str, Any]) -> str:
-    """Return a row for each allocator: what vLLM uses of the device, awake and asleep."""
-    moments = ("booted", "asleep", "awake")
-    rows = []
-    for way, title in _WAYS.items():
-        seen = result["programs"]["vllm_sleeps"][way]["moments"]
-        rows.append([title, *(number(seen[each]["used_bytes"], 2, GIB) for each in moments)])
-    return table(
-        "used of the device, GiB | " + " | ".join(f"{moment} :" for moment in moments),
-        rows,
-        caption(result["run"], "a run comes to the same each time"),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabled.markdown import caption, number, spread, table, torch_of
+from tabled.markdown import caption, spread, table, torch_of
 
 _WAYS = {
     "expandable": "expandable segments",
@@ -15,19 +15,6 @@ _WAYS = {
     "on_oom_lines": "with lines",
 }
 _SIZES = {"mix": "nine sizes at random, 64 live"}
-
-
-def overhead(result: dict[str, Any]) -> str:
-    """Return a row for each size, with the ratio to PyTorch's own in brackets."""
-    ways = [way for way in _WAYS if way in result["ways"]]
-    rows = []
-    for size, found in result["pairs"].items():
-        row = [_SIZES.get(size, size)]
-        for way in ways:
-            ratio = "" if way == "default" else f" ({found[way]['ratio_to_default']:.2f})"
-            row.append(number(found[way]["median_ns"], 0) + ratio)
-        rows.append(row)
-    return _table(result, ways, rows)
 
 
 def overhead_spreads(result: dict[str, Any]) -> str:

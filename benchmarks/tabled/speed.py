@@ -19,15 +19,6 @@ _PAIRS = {
     "view_4096": "of 4096 chunks",
     "new_view_512": "a new view of 512 chunks",
 }
-_CURVES = {
-    "pairs_64": "1,000 live blocks of 64 sizes, one replaced, after so many thousand pairs",
-    "pairs_unique": "the same, sizes never repeat",
-    "waiting": "a block of 1 GiB beside so many sizes that were served from its memory",
-    "streams": "a new size beside so many streams with an idle block",
-    "fragments": "a new size, larger than each of so many holes",
-    "smaller": "a new size that a hole holds, of so many",
-    "pools": "begin and end one of so many pools",
-}
 
 
 def pairs(result: dict[str, Any]) -> str:
@@ -39,18 +30,4 @@ def pairs(result: dict[str, Any]) -> str:
     ]
     headings = " | ".join(["ns", *(f"{name} :" for name in _POLICIES)])
     about = f"medians of {counted(result['pairs']['rounds'], 'round')}"
-    return table(headings, rows, caption(result["run"], about))
-
-
-def curves(result: dict[str, Any]) -> str:
-    """Return nanoseconds of a request as a program grows."""
-    found = result["curves"]["curves"]
-    rows = []
-    for name, title in _CURVES.items():
-        shown = list(found[name])
-        lengths = " / ".join(f"{int(length):,}" for length in found[name][shown[0]])
-        values = (" / ".join(f"{ns:,}" for ns in found[name][each].values()) for each in shown)
-        rows.append([title, lengths, *values])
-    headings = " | ".join(["pattern, ns", "lengths :", *(f"{each} :" for each in shown)])
-    about = f"medians of {counted(result['curves']['rounds'], 'round')}"
     return table(headings, rows, caption(result["run"], about))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabled.compared import Compared, compared, short
 from tabled.markdown import GIB, caption, marked, number, spread, table, torch_of
 
 _PROGRAMS = {"wavelet": "in turn", "wavelet-threads": "threads"}
@@ -17,7 +16,6 @@ _WAYS = {
     "borrowing": "gmlake",
     "plan": "gmlake, policy `plan` without steps",
 }
-_AS_ALLOCATORS = {"expandable": "expandable", "default": "default", "gmlake": "borrowing"}
 
 
 def _caption(result: dict[str, Any]) -> str:
@@ -56,17 +54,3 @@ def streams(result: dict[str, Any]) -> str:
         rows,
         _caption(result),
     )
-
-
-def compared_streams(result: dict[str, Any]) -> str:
-    """Return one row for the two trainings in turn."""
-    told = {name: result["programs"]["wavelet"][way] for name, way in _AS_ALLOCATORS.items()}
-    row = Compared(
-        "two trainings on two streams",
-        short(result["run"]["gpu"]),
-        dict.fromkeys(told, result["rounds"]),
-        told["gmlake"]["peak_live_bytes"],
-        {name: figures["peak_reserved_bytes"] for name, figures in told.items()},
-        {name: figures["median_step_seconds"] for name, figures in told.items()},
-    )
-    return compared([row], [_caption(result)], "s per step", 3)

@@ -18,7 +18,7 @@ class CompareCommand(common.Command):
         """Add the command's options."""
         parser.epilog = (
             "FILE@MOMENT is a moment of its own: gmlake compare run.pickle@start run.pickle@end. "
-            "docs/query.md describes the JSON."
+            "docs/seeing.md describes the JSON."
         )
         for name, what in (("before", "the first recording"), ("after", "the second")):
             parser.add_argument(

@@ -15,7 +15,7 @@ class QueryCommand(common.Command):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
-        parser.epilog = "docs/query.md describes the JSON."
+        parser.epilog = "docs/seeing.md describes the JSON."
         parser.add_argument("file", metavar="FILE", help=common.RECORDING)
         common.add_question_options(parser)
 

@@ -23,7 +23,7 @@ class ReportCommand(common.Command):
         """Add the command's options."""
         parser.epilog = (
             "Ranks without a file, files that are cut off and files of others are named; the rest "
-            "is compared. docs/ranks.md describes the JSON."
+            "is compared. docs/seeing.md describes the JSON."
         )
         add = parser.add_argument
         add("folder", metavar="FOLDER", help="the folder that --record named")
