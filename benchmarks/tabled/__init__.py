@@ -14,11 +14,9 @@ from tabled import (
     graphs,
     handing,
     links,
-    long,
     others,
     overhead,
     peers,
-    speed,
     streams,
     turns,
     utilization,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("driver_costs", "handles"): driver_costs.handles,
-    ("driver_costs", "ranges"): driver_costs.ranges,
     ("fits", "fits"): fits.fits,
     ("forecast_errors", "errors"): forecast_errors.errors,
     ("gpu_features", "features"): features.features,
@@ -40,7 +37,6 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_handing", "turns"): handing.turns,
     ("gpu_links", "ways"): links.ways,
-    ("gpu_long", "runs"): long.runs,
     ("gpu_others", "computed"): others.computed,
     ("gpu_peers", "inference"): peers.inference,
     ("gpu_sleeping", "ways"): peers.ways,
@@ -50,8 +46,6 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("others", "others"): others.others,
     ("others", "servers"): others.servers,
     ("overhead_h100", "pairs"): overhead.overhead_spreads,
-    ("speed", "pairs"): speed.pairs,
-    ("utilization", "reserved"): utilization.reserved,
     ("utilization_varying", "reserved"): utilization.reserved,
 }
 """By the name of the result and that of the table: `<!-- from gpu_turns: turns -->`."""

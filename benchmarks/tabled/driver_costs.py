@@ -15,19 +15,16 @@ _ONE = {
     "malloc": "cuMemAlloc",
     "free": "cuMemFree",
 }
-_RANGE = {
-    "reserve": "cuMemAddressReserve",
-    "map_each": "cuMemMap, each",
-    "set_access_once": "cuMemSetAccess, one call",
-    "set_access_each": "cuMemSetAccess, one call each",
-    "unmap_once": "cuMemUnmap, one call",
-    "unmap_each": "cuMemUnmap, one call each",
-}
 _MOST_WITH_TENTHS = 1000
 
 
-def _table(result: dict[str, Any], kind: str, heading: str, titles: dict[str, str]) -> str:
-    found = [told for told in result["calls"] if told["kind"] == kind]
+def _size(size: int) -> str:
+    return f"{size >> 30} GiB" if size >> 30 else f"{size >> 20} MiB"
+
+
+def handles(result: dict[str, Any]) -> str:
+    """Return microseconds of each call for one handle, by its size."""
+    found = [told for told in result["calls"] if told["kind"] == "chunk"]
     sizes = list(dict.fromkeys(told["size"] for told in found))
     medians = {(told["call"], told["size"]): told["median_ns"] / 1e3 for told in found}
     rows = [
@@ -38,23 +35,8 @@ def _table(result: dict[str, Any], kind: str, heading: str, titles: dict[str, st
                 for us in (medians[call, size] for size in sizes)
             ),
         ]
-        for call, title in titles.items()
+        for call, title in _ONE.items()
     ]
-    shown = [_size(size) if kind == "chunk" else f"{size:,}" for size in sizes]
-    headings = " | ".join([heading, *(f"{size} :" for size in shown)])
+    headings = " | ".join(["one handle or block, us", *(f"{_size(size)} :" for size in sizes)])
     about = "medians of many calls in one process"
     return table(headings, rows, caption(result["run"], about))
-
-
-def _size(size: int) -> str:
-    return f"{size >> 30} GiB" if size >> 30 else f"{size >> 20} MiB"
-
-
-def handles(result: dict[str, Any]) -> str:
-    """Return microseconds of each call for one handle, by its size."""
-    return _table(result, "chunk", "one handle or block, us", _ONE)
-
-
-def ranges(result: dict[str, Any]) -> str:
-    """Return microseconds of each call for a range, by the number of its handles."""
-    return _table(result, "range", "handles of 2 MiB in one range, us for all", _RANGE)

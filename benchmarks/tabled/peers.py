@@ -40,10 +40,8 @@ def _row(title: str, told: dict[str, Any], live: float) -> Iterable[str]:
     runs = len(told["seconds"]["device"])
     yield title
     held = (told["peak_reserved_bytes"], told["device_bytes"])
-    for size in (live, *held):
-        yield marked(number(size, 3, GIB), runs)
     for size in held:
-        yield marked(number(live / size, 3), runs)
+        yield f"{marked(number(size, 3, GIB), runs)}, {number(live / size, 3)}"
     for step in ("first", "repeated"):
         yield _calls(told[f"{step}_calls"])
     for part in ("host", "device"):
@@ -63,11 +61,10 @@ def inference(result: dict[str, Any]) -> str:
         told = result["ways"].get(way)
         if told is None:
             continue
-        failed = [title, f"failed: {told.get('failed')}", *[""] * 9]
+        failed = [title, f"failed: {told.get('failed')}", *[""] * 6]
         rows.append(failed if "failed" in told else list(_row(title, told, live)))
     return table(
-        "way | live, GiB : | reserved, GiB : | of the device, GiB : | live / reserved : "
-        "| live / of the device : "
+        "way | reserved, GiB : | of the device, GiB : "
         "| calls in the first step : | in a repeated one : | host, ms : | device, ms : | picture",
         rows,
         caption(result["run"], [result["rounds"]], versions=torch_of(default)),
