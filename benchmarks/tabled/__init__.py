@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tabled import (
     driver_costs,
-    features,
     filling,
     fits,
     forecast_errors,
@@ -29,7 +28,6 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("driver_costs", "handles"): driver_costs.handles,
     ("fits", "fits"): fits.fits,
     ("forecast_errors", "errors"): forecast_errors.errors,
-    ("gpu_features", "features"): features.features,
     ("gpu_filling", "servers"): filling.servers,
     ("gpu_four_sharded", "programs"): varying.programs,
     ("gpu_frontier", "speeds"): frontier.speeds,

@@ -8,7 +8,7 @@ from typing import Any
 from gpu.frontier import medians
 from gpu.settings import FRONTIERS
 from tabled.compared import NAMES
-from tabled.markdown import caption, counted, spread, table, torch_of
+from tabled.markdown import caption, counted, number, spread, table, torch_of
 
 _ORDER = ("expandable", "default", "async", "gmlake")
 _NAMES = {**NAMES, "async": "`cudaMallocAsync`"}
@@ -55,9 +55,8 @@ def speeds(result: dict[str, Any]) -> str:
                     if run["allocator"] == name and told["longest"] == longest
                 ]
                 is_through = longest in found.get(name, {})
-                every = [told["tokens_per_second"] for told in there if is_through]
-                cells.append(spread(every, 0) if every else "")
-                if name == "gmlake" and every:
+                cells.append(number(found[name][longest][1], 0) if is_through else "")
+                if name == "gmlake" and is_through:
                     shares = [told["driver_ns"] / told["timed_seconds"] / 1e7 for told in there]
             rows.append([title, f"{longest:,}", *cells, spread(shares, 1) if shares else ""])
             title = ""

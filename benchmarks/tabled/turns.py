@@ -40,7 +40,7 @@ def turns(result: dict[str, Any]) -> str:
         rows.append(
             [
                 *(_PROGRAMS[told["program"]], _SIDES[base], f"{told['pairs']}"),
-                *(_ratio(told["ratios"].get(name), processes) for name in ("wall", "kernels")),
+                _ratio(told["ratios"].get("wall"), processes),
                 "/".join(number(told["median_ms"][name]["wall"], 1) for name in (side, base)),
                 number(told["driver_per_step"][side]["ms"], 2) if side == "gmlake" else "",
             ]
@@ -48,8 +48,7 @@ def turns(result: dict[str, Any]) -> str:
         run = told.get("run") or result["run"]
         captions.append(caption(run, [processes], versions=torch_of(told["torch"])))
     return table(
-        "program | gmlake against | pairs : | time of a step | of its kernels | ms : "
-        "| driver, ms :",
+        "program | gmlake against | pairs : | time of a step | ms : | driver, ms :",
         rows,
         *captions,
     )
