@@ -13,7 +13,6 @@ from tabled import (
     graphs,
     handing,
     others,
-    overhead,
     peers,
     streams,
     turns,
@@ -41,7 +40,6 @@ TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("gpu_varying", "programs"): varying.programs,
     ("others", "others"): others.others,
     ("others", "servers"): others.servers,
-    ("overhead_h100", "pairs"): overhead.overhead_spreads,
     ("utilization_varying", "reserved"): utilization.reserved,
 }
 """By the name of the result and that of the table: `<!-- from gpu_turns: turns -->`."""

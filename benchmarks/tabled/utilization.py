@@ -9,9 +9,8 @@ from tabled.markdown import GIB, caption, number, table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LOW = "gmlake-paper, 2 MiB"
-_SHARES = ("caching", "expandable", "gmlake-paper", _LOW, "stitch")
-_COSTS = ("expandable", _LOW, "stitch")
+_SHARES = ("caching", "expandable", "stitch")
+_COSTS = ("expandable", "stitch")
 
 
 def _group(title: str, names: tuple[str, ...]) -> list[str]:
