@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tabled import (
-    driver_costs,
     filling,
     fits,
     forecast_errors,
@@ -14,7 +13,6 @@ from tabled import (
     handing,
     others,
     peers,
-    streams,
     turns,
     utilization,
     varying,
@@ -24,18 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
-    ("driver_costs", "handles"): driver_costs.handles,
     ("fits", "fits"): fits.fits,
     ("forecast_errors", "errors"): forecast_errors.errors,
     ("gpu_filling", "servers"): filling.servers,
-    ("gpu_four_sharded", "programs"): varying.programs,
     ("gpu_frontier", "speeds"): frontier.speeds,
     ("gpu_graphs", "decode"): graphs.decode,
     ("gpu_handing", "turns"): handing.turns,
-    ("gpu_others", "computed"): others.computed,
-    ("gpu_peers", "inference"): peers.inference,
     ("gpu_sleeping", "ways"): peers.ways,
-    ("gpu_streams", "streams"): streams.streams,
     ("gpu_turns", "turns"): turns.turns,
     ("gpu_varying", "programs"): varying.programs,
     ("others", "others"): others.others,

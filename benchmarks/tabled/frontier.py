@@ -10,6 +10,8 @@ from gpu.settings import FRONTIERS
 from tabled.compared import NAMES
 from tabled.markdown import caption, counted, number, spread, table, torch_of
 
+_SHOWN = 3
+"""Of each model the longest lengths."""
 _ORDER = ("expandable", "default", "async", "gmlake")
 _NAMES = {**NAMES, "async": "`cudaMallocAsync`"}
 
@@ -45,7 +47,8 @@ def speeds(result: dict[str, Any]) -> str:
         runs = _of(result, model)
         found = medians(runs)
         title = FRONTIERS[model]
-        for longest in sorted({length for by_length in found.values() for length in by_length}):
+        lengths = sorted({length for by_length in found.values() for length in by_length})
+        for longest in lengths[-_SHOWN:]:
             cells, shares = [], []
             for name in _ORDER:
                 there = [

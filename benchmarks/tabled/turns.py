@@ -9,8 +9,7 @@ from tabled.compared import NAMES
 from tabled.markdown import caption, marked, number, table, torch_of
 from tabled.varying import PROGRAMS
 
-_SIDES = {**NAMES, "again": "the default again"}
-_ORDER = ("gmlake", "expandable", "again")
+_BASES = ("expandable", "default")
 _PROGRAMS = {
     **PROGRAMS,
     "lora": "LoRA of twelve layers of Llama 1.1B",
@@ -27,28 +26,28 @@ def _ratio(ratio: dict[str, float] | None, processes: int) -> str:
 
 
 def turns(result: dict[str, Any]) -> str:
-    """Return a row for each comparison, which is a process: the ratios of its pairs of steps."""
+    """Return a row for each program: the ratio of its pairs of steps to each other allocator."""
     found = [told for told in result["comparisons"] if "failed" not in told]
-    found.sort(key=lambda told: (_ORDER.index(told["side"]), told["base"] != "expandable"))
-    many = Counter((told["program"], told["side"], told["base"]) for told in found)
     if different := [told["program"] for told in found if not told["has_same_losses"]]:
         raise ValueError(f"losses differ: {different}")
-    rows, captions = [], []
-    for told in found:
-        side, base = told["side"], told["base"]
-        processes = many[told["program"], side, base]
-        rows.append(
-            [
-                *(_PROGRAMS[told["program"]], _SIDES[base], f"{told['pairs']}"),
-                _ratio(told["ratios"].get("wall"), processes),
-                "/".join(number(told["median_ms"][name]["wall"], 1) for name in (side, base)),
-                number(told["driver_per_step"][side]["ms"], 2) if side == "gmlake" else "",
-            ]
-        )
+    many = Counter((told["program"], told["side"], told["base"]) for told in found)
+    rows: dict[str, dict[str, list[str]]] = {}
+    captions = []
+    for told in (each for each in found if each["side"] == "gmlake"):
+        processes = many[told["program"], "gmlake", told["base"]]
+        rows.setdefault(told["program"], {})[told["base"]] = [
+            _ratio(told["ratios"].get("wall"), processes),
+            f"{told['pairs']}",
+            number(told["driver_per_step"]["gmlake"]["ms"], 2),
+        ]
         run = told.get("run") or result["run"]
         captions.append(caption(run, [processes], versions=torch_of(told["torch"])))
+    groups = (f"{NAMES[base]}: time of a step | pairs : | driver, ms :" for base in _BASES)
     return table(
-        "program | gmlake against | pairs : | time of a step | ms : | driver, ms :",
-        rows,
+        " | ".join(["program", *groups]),
+        [
+            [_PROGRAMS[name], *(cell for base in _BASES for cell in by_base[base])]
+            for name, by_base in rows.items()
+        ],
         *captions,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tabled.compared import ALLOCATORS, Compared, compared, short
-from tabled.markdown import caption, counted, torch_of
+from tabled.markdown import caption, torch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,14 +30,6 @@ class _Program(NamedTuple):
     name: str
     part: dict[str, Any]
     rows: dict[str, dict[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """Return its name in documents, and of several processes how many."""
-        runs = [run for run in self.part.get("runs", ()) if run["program"] == self.name]
-        ranks = {len(run.get("rank_peaks", ())) for run in runs}
-        over = [f" over {counted(each, 'GPU')}" for each in sorted(ranks) if each > 1]
-        return PROGRAMS[self.name] + " or".join(over)
 
     def source(self) -> str:
         """Return the caption of the part."""
@@ -66,7 +58,7 @@ def programs(result: dict[str, Any]) -> str:
     shown = list(_programs(result))
     rows = [
         Compared(
-            program.title,
+            PROGRAMS[program.name],
             short(program.part["run"]["gpu"]),
             {each: program.rows[each]["finished"] for each in ALLOCATORS},
             program.rows["gmlake"]["peak_allocated_bytes"]["median"],
