@@ -96,6 +96,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {"python": python(), "c": c(), "settings": settings(), "commands": commands()}
     for name, text in made.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
+    files.append(File.generated(config, "index.md", content=index()))
     for page in files.documentation_pages():
         for link, _ in _OUTWARD.findall(page.content_string):
             path = _target(page.src_uri, link)
@@ -125,6 +126,13 @@ def _target(page: str, link: str) -> str:
     """Return the path of what a page links to, from the repository's folder."""
     path = ((ROOT / "docs" / page).parent / link).resolve()
     return path.relative_to(ROOT).as_posix()
+
+
+def index() -> str:
+    """Return the first page: README, whose links begin in the folder above."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\((?!https?:|#|docs/)", "](../", text)
+    return text.replace("](docs/", "](").replace('="docs/', '="')
 
 
 def python() -> str:

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md that say how the papers' trainings fare, from their result."""
+"""Tables that say how the papers' trainings fare, from their result."""
 
 from __future__ import annotations
 

@@ -33,10 +33,8 @@ def short(gpu: str) -> str:
     return gpu.removeprefix("NVIDIA ").split()[0]
 
 
-def compared(
-    rows: Iterable[Compared], captions: Sequence[str], what: str = "seconds", digits: int = 2
-) -> str:
-    """Return the table; what: what the seconds are."""
+def compared(rows: Iterable[Compared], captions: Sequence[str]) -> str:
+    """Return the table."""
     lines = []
     for row in rows:
         counts = sorted(set(row.runs.values()))
@@ -48,12 +46,12 @@ def compared(
                     marked(number(row.reserved[each], 2, GIB), row.runs[each])
                     for each in ALLOCATORS
                 ),
-                *(marked(number(row.seconds[each], digits), row.runs[each]) for each in ALLOCATORS),
+                *(marked(number(row.seconds[each], 2), row.runs[each]) for each in ALLOCATORS),
             ]
         )
     return table(
         f"program | GPU | runs : | live, GiB : | reserved, GiB: {NAMES['expandable']} : "
-        f"| {NAMES['default']} : | gmlake : | {what}: {NAMES['expandable']} : "
+        f"| {NAMES['default']} : | gmlake : | seconds: {NAMES['expandable']} : "
         f"| {NAMES['default']} : | gmlake :",
         lines,
         *captions,

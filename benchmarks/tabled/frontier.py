@@ -7,9 +7,11 @@ from typing import Any
 
 from gpu.frontier import medians
 from gpu.settings import FRONTIERS
-from tabled.compared import NAMES, short
-from tabled.markdown import caption, counted, marked, number, spread, table, torch_of
+from tabled.compared import NAMES
+from tabled.markdown import caption, counted, number, spread, table, torch_of
 
+_SHOWN = 3
+"""Of each model the longest lengths."""
 _ORDER = ("expandable", "default", "async", "gmlake")
 _NAMES = {**NAMES, "async": "`cudaMallocAsync`"}
 
@@ -45,7 +47,8 @@ def speeds(result: dict[str, Any]) -> str:
         runs = _of(result, model)
         found = medians(runs)
         title = FRONTIERS[model]
-        for longest in sorted({length for by_length in found.values() for length in by_length}):
+        lengths = sorted({length for by_length in found.values() for length in by_length})
+        for longest in lengths[-_SHOWN:]:
             cells, shares = [], []
             for name in _ORDER:
                 there = [
@@ -55,9 +58,8 @@ def speeds(result: dict[str, Any]) -> str:
                     if run["allocator"] == name and told["longest"] == longest
                 ]
                 is_through = longest in found.get(name, {})
-                every = [told["tokens_per_second"] for told in there if is_through]
-                cells.append(spread(every, 0) if every else "")
-                if name == "gmlake" and every:
+                cells.append(number(found[name][longest][1], 0) if is_through else "")
+                if name == "gmlake" and is_through:
                     shares = [told["driver_ns"] / told["timed_seconds"] / 1e7 for told in there]
             rows.append([title, f"{longest:,}", *cells, spread(shares, 1) if shares else ""])
             title = ""
@@ -65,38 +67,6 @@ def speeds(result: dict[str, Any]) -> str:
     return table(
         f"model | longest sequence : | {' : | '.join(_NAMES[name] for name in _ORDER)} : "
         "| gmlake's calls of the driver, % of the time :",
-        rows,
-        *captions,
-    )
-
-
-def ends(result: dict[str, Any]) -> str:
-    """Return a row for each model and allocator: where it ends, and how fast it is until then."""
-    rows, captions = [], []
-    for model in dict.fromkeys(run["model"] for run in result["runs"]):
-        runs = _of(result, model)
-        found = medians(runs)
-        best: dict[int, float] = {}
-        for by_length in found.values():
-            for length, (_, speed, _) in by_length.items():
-                best[length] = max(speed, best.get(length, 0.0))
-        counts = {name: sum(run["allocator"] == name for run in runs) for name in found}
-        for name in (name for name in _ORDER if found.get(name)):
-            shares = [speed / best[length] for length, (_, speed, _) in found[name].items()]
-            last = max(found[name])
-            rows.append(
-                [
-                    *(FRONTIERS[model], short(runs[0]["device"]), _NAMES[name]),
-                    f"{counts[name]}",
-                    marked(f"{last:,}", counts[name]),
-                    marked(number(found[name][last][1], 0), counts[name]),
-                    marked(f"{min(shares):.3f}", counts[name]),
-                ]
-            )
-        captions += _captions(result, runs)
-    return table(
-        "model | GPU | allocator | runs : | longest sequence that fits : | tokens a second there : "
-        "| least share of the fastest, over all lengths :",
         rows,
         *captions,
     )

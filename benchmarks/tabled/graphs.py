@@ -17,7 +17,6 @@ _POOLS = {
     "one-descending": "one, sizes descending",
     "own": "one for each graph",
 }
-_REPLAYED = {"again": "the default again", "gmlake": "gmlake", "turns": "taking turns"}
 
 
 def _caption(result: dict[str, Any], runs: list[int] | str) -> str:
@@ -40,17 +39,3 @@ def decode(result: dict[str, Any]) -> str:
     ]
     headings = " | ".join(["pools of the graphs, MiB", *(f"{name} :" for name in _WAYS.values())])
     return table(headings, rows, _caption(result, [1]))
-
-
-def replays(result: dict[str, Any]) -> str:
-    """Return the ratio of a replay to that under PyTorch's default, by batch size."""
-    found = result["replays"]["default"]
-    rows = []
-    for batch, told in found["batches"].items():
-        row = [batch, number(told["default"]["seconds"] * 1e3, 3)]
-        for way in _REPLAYED:
-            low, high = (f"{told[way][end]:.4f}" for end in ("low", "high"))
-            row.append(f"{told[way]['ratio']:.4f} ({low} to {high})")
-        rows.append(row)
-    headings = " | ".join(["batch :", "ms :", *_REPLAYED.values()])
-    return table(headings, rows, _caption(result, f"{found['trials']} trials in one process"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabled.markdown import GIB, caption, marked, number, table
+from tabled.markdown import GIB, caption, number, table
 
 _PROGRAMS = {
     "deepspeed_zero3": ("DeepSpeed", "ZeRO-3, a Llama of 0.4 billion parameters, varying lengths"),
@@ -58,39 +58,6 @@ def others(result: dict[str, Any]) -> str:
     )
 
 
-def _alike(losses: list[list[str]]) -> int:
-    """Return how many losses are the same to the bit, from the first on."""
-    for count, each in enumerate(zip(*losses, strict=True)):
-        if len(set(each)) > 1:
-            return count
-    return len(losses[0])
-
-
-def computed(result: dict[str, Any]) -> str:
-    """Return a row for each program that ran on a GPU: reserved memory, and its losses."""
-    rows = []
-    for program, ways in result["programs"].items():
-        every = [ways[way] for way in _ORDER]
-        losses = [told["losses"] for told in every]
-        alike, steps = _alike(losses), len(losses[0])
-        last = [float.fromhex(each[-1]) for each in losses]
-        rows.append(
-            [
-                f"{_PROGRAMS[program][0]} {result['versions'][program]}",
-                marked(number(max(told["live_bytes"] for told in every), 2, GIB), 1),
-                *map(_held, every),
-                f"all {steps}" if alike == steps else f"the first {alike} of {steps}",
-                " / ".join(f"{each:.4f}" for each in last),
-            ]
-        )
-    return table(
-        "program | live, GiB : | reserved, GiB, and live / reserved: expandable segments : "
-        "| PyTorch's default : | gmlake : | losses equal to the bit | the last loss of each",
-        rows,
-        caption(result["run"], "† one run"),
-    )
-
-
 def servers(result: dict[str, Any]) -> str:
     """Return a row for each server and allocator: what is used of the device at each moment."""
     served = {program: result["programs"][program] for program in _SERVERS}
@@ -109,20 +76,6 @@ def servers(result: dict[str, Any]) -> str:
     headings = f"server | allocator | live, GiB : | used of the device, GiB: {booted} : | "
     return table(
         headings + " | ".join(f"{moment} :" for moment in later),
-        rows,
-        caption(result["run"], "a run comes to the same each time"),
-    )
-
-
-def vllm(result: dict[str, Any]) -> str:
-    """Return a row for each allocator: what vLLM uses of the device, awake and asleep."""
-    moments = ("booted", "asleep", "awake")
-    rows = []
-    for way, title in _WAYS.items():
-        seen = result["programs"]["vllm_sleeps"][way]["moments"]
-        rows.append([title, *(number(seen[each]["used_bytes"], 2, GIB) for each in moments)])
-    return table(
-        "used of the device, GiB | " + " | ".join(f"{moment} :" for moment in moments),
         rows,
         caption(result["run"], "a run comes to the same each time"),
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tabled.compared import NAMES, short
+from tabled.compared import NAMES
 from tabled.markdown import caption, marked, number, table, torch_of
 from tabled.varying import PROGRAMS
 
-_SIDES = {**NAMES, "again": "the default again"}
-_ORDER = ("gmlake", "expandable", "again")
+_BASES = ("expandable", "default")
 _PROGRAMS = {
     **PROGRAMS,
     "lora": "LoRA of twelve layers of Llama 1.1B",
@@ -27,29 +26,28 @@ def _ratio(ratio: dict[str, float] | None, processes: int) -> str:
 
 
 def turns(result: dict[str, Any]) -> str:
-    """Return a row for each comparison, which is a process: the ratios of its pairs of steps."""
+    """Return a row for each program: the ratio of its pairs of steps to each other allocator."""
     found = [told for told in result["comparisons"] if "failed" not in told]
-    found.sort(key=lambda told: (_ORDER.index(told["side"]), told["base"] != "expandable"))
+    if different := [told["program"] for told in found if not told["has_same_losses"]]:
+        raise ValueError(f"losses differ: {different}")
     many = Counter((told["program"], told["side"], told["base"]) for told in found)
-    rows, captions = [], []
-    for told in found:
-        side, base = told["side"], told["base"]
-        processes = many[told["program"], side, base]
-        rows.append(
-            [
-                *(_PROGRAMS[told["program"]], short(told["device"])),
-                *(f"{_SIDES[side]} / {_SIDES[base]}", f"{told['pairs']}"),
-                *(_ratio(told["ratios"].get(name), processes) for name in ("wall", "kernels")),
-                "/".join(number(told["median_ms"][name]["wall"], 1) for name in (side, base)),
-                number(told["driver_per_step"][side]["ms"], 2) if side == "gmlake" else "",
-                "the same" if told["has_same_losses"] else "**differ**",
-            ]
-        )
+    rows: dict[str, dict[str, list[str]]] = {}
+    captions = []
+    for told in (each for each in found if each["side"] == "gmlake"):
+        processes = many[told["program"], "gmlake", told["base"]]
+        rows.setdefault(told["program"], {})[told["base"]] = [
+            _ratio(told["ratios"].get("wall"), processes),
+            f"{told['pairs']}",
+            number(told["driver_per_step"]["gmlake"]["ms"], 2),
+        ]
         run = told.get("run") or result["run"]
         captions.append(caption(run, [processes], versions=torch_of(told["torch"])))
+    groups = (f"{NAMES[base]}: time of a step | pairs : | driver, ms :" for base in _BASES)
     return table(
-        "program | GPU | ratio of | pairs : | time of a step | of its kernels | ms : "
-        "| driver, ms : | losses",
-        rows,
+        " | ".join(["program", *groups]),
+        [
+            [_PROGRAMS[name], *(cell for base in _BASES for cell in by_base[base])]
+            for name, by_base in rows.items()
+        ],
         *captions,
     )

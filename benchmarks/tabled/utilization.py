@@ -9,11 +9,8 @@ from tabled.markdown import GIB, caption, number, table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LOW = "gmlake-paper, 2 MiB"
-_SHARES = ("caching", "expandable", "gmlake-paper", _LOW, "stitch")
-_COSTS = ("expandable", _LOW, "stitch")
-_THREE = ("caching", "expandable", "stitch")
-_FRACTIONS = ("1.003", "1.02")
+_SHARES = ("caching", "expandable", "stitch")
+_COSTS = ("expandable", "stitch")
 
 
 def _group(title: str, names: tuple[str, ...]) -> list[str]:
@@ -41,20 +38,5 @@ def reserved(result: dict[str, Any]) -> str:
             number(found["stitch"]["peak_live_bytes"], 2, GIB),
             *(number(found[name]["utilization"], 4) for name in _SHARES),
             *(number(found[name]["driver_time_ns"], 0, 1e6) for name in _COSTS),
-        ],
-    )
-
-
-def late(result: dict[str, Any]) -> str:
-    """Return the calls of late steps, and what is refused with little memory to spare."""
-    headings = _group("calls per step after the longest", _THREE)
-    for fraction in _FRACTIONS:
-        headings += _group(f"refused at {fraction}", _THREE)
-    return _table(
-        result,
-        headings,
-        lambda found: [
-            *(number(found[name]["late_calls_per_step"], 1) for name in _THREE),
-            *(number(found[name]["refused"][each], 0) for each in _FRACTIONS for name in _THREE),
         ],
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tabled.compared import ALLOCATORS, NAMES, Compared, compared, short
-from tabled.markdown import GIB, caption, counted, marked, number, table, torch_of
+from tabled.compared import ALLOCATORS, Compared, compared, short
+from tabled.markdown import caption, torch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SHOWN = {**NAMES, "gmlake:region=train": "gmlake, in a region"}
+
 PROGRAMS = {
     "llama-1b": "Llama 1.1B, all parameters trained",
     "llama-1b-checkpoint": "Llama 1.1B, checkpointed",
@@ -22,7 +22,6 @@ PROGRAMS = {
     "generate": "text generation",
     "fsdp2": "Llama 2.2B, FSDP2",
 }
-_CHOSEN = ("llama-1b", "llama-1b-checkpoint", "llama-3b-checkpoint", "lora", "fsdp2")
 
 
 class _Program(NamedTuple):
@@ -31,14 +30,6 @@ class _Program(NamedTuple):
     name: str
     part: dict[str, Any]
     rows: dict[str, dict[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """Return its name in documents, and of several processes how many."""
-        runs = [run for run in self.part.get("runs", ()) if run["program"] == self.name]
-        ranks = {len(run.get("rank_peaks", ())) for run in runs}
-        over = [f" over {counted(each, 'GPU')}" for each in sorted(ranks) if each > 1]
-        return PROGRAMS[self.name] + " or".join(over)
 
     def source(self) -> str:
         """Return the caption of the part."""
@@ -62,12 +53,12 @@ def _programs(result: dict[str, Any]) -> Iterator[_Program]:
     yield from sorted(found, key=lambda each: order.index(each.name))
 
 
-def _compared(result: dict[str, Any], names: tuple[str, ...]) -> str:
-    """Return a row for each program: the peak reserved and the time under three allocators."""
-    shown = [program for program in _programs(result) if program.name in names]
+def programs(result: dict[str, Any]) -> str:
+    """Return a row for each program and GPU: the peak reserved and the time, by allocator."""
+    shown = list(_programs(result))
     rows = [
         Compared(
-            program.title,
+            PROGRAMS[program.name],
             short(program.part["run"]["gpu"]),
             {each: program.rows[each]["finished"] for each in ALLOCATORS},
             program.rows["gmlake"]["peak_allocated_bytes"]["median"],
@@ -77,49 +68,3 @@ def _compared(result: dict[str, Any], names: tuple[str, ...]) -> str:
         for program in shown
     ]
     return compared(rows, [program.source() for program in shown])
-
-
-def chosen(result: dict[str, Any]) -> str:
-    """Return the table of README."""
-    return _compared(result, _CHOSEN)
-
-
-def programs(result: dict[str, Any]) -> str:
-    """Return a row for each program and GPU."""
-    return _compared(result, tuple(PROGRAMS))
-
-
-def _spread(figures: dict[str, float], digits: int, runs: int) -> str:
-    median, least, most = (number(figures[name], digits) for name in ("median", "least", "most"))
-    return marked(median, runs) if runs == 1 else f"{median} ({least} to {most})"
-
-
-def spreads(result: dict[str, Any]) -> str:
-    """Return a row for each program, GPU and allocator, with the least and the most of its runs."""
-    shown = list(_programs(result))
-    rows = []
-    for program in shown:
-        steps = program.part["steps"][program.name]
-        label = f"{program.title}, {steps} steps, {short(program.part['run']['gpu'])}"
-        for allocator, name in _SHOWN.items():
-            row = program.rows.get(allocator)
-            if row is None:
-                continue
-            runs, share = row["finished"], row["late_driver_share"]
-            rows.append(
-                [
-                    *(label, name, counted(runs)),
-                    _spread(row["late_seconds"], 2, runs),
-                    _spread(row["late_step_seconds"], 3, runs),
-                    marked(number(row["peak_reserved_bytes"]["median"], 2, GIB), runs),
-                    number(row["utilization"]["median"], 3),
-                    f"{share['median']:.2%}".replace("%", " %") if share else "",
-                ]
-            )
-            label = ""
-    return table(
-        "program | allocator | runs | last two thirds, s : | s per step : | reserved : "
-        "| live / reserved : | driver :",
-        rows,
-        *(program.source() for program in shown),
-    )

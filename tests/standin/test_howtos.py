@@ -1,4 +1,4 @@
-"""The examples of the how-tos, by the commands that their pages give."""
+"""The examples of the how-tos, by the commands that their page gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.standin.places import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGES = ROOT / "docs" / "howto"
+PAGE = ROOT / "docs" / "howto.md"
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "howto").glob("*.py"))
 ALWAYS = ("accelerate_loop",)
 NEEDS = {
@@ -35,8 +35,9 @@ def _processes(name: str) -> int:
 
 
 def run(name: str, folder: Path) -> Ended:
-    """Run the command of a page in a folder of its own."""
-    (command,) = COMMAND.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
+    """Run the command of an example in a folder of its own."""
+    commands = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
+    (command,) = (each for each in commands if each.endswith(f"examples/howto/{name}.py"))
     program, *words = shlex.split(command)
     words = [str(ROOT / word) if word.startswith("examples/") else word for word in words]
     settings = ("--backed", "--devices", str(_processes(name)), "--capacity", "1GiB")

@@ -17,7 +17,7 @@ class CompareCommand(common.Command):
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = (
             "FILE@MOMENT is a moment of its own: gmlake compare run.pickle@start run.pickle@end. "
-            "docs/query.md describes the JSON."
+            "docs/seeing.md describes the JSON."
         )
         for name, what in (("before", "the first recording"), ("after", "the second")):
             parser.add_argument(

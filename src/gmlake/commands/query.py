@@ -14,7 +14,7 @@ class QueryCommand(common.Command):
     """Ask a recording what is live at one moment, by line, category, stream or pool."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = "docs/query.md describes the JSON."
+        parser.epilog = "docs/seeing.md describes the JSON."
         parser.add_argument("file", metavar="FILE", help=common.RECORDING)
         common.add_question_options(parser)
 

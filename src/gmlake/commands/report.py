@@ -22,7 +22,7 @@ class ReportCommand(common.Command):
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = (
             "Ranks without a file, files that are cut off and files of others are named; the rest "
-            "is compared. docs/ranks.md describes the JSON."
+            "is compared. docs/seeing.md describes the JSON."
         )
         add = parser.add_argument
         add("folder", metavar="FOLDER", help="the folder that --record named")

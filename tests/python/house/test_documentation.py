@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))
-DOCUMENTS = sorted(
-    [ROOT / "README.md", *ROOT.glob("docs/*.md"), *HOWTOS, *ROOT.glob("examples/*.md")]
-)
+HOWTOS = ROOT / "docs" / "howto.md"
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
 # `gmlake.something(`, but not the name of a file as in `gmlake.h`.
 CALL = re.compile(r"\bgmlake\.([A-Za-z_]\w*)\(")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
@@ -46,6 +44,30 @@ def missing_files(text: str, folder: Path) -> set[str]:
 
 def test_every_file_that_a_document_links_to_exists() -> None:
     assert offenders(DOCUMENTS, lambda path: missing_files(text_of(path), path.parent)) == {}
+
+
+ANCHOR = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in plain}
+
+
+def missing_anchors(path: Path) -> list[str]:
+    pages = [
+        (path.parent / name if name else path, anchor)
+        for name, anchor in ANCHOR.findall(text_of(path))
+    ]
+    pages = [(page, anchor) for page, anchor in pages if page.suffix == ".md" and page.exists()]
+    return [anchor for page, anchor in pages if anchor not in anchors(text_of(page))]
+
+
+def test_every_heading_that_a_document_links_to_exists() -> None:
+    assert offenders([*DOCUMENTS, ROOT / "CHANGELOG.md"], missing_anchors) == {}
+    assert anchors("# `a b` and [c](d.md): e-f?\n```\n# no\n```\n") == {"a-b-and-c-e-f"}
 
 
 def in_the_reference() -> list[str]:
@@ -106,23 +128,31 @@ def is_part(code: str, source: str) -> bool:
     return any(f"\n{part}" in source for part in parts)
 
 
-def missing_code(document: Path) -> list[str]:
-    blocks = PYTHON.findall(text_of(document))
-    example = ROOT / "examples" / "howto" / f"{document.stem}.py"
-    if bool(blocks) != example.exists():
-        return [f"there is only one of code and {example.name}"]
-    return [code for code in blocks if not is_part(code, text_of(example))]
+EXAMPLE = re.compile(r"^```\n(?:python|gmlake) .*examples/howto/(\w+)\.py\n```$", re.MULTILINE)
+
+
+def sections(text: str) -> list[str]:
+    return re.split(r"^(?=## )", text, flags=re.MULTILINE)
+
+
+def missing_code(section: str) -> list[str]:
+    """Return the code of a section that is not in the one example whose command it gives."""
+    blocks, names = PYTHON.findall(section), EXAMPLE.findall(section)
+    if len(names) > 1 or bool(blocks) != bool(names):
+        return [f"there is only one of code and a command: {names}"]
+    sources = [text_of(ROOT / "examples" / "howto" / f"{name}.py") for name in names]
+    return [code for code in blocks if not all(is_part(code, source) for source in sources)]
 
 
 def test_the_code_of_a_how_to_is_a_part_of_its_example() -> None:
-    assert offenders(HOWTOS, missing_code) == {}
+    found = {part.splitlines()[0]: missing_code(part) for part in sections(text_of(HOWTOS))}
+    assert {title: wrong for title, wrong in found.items() if wrong} == {}
+    assert missing_code("## A\n```python\nf()\n```\n") != []
 
 
-def test_every_example_of_a_how_to_has_its_page() -> None:
-    pages = {path.stem for path in HOWTOS}
-    assert {path.stem for path in ROOT.glob("examples/howto/*.py")} == pages - {
-        *("README", "notebooks"),
-    }
+def test_every_example_of_a_how_to_has_its_section() -> None:
+    examples = {path.stem for path in ROOT.glob("examples/howto/*.py")}
+    assert sorted(EXAMPLE.findall(text_of(HOWTOS))) == sorted(examples)
 
 
 def test_a_part_of_a_file_is_found() -> None:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 sys.path.append(str(ROOT / "benchmarks"))
 
 from gpu import frontier_picture
-from papers import draw
 
 PLACES: dict[str, tuple[Callable[[Any], dict[str, str]], tuple[str, ...]]] = {
-    "gpu_frontier": (frontier_picture.pictures, ("README.md", "docs/gpu.md")),
-    "papers": (draw.pictures, ("docs/benchmarks.md",)),
+    "gpu_frontier": (frontier_picture.pictures, ("docs/benchmarks.md",)),
 }
 
 

@@ -44,10 +44,20 @@ def rows_of(text: str) -> Iterator[Row]:
             continue
         cells = [plain(cell) for cell in line.strip().strip("|").split("|")]
         if not headings:
-            headings, label = cells, ""
+            headings, label = grouped(cells), ""
         elif not set(line) <= set("|-: "):
             label = cells[0] or label
             yield Row(label, dict(zip(headings[1:], cells[1:], strict=False)))
+
+
+def grouped(headings: list[str]) -> list[str]:
+    """Put before each heading the group that an earlier one begins, as in "seconds: gmlake"."""
+    group, found = "", []
+    for heading in headings:
+        begun, colon, _ = heading.partition(": ")
+        group = begun if colon else group
+        found.append(heading if colon or not group else f"{group}: {heading}")
+    return found
 
 
 def numbers(text: str) -> list[Decimal]:
@@ -110,6 +120,13 @@ def test_a_figure_in_the_prose_of_readme_is_in_docs() -> None:
 
 def test_what_is_compared() -> None:
     table = "| a | b | c |\n|---|---:|---:|\n| [x](y) | **1.25** | 7 s |\n| | 3 | 1,024 |\n"
+    assert grouped(["p", "live", "GiB: a", "b", "s: a"]) == [
+        "p",
+        "live",
+        "GiB: a",
+        "GiB: b",
+        "s: a",
+    ]
     first, second = rows_of(table)
     assert (first.label, first.cells) == ("x", {"b": "1.25", "c": "7 s"})
     assert second == Row("x", {"b": "3", "c": "1,024"})

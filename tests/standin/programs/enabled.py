@@ -349,7 +349,7 @@ def main() -> None:
     backend = torch.cuda.get_allocator_backend()
     results |= {"warnings": said, "is_ours": where <= {__file__}, "installed": backend}
     json.dump(results, sys.stdout)
-    # Else the threads of PyTorch's backward passes may end the process: docs/troubleshooting.md.
+    # Else the threads of PyTorch's backward passes may end the process: docs/compatibility.md.
     wait_for_other_threads()
 
 
