@@ -290,7 +290,7 @@ static void give_back(gml_remapper *remapper, gml_driver *counted, chunk *given,
 }
 
 gml_status gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address below,
-                              bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes) {
+                              bool releases_last, uint64_t *released_bytes, uint64_t *kept_bytes) {
     remapper->is_asleep = remapper->is_copying = true;
     place *at = gml_ledger_from(&remapper->ledger, 0);
     for (; at && gml_mapping_end(&at->known) <= below; at = gml_ledger_next(&at->known)) {
@@ -301,13 +301,13 @@ gml_status gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_a
         if (status != GML_OK) {
             return status;
         }
-        if (!keeps_content && is_mapped_nowhere(chunk_of(at))) {
+        if (!releases_last && is_mapped_nowhere(chunk_of(at))) {
             give_back(remapper, counted, chunk_of(at), released_bytes, kept_bytes);
         }
     }
     for (size_t i = 0; i < remapper->ledger.chunks.capacity && below == UINT64_MAX; i++) {
         chunk *left = gml_ledger_in_slot(&remapper->ledger, i);
-        if (left && (keeps_content ||
+        if (left && (releases_last ||
                      gml_list_is_empty(&left->known.mappings))) { /* the others have been tried */
             give_back(remapper, counted, left, released_bytes, kept_bytes);
         }

@@ -25,14 +25,14 @@ gml_status gml_remapper_open(gml_driver **driver, gml_remapper **out);
 
 /* Unmaps the mappings that end at or below `below`, and releases each piece of memory with its last
  * mapping; UINT64_MAX: all, once no copy is running. Memory that the driver refuses to release
- * stays, and is counted in *kept_bytes. Nothing may use it any more. With `keeps_content` nothing
+ * stays, and is counted in *kept_bytes. Nothing may use it any more. With `releases_last` nothing
  * is released before all mappings have ended.
  *
  * It is asleep from the first such call on, also after a failure, which leaves the rest unchanged:
  * gml_remapper_wake() undoes it. Calls count for `counted`, which is this wrapper or one around it.
  * The sums are added to. */
 gml_status gml_remapper_sleep(gml_remapper *remapper, gml_driver *counted, gml_address below,
-                              bool keeps_content, uint64_t *released_bytes, uint64_t *kept_bytes);
+                              bool releases_last, uint64_t *released_bytes, uint64_t *kept_bytes);
 
 /* Told that everything below an address is there again, to copy into it; last with UINT64_MAX, to
  * wait for those copies. A failure ends the waking. */

@@ -28,8 +28,8 @@ typedef struct gml_sleep_report {
 } gml_sleep_report;
 
 /* Puts the lake to sleep: waits for the device, releases idle memory, saves the contents of live
- * blocks, and of pools that graphs are captured in and that were entered or saved all they hold,
- * and releases the rest. Using the memory before it is awake is an illegal address. Freeing blocks
+ * blocks, and all that private pools hold whose graphs are replayed behind each other, and releases
+ * the memory. Using the memory before it is awake is an illegal address. Freeing blocks
  * is allowed; allocating fails with GML_UNSUPPORTED.
  *
  * On failure it is awake and unchanged, with a reason in gml_lake_reason(): GML_INVALID_ARGUMENT if

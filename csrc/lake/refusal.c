@@ -320,7 +320,7 @@ static void say_tried(gml_text *out, const gml_situation *self) {
         [GML_TRIED_LAKES] = "idle memory of other regions",
         [GML_TRIED_NATIVE] = "what PyTorch's own allocator caches",
         [GML_TRIED_PROCESSES] = "other processes",
-        [GML_TRIED_GIVERS] = "elastic tensors",
+        [GML_TRIED_GIVERS] = "elastic tensors and regions that yield",
         [GML_TRIED_DRIVER] = "new memory from the driver",
     };
     const char *before = "Tried: ";

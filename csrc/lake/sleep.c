@@ -176,7 +176,7 @@ static gml_status sleep_locked(gml_lake *lake, gml_backup backup, gml_sleep_repo
     }
     gml_backup_forget(store);
     store->kind = backup;
-    status = backup != GML_BACKUP_NONE ? gml_backup_list(lake, store) : GML_OK;
+    status = backup == GML_BACKUP_HOST ? gml_backup_list(lake, store) : GML_OK;
     if (status == GML_OK) { /* the first step: copies come before memory goes */
         status = gml_remapper_sleep(lake->remapper, lake->driver, 0, false, &out->released_bytes,
                                     &out->kept_bytes);

@@ -1,40 +1,39 @@
-/* The policies: those built in, and those that lab/ registers. */
+/* The policies: those built in, and one that lab/ registers. */
 #include "policy/policy.h"
 
 #include <string.h>
 
-enum { BUILT_IN = 4, MOST_POLICIES = 8 };
-
-static const gml_policy_ops *policies[MOST_POLICIES] = {&gml_caching_policy, &gml_expandable_policy,
-                                                        &gml_stitch_policy, &gml_steps_policy};
-static size_t policy_count = BUILT_IN;
+static const gml_policy_ops *const built_in[] = {&gml_caching_policy, &gml_expandable_policy,
+                                                 &gml_stitch_policy, &gml_steps_policy};
+static const gml_policy_ops *registered; /* NULL: none */
 
 void gml_policy_register(const gml_policy_ops *ops) {
-    if (policy_count < MOST_POLICIES) {
-        policies[policy_count++] = ops;
-    }
+    registered = ops;
+}
+
+static const gml_policy_ops *policy_at(size_t index) {
+    size_t count = sizeof built_in / sizeof *built_in;
+    return index < count ? built_in[index] : index == count ? registered : NULL;
 }
 
 const char *gml_policy_name(size_t index) {
-    return index < policy_count ? policies[index]->name : NULL;
+    const gml_policy_ops *policy = policy_at(index);
+    return policy ? policy->name : NULL;
 }
 
 const char *gml_policy_help(size_t index) {
-    return index < policy_count ? policies[index]->help : NULL;
+    const gml_policy_ops *policy = policy_at(index);
+    return policy ? policy->help : NULL;
 }
 
 const char *gml_policy_settings(size_t index) {
-    if (index >= policy_count) {
-        return NULL;
-    }
-    return policies[index]->settings_of ? policies[index]->settings_of : "";
+    const gml_policy_ops *policy = policy_at(index);
+    return !policy ? NULL : policy->settings_of ? policy->settings_of : "";
 }
 
 const gml_policy_ops *gml_policy_find(const char *name) {
-    for (size_t i = 0; i < policy_count; i++) {
-        if (strcmp(policies[i]->name, name) == 0) {
-            return policies[i];
-        }
+    const gml_policy_ops *policy = NULL;
+    for (size_t i = 0; (policy = policy_at(i)) && strcmp(policy->name, name) != 0; i++) {
     }
-    return NULL;
+    return policy;
 }

@@ -80,11 +80,6 @@ typedef struct gml_policy_ops {
     gml_status (*create)(gml_driver *driver, uint64_t capacity_bytes, const gml_knobs *knobs,
                          gml_policy **out);
 
-    /* The same for a private pool, whose addresses depend on its own requests alone and whose
-     * memory streams do not lend each other. NULL: create() makes such ones. */
-    gml_status (*create_private)(gml_driver *driver, uint64_t capacity_bytes,
-                                 const gml_knobs *knobs, gml_policy **out);
-
     /* Gives everything back to the driver, live blocks included; makes no call where it holds
      * nothing. Goes on after a failure and returns the first. */
     gml_status (*destroy)(gml_policy *self);
@@ -109,11 +104,16 @@ typedef struct gml_policy_ops {
 
     void (*visit)(gml_policy *self, const gml_visitor *visitor);
 
+    /* Optional, NULL or false where the policy has no such thing. */
+
     bool can_serve_arena; /* see driver/arena.h */
 
     const char *settings_of; /* the policy whose settings it takes; NULL: those that name it */
 
-    /* Optional, NULL where the policy has no such thing. */
+    /* As create(), for a private pool, whose addresses depend on its own requests alone and whose
+     * memory streams do not lend each other. NULL: create() makes such ones. */
+    gml_status (*create_private)(gml_driver *driver, uint64_t capacity_bytes,
+                                 const gml_knobs *knobs, gml_policy **out);
 
     /* Gives idle memory back to the driver until that is `wanted_bytes`, rounded up to a chunk, but
      * only what no work uses any more: it waits for none. *is_pending: more can be given once work
@@ -187,8 +187,9 @@ static inline void gml_policy_finish_frees(const gml_policy *self) {
     }
 }
 
-/* One policy more, for the life of the process; `ops` stays the caller's. pre: its name is new, and
- * no other function of policies is called at the same time: lab/ does so as the program is loaded.
+/* One policy more, the only one, for the life of the process; `ops` stays the caller's. pre: its
+ * name is new, and no other function of policies is called at the same time: lab/ does so as the
+ * program is loaded.
  */
 void gml_policy_register(const gml_policy_ops *ops);
 

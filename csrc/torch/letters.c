@@ -181,8 +181,7 @@ gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LE
         return GML_RECEIVED_NOTHING;
     }
     size_t count = size > 0 ? unpack(&message, files) : 0;
-    bool is_whole = size >= HEAD_BYTES && letter->count <= GML_LETTER_MOST_FILES &&
-                    (letter->kind == GML_LETTER_FILES || !letter->count) &&
+    bool is_whole = size >= HEAD_BYTES && (letter->kind == GML_LETTER_FILES || !letter->count) &&
                     (size_t)size == HEAD_BYTES + rest_bytes(letter) && count <= letter->count;
     if (!is_whole) {
         while (count) {

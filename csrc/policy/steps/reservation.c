@@ -257,9 +257,9 @@ gml_placement *gml_reservation_take(gml_reservation *reservation, const gml_plac
     };
     gml_list_append(&reservation->live, &placement->live);
     reservation->live_bytes += size_bytes;
-    stitch->held_bytes += size_bytes;
-    if (stitch->peak_held_bytes < stitch->held_bytes) {
-        stitch->peak_held_bytes = stitch->held_bytes;
+    stitch->live_bytes += size_bytes;
+    if (stitch->peak_live_bytes < stitch->live_bytes) {
+        stitch->peak_live_bytes = stitch->live_bytes;
     }
     return placement;
 }
@@ -269,7 +269,7 @@ void gml_reservation_give(gml_reservation *reservation, gml_placement *placement
     const gml_place *place = placement->place;
     reservation->instant = gml_fence_now(&stitch->fences);
     reservation->live_bytes -= placement->block.block_bytes;
-    stitch->held_bytes -= placement->block.block_bytes;
+    stitch->live_bytes -= placement->block.block_bytes;
     gml_list_remove(&placement->live);
     if (!place->view) {
         clear_bits(reservation->taken, place->slots);

@@ -98,9 +98,9 @@ static gml_placement *apart(gml_ascent *request) {
 }
 
 bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_t missing_bytes) {
-    uint64_t held_bytes = stitch->held_bytes + size_bytes;
+    uint64_t live_bytes = stitch->live_bytes + size_bytes;
     uint64_t peak_bytes =
-        held_bytes > stitch->peak_held_bytes ? held_bytes : stitch->peak_held_bytes;
+        live_bytes > stitch->peak_live_bytes ? live_bytes : stitch->peak_live_bytes;
     /* This rung comes before those of other streams. Their free memory costs nothing, so if sharing
      * is open it is tried first, and the rung `grow` takes what is then missing from the device. */
     return !gml_share_is_open(stitch) &&

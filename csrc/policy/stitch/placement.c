@@ -55,7 +55,7 @@ gml_status gml_placement_fit(gml_stitch *stitch, gml_stream_cache *cache, uint64
 
 void gml_placement_end(gml_stitch *stitch, gml_placement *placement) {
     gml_stream_cache *cache = placement->cache;
-    stitch->held_bytes -= placement->block.block_bytes;
+    stitch->live_bytes -= placement->block.block_bytes;
     placement->freed = gml_fence_now(&stitch->fences);
     if (placement->view) {
         gml_stream_cache_flush(stitch, cache);
@@ -64,7 +64,7 @@ void gml_placement_end(gml_stitch *stitch, gml_placement *placement) {
     } else {
         gml_placement_retire(stitch, placement);
     }
-    if (!stitch->held_bytes) {
+    if (!stitch->live_bytes) {
         /* A repetition begins from the same state, whichever view the one before freed last. */
         gml_stream_caches_flush(stitch);
     }

@@ -92,7 +92,7 @@ typedef struct gml_stitch {
     uint64_t views, view_bytes;           /* mapped */
     uint64_t view_chunks;                 /* the same: mappings of chunks */
     uint64_t made_views;                  /* so far: the next one's number */
-    uint64_t held_bytes, peak_held_bytes; /* of live placements */
+    uint64_t live_bytes, peak_live_bytes; /* of placements */
     uint64_t missing_bytes;               /* when it was last asked whether to spend */
     gml_fences fences;
     gml_map cache_by_stream; /* by stream + 1 */
@@ -157,9 +157,9 @@ bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_
 /* The block of a placement that has just been made for its stream cache begins to live. */
 static inline void gml_placement_serve(gml_stitch *stitch, gml_placement *placement) {
     placement->block.stream = placement->cache->stream;
-    stitch->held_bytes += placement->block.block_bytes;
-    if (stitch->peak_held_bytes < stitch->held_bytes) {
-        stitch->peak_held_bytes = stitch->held_bytes;
+    stitch->live_bytes += placement->block.block_bytes;
+    if (stitch->peak_live_bytes < stitch->live_bytes) {
+        stitch->peak_live_bytes = stitch->live_bytes;
     }
 }
 

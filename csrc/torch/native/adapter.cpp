@@ -80,7 +80,7 @@ class Adapter final : public CUDAAllocator {
     }
 
     void raw_delete(void *pointer) override {
-        if (pointer && !give_back(pointer)) {
+        if (pointer && !free_to_lake(pointer)) {
             native->raw_delete(pointer);
         }
     }

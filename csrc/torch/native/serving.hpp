@@ -308,9 +308,12 @@ bool is_shared(c10::DeviceIndex device) {
 
 /* ---- before a refusal ------------------------------------------------------------------------ */
 
+/* Of a step that is worth no word, or whose word is noted where it is tried. */
+constexpr gml_tried nothing_to_tell = GML_TRIED_COUNT;
+
 /* The lake is asked again after each of these. */
 struct Relief {
-    gml_tried name; /* of what it tries; GML_TRIED_COUNT: nothing that is worth telling */
+    gml_tried name; /* of what it tries, or nothing_to_tell */
     bool (*may)(c10::DeviceIndex device);
     gml_status (*run)(gml_lake *lake, const Request &request, gml_address *out);
 };
@@ -367,12 +370,12 @@ gml_status ask_givers(gml_lake *lake, const Request &request, gml_address *out) 
 /* All that is tried where a lake has no memory, in this order; native itself is asked last, see
  * ask_native(). The text of a refusal names what ran. */
 constexpr Relief reliefs[] = {
-    {GML_TRIED_COUNT, [](c10::DeviceIndex device) { return limits.is_limited(device); },
+    {nothing_to_tell, [](c10::DeviceIndex device) { return limits.is_limited(device); },
      ask_within_limit},
     {GML_TRIED_PROCESSES, is_shared, ask_processes},
     {GML_TRIED_NATIVE, may_release, ask_after_native},
     {GML_TRIED_LAKES, may_release, ask_after_lakes},
-    {GML_TRIED_COUNT, may_release, ask_givers},
+    {nothing_to_tell, may_release, ask_givers},
 };
 
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0
@@ -387,7 +390,7 @@ C10_NOINLINE gml_address take_slowly(gml_lake *lake, gml_status status, const Re
     }
     for (const Relief &relief : reliefs) {
         if (status == GML_OUT_OF_MEMORY && relief.may(device)) {
-            if (relief.name != GML_TRIED_COUNT) {
+            if (relief.name != nothing_to_tell) {
                 core->note(relief.name);
             }
             status = relief.run(lake, request, &address);
@@ -543,7 +546,7 @@ auto ask_native(size_t size_bytes, const Asked &asked, Ask ask) -> decltype(ask(
 }
 
 /* Whether a lake gave it, which then has it back. */
-bool give_back(void *pointer) {
+bool free_to_lake(void *pointer) {
     if (history.is_wanted.load(std::memory_order_relaxed) || c10::memoryProfilingEnabled() ||
         c10::impl::GPUTrace::get_trace()) {
         tell_of_end(pointer);
@@ -555,7 +558,7 @@ bool give_back(void *pointer) {
 /* The deleter of tensors in lakes, and in pools of either: PyTorch compares those with the one
  * deleter of the allocator. An address that neither knows is memory of a parent process. */
 void release(void *pointer) {
-    if (!give_back(pointer)) {
+    if (!free_to_lake(pointer)) {
         quietly([&] { native->raw_delete(pointer); });
     }
 }

@@ -109,7 +109,7 @@ def _gives_way(giver: Giver, device: int, size_bytes: int) -> bool | None:
     try:
         return giver.give_way(device, size_bytes)
     except Exception:  # noqa: BLE001 (the user's give() may raise any)
-        notices.say_failure("an elastic tensor gives no rows, for this reason:")
+        notices.say_failure("an elastic tensor or a region gives no memory, for this reason:")
         return False
 
 

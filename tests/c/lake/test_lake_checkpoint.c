@@ -162,7 +162,7 @@ static void restore(gml_lake *lake, const gml_pool_state *state, const live_set 
 
 static uint64_t held_bytes(gml_lake *lake, const live_set *live) {
     const gml_block *block = gml_map_find(&lake->blocks, live->blocks[0].address);
-    return gml_stitch_of(block->owner)->held_bytes;
+    return gml_stitch_of(block->owner)->live_bytes;
 }
 
 /* From a state on; the result lies in `places`. */
