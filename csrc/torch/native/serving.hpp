@@ -308,12 +308,11 @@ bool is_shared(c10::DeviceIndex device) {
 
 /* ---- before a refusal ------------------------------------------------------------------------ */
 
-/* Of a step that is worth no word, or whose word is noted where it is tried. */
 constexpr gml_tried nothing_to_tell = GML_TRIED_COUNT;
 
 /* The lake is asked again after each of these. */
 struct Relief {
-    gml_tried name; /* of what it tries, or nothing_to_tell */
+    gml_tried name; /* nothing_to_tell: told where it is tried, or never */
     bool (*may)(c10::DeviceIndex device);
     gml_status (*run)(gml_lake *lake, const Request &request, gml_address *out);
 };
