@@ -50,9 +50,9 @@ from rich.table import Table
 import gmlake
 import machine
 from gpu import loop
-from gpu.compare import environment
 from gpu.decoder import SIZES, Decoder, decode
 from gpu.ratios import compared
+from gpu.settings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

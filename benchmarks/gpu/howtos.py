@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
-from gpu.compare import environment
+from gpu.settings import environment
 from gpu.workers import free_port
 
 if TYPE_CHECKING:

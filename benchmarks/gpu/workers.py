@@ -17,8 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu.compare import environment
-from gpu.settings import ALLOCATORS
+from gpu.settings import ALLOCATORS, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
