@@ -272,7 +272,10 @@ def main() -> int:
         table.add_row(way, str(options.rounds), f"{told['seconds']:.1f}", str(held), f"{last:.6f}")
     Console(width=120).print(table, found)
     figures = {"rounds": options.rounds, "ranks": options.ranks, "size": options.size, **found}
-    figures["ways"] = ways
+    figures["ways"] = {
+        way: {name: each for name, each in told.items() if name != "tokens"}
+        for way, told in ways.items()
+    }
     if options.write or options.output:
         gpu = machine.devices_of(ways)
         print(machine.write("gpu_loop", figures, path=options.output, gpu=gpu))
