@@ -36,7 +36,6 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
@@ -292,22 +291,8 @@ def ask(part: str, way: str, pools: str, options: argparse.Namespace) -> Told:
     words += ["--ways", *options.ways, "--pools", pools]
     variables = environment("expandable" if way == "expandable" else "default")
     variables["TORCHINDUCTOR_CACHE_DIR"] = options.cache
-    try:
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "gpu.graphs", *words],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {_LONGEST_RUN_SECONDS} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"failed": f"exit code {done.returncode}: {last}"}
-    told: Told = json.loads(done.stdout.splitlines()[-1])
-    return told
+    command = [sys.executable, "-m", "gpu.graphs", *words]
+    return machine.told_by(command, env=variables, seconds=_LONGEST_RUN_SECONDS)
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:

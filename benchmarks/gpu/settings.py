@@ -55,9 +55,14 @@ FRONTIERS = {
 
 def environment(allocator: str) -> dict[str, str]:
     """Return what a run sees: its allocator's settings, and a deterministic cuBLAS."""
+    return environment_with(ALLOCATORS[allocator])
+
+
+def environment_with(setting: str) -> dict[str, str]:
+    """Return the same with that as PYTORCH_CUDA_ALLOC_CONF, unless it is empty."""
     kept = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
     paths = [str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")]
-    settings = {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]} if ALLOCATORS[allocator] else {}
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
     return {
         **kept,
         **settings,

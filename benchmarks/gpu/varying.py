@@ -33,7 +33,6 @@ import gmlake
 from gmlake.pytorch import Session
 from gmlake.trace import Kind, Trace
 from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF
-from gpu.workers import BEGIN_BYTES
 from workloads.ending import end_process
 
 if TYPE_CHECKING:
@@ -92,13 +91,11 @@ def region(options: argparse.Namespace) -> Iterator[Session | None]:
         yield None if name else lake
 
 
-def wait(options: argparse.Namespace) -> None:
-    """Wait for the word to begin on standard input, and take the limit from it."""
+def wait() -> None:
+    """Wait for the word to begin on standard input."""
     print("ready", flush=True)
-    line = os.read(0, BEGIN_BYTES)
-    if not line:
+    if not os.read(0, 1):
         sys.exit("gpu.varying: nobody waits for this run any more")
-    options.limit = int(line)
 
 
 def leave_only(left_bytes: int) -> None:
@@ -302,7 +299,7 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import_ahead(options.program)
     if options.wait:
-        wait(options)
+        wait()
     print(json.dumps(run(options)), flush=True)
 
 
