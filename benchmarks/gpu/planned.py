@@ -203,11 +203,9 @@ def main() -> int:
     named = ("size", "steps", "batch", "accumulate", "rounds")
     figures = {name: getattr(options, name) for name in named} | {"runs": runs}
     show(figures)
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.write:
-        devices = {told["device"] for told in runs.values() if "device" in told}
-        print(machine.write("gpu_planned", figures, gpu=", ".join(sorted(devices)) or "none"))
+    if options.write or options.output:
+        gpu = machine.devices_of(runs)
+        print(machine.write("gpu_planned", figures, path=options.output, gpu=gpu))
     is_good = all("failed" not in told and told["has_same_losses"] for told in runs.values())
     return 0 if is_good else 1
 
