@@ -107,7 +107,7 @@ def held_bytes() -> Told:
     """Return what is held once nothing idle is: by PyTorch's figures, and by the device's."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    return {"reserved_bytes": torch.cuda.memory_reserved(), "device_bytes": loop.used_bytes()}
+    return {"reserved_bytes": torch.cuda.memory_reserved(), "device_bytes": machine.used_bytes()}
 
 
 class Graphs:
@@ -148,7 +148,7 @@ class Graphs:
 def measure_decode(way: str, options: argparse.Namespace) -> Told:
     """Capture all graphs and decode; return bytes and a hash of the tokens."""
     torch.cuda.init()
-    empty = loop.used_bytes()
+    empty = machine.used_bytes()
     serve(way)
     decoder = Decoder(SIZES[options.size], _BATCHES[-1])
     graphs = Graphs(decoder)
@@ -244,7 +244,7 @@ def measure_compiled(way: str, options: argparse.Namespace) -> Told:
     torch.use_deterministic_algorithms(mode=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.cuda.init()
-    empty = loop.used_bytes()
+    empty = machine.used_bytes()
     serve(way)
     size = _GPTS[options.size]
     torch.manual_seed(0)

@@ -82,12 +82,6 @@ class Model(nn.Module):
         return self.out(x)
 
 
-def used_bytes() -> int:
-    """Return what of the device is in use, by whomever."""
-    free_bytes, size_bytes = torch.cuda.mem_get_info()
-    return int(size_bytes - free_bytes)
-
-
 class Loop:
     """The two models, and what puts them to sleep."""
 
@@ -193,7 +187,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         tokens.append(loop.write())
         turning += loop.turn("sleep", "generate")
         torch.cuda.empty_cache()
-        asleep.append(used_bytes())
+        asleep.append(machine.used_bytes())
         turns.append(turning)
     seconds = time.perf_counter() - began
     if options.ranks > 1:
