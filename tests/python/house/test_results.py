@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,6 @@ ELSEWHERE = {
     "validation_h200": RECORDED,
     "validation_standin": RECORDED,
 }
-
 
 OWED = {
     "driver_costs": "a GPU of a quiet host",
@@ -227,12 +225,3 @@ def listed(script: Path, *names: str) -> list[str]:
 def test_all_parts_are_listed_once() -> None:
     names = listed(WITH_GPU, "SINGLE", "PAIRED", "NAMED", "PAIRED_NAMED")
     assert sorted(names) == sorted(parts(WITH_GPU))
-    names = listed(WITHOUT_GPU, "ALL")
-    assert len(names) == len(set(names))
-
-
-def test_a_result_that_there_is_not_cannot_be_made_again() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "result.py"), "gone"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = "no result is called 'gone': they are the files of benchmarks/results\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
