@@ -45,7 +45,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all checks test-newer test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench validate figures results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench validate figures result results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -191,6 +191,10 @@ validate: $(VENV)/.package ## Whether our models of PyTorch's allocators agree w
 
 figures: $(VENV)/.created ## The tables of documents that come from results, written again
 	@$(BIN)/python benchmarks/tables.py --write
+
+WITH ?= $(if $(HAS_STANDIN),$(STANDIN),$(VENV))/bin/python
+result: $(VENV)/.created ## A committed result again, by the command that it records: NAME=wavelet WITH=.venv/bin/python
+	@$(WITH) benchmarks/result.py $(NAME)
 
 results: build/bench/.built $(VENV)/.test standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR
 	@benchmarks/results.sh

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -28,8 +28,10 @@ from rich.table import Table
 import gmlake
 import machine
 from gmlake.units import format_size
-from gpu.compare import largest
 from workloads.record import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GIB = 1 << 30
 MEMORY = 16 * GIB
@@ -107,6 +109,21 @@ def ask(name: str, batch: int, memory_bytes: int = 0, way: str = "", output: str
     if done.returncode:
         raise RuntimeError(f"{name}, batch {batch}: {done.stderr[-600:]}")
     return bool(json.loads(done.stdout.splitlines()[-1]))
+
+
+def largest(fits: Callable[[int], bool], guess: int) -> int:
+    """Return the largest number that fits, 0 if 1 does not; `guess` only saves questions."""
+    low, high, step = 0, 0, 1  # low fits, high does not; 0: not known
+    at = max(1, guess)
+    while high == 0 or high - low > 1:
+        if fits(at):
+            low = at
+            at = at + step if high == 0 else (low + high) // 2
+        else:
+            high = at
+            at = max(at - step, 1) if low == 0 else (low + high) // 2
+        step *= 2
+    return low
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -51,6 +51,14 @@ def describe(gpu: str = "none: every figure here is of the simulated driver") ->
     }
 
 
+def used_bytes() -> int:
+    """Return what of the device is in use, by whomever."""
+    import torch
+
+    free_bytes, size_bytes = torch.cuda.mem_get_info()
+    return int(size_bytes - free_bytes)
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return how many seconds of processor time something takes, and what it returns."""
     begin = time.process_time()

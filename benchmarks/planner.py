@@ -1,7 +1,7 @@
 """What the planner reaches, against STAlloc and the lower bound, and what it costs.
 
 python benchmarks/planner.py [--instances DIR] [--programs build/bench/benchmarks/c] [--write]
-    [--plot FILE] [TRACE...]
+    [TRACE...]
 
 Three tables: the challenging instances of minimalloc within their capacity, which their file names
 give (NAME.CAPACITY.csv); every workload by STAlloc's synthesis as published (lab/stalloc), by
@@ -17,7 +17,6 @@ import math
 import subprocess
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,28 +152,6 @@ def exponent(rows: list[dict[str, Any]]) -> float:
     return float(np.polyfit(counts, np.log([row["seconds"] for row in rows]), 1)[0])
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw time against requests, with N log N through the largest."""
-    # By name, since nothing else of gmlake needs it and type checkers need not find it.
-    mpl = import_module("matplotlib")
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "gmlake"  # the same file each time
-    plt = import_module("matplotlib.pyplot")
-
-    counts = np.array([row["requests"] for row in rows], np.float64)
-    figure, axes = plt.subplots(figsize=(7, 4.2))
-    axes.loglog(counts, [row["seconds"] for row in rows], "o-", label="placed and checked")
-    axes.loglog(counts, [row["check_seconds"] for row in rows], ".-", label="the check alone")
-    law = counts * np.log2(counts)
-    axes.loglog(counts, law / law[-1] * rows[-1]["seconds"], "k:", label="N log N")
-    axes.set_xlabel("requests")
-    axes.set_ylabel("seconds, one core")
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-
-
 # ---- showing
 
 
@@ -230,7 +207,6 @@ def main() -> None:
     parser.add_argument("--instances", type=Path, metavar="DIR", help="instances as CSV")
     parser.add_argument("--programs", default=PROGRAMS, type=Path, help="where the C ones are")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="requests of the largest step")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the last table as SVG")
     parser.add_argument("--write", action="store_true", help="keep it as results/planner.json")
     arguments = parser.parse_args()
     console = Console(width=140)
@@ -247,8 +223,6 @@ def main() -> None:
     _show_scaling(console, figures["scaling"])
     if arguments.write:
         print(machine.write("planner", figures, gpu="none: planning uses none"))
-    if arguments.plot:
-        plot(figures["scaling"], arguments.plot)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@
 #
 #   benchmarks/results.sh [PART]...
 #
-# Parts are those of the case below; all of them, some hours, unless named. The tree has to be clean:
+# Parts are the names of ALL below; all of them, some hours, unless named. The tree has to be clean:
 # a result names its commit. A part that fails does not stop the others; the last lines say what ran and
 # what failed. Wants `make bench`, `make standin`, Chromium, and for the part `planner` INSTANCES, a folder
 # with the published instances of planners (planner.py says how they are named), for the part `viewers`
 # MEMORY_VIZ and D3, PyTorch's viewer and its d3 (viewers.py says where from), and for the parts of forecast
 # LIBRARIES, a folder with the torchvision and transformers that were measured (forecast/compare.py), and for
 # the part `others` OTHERS, folders with other people's programs between spaces (others/measure.py).
-# TRACES may name more files for the parts `utilization` and `planner`.
+# TRACES may name more files for the parts `utilization` and `planner`. What needs none of these is made by
+# the command that it records (result.py).
 set -u
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-$PWD/.venv/bin/python}
@@ -29,58 +30,41 @@ part() {
     echo "==== $name: $(($(date +%s) - began)) s"
 }
 
-ALL="speed plan_speed utilization utilization_h200 utilization_varying planner opening
-    viewers dumping diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
+ALL="speed plan_speed utilization utilization_varying planner opening
+    viewers diagnose diagnose_scale diagnosed_programs diagnosed_mistakes fits forecast_errors
     forecast_fake_tensors inferred
-    planned_steps wavelet papers others overhead overhead_on_oom versions"
+    planned_steps wavelet papers others overhead_on_oom versions"
 [ $# -gt 0 ] || set -- $ALL
 wanted_parts=$*
 for wanted in "$@"; do
+    case " $(echo $ALL) " in
+    *" $wanted "*) ;;
+    *)
+        echo "results.sh: no part is called '$wanted'; there are" $ALL >&2
+        exit 2
+        ;;
+    esac
+    # shellcheck disable=SC2086 # names of files, with blanks between
     case $wanted in
-    speed) part speed "$PYTHON" benchmarks/speed.py --write ;;
-    plan_speed) part plan_speed "$PYTHON" benchmarks/speed.py --plans --write ;;
+    speed | plan_speed | utilization_varying | opening)
+        part "$wanted" "$PYTHON" benchmarks/result.py "$wanted"
+        ;;
     utilization)
-        # shellcheck disable=SC2086 # names of files, with blanks between
         part utilization "$PYTHON" benchmarks/utilization.py --fractions 1.003,1.02 \
             examples/traces/*.gmtrace ${TRACES:-} --write
         ;;
-    utilization_h200)
-        part utilization_h200 "$PYTHON" benchmarks/utilization.py \
-            benchmarks/recordings/h200/default/*.gmtrace --write utilization_h200
-        ;;
-    utilization_varying)
-        part utilization_varying "$PYTHON" benchmarks/utilization.py --fractions 1.003,1.02 \
-            benchmarks/recordings/varying/*.gmtrace --write utilization_varying
-        ;;
     planner)
-        # shellcheck disable=SC2086 # names of files, with blanks between
         part planner "$PYTHON" benchmarks/planner.py --instances "${INSTANCES:?names a folder}" \
             --write ${TRACES:-}
         ;;
-    opening) part opening "$PYTHON" benchmarks/opening.py --rounds 5 --write ;;
     viewers)
         part viewers "$PYTHON" benchmarks/viewers.py --viewer "${MEMORY_VIZ:?names MemoryViz.js}" \
             --d3 "${D3:?names d3.v5.min.js}" --write
         ;;
-    diagnose | diagnose_scale | diagnosed_programs)
-        part "$wanted" "$STANDIN" "benchmarks/diagnosis/$wanted.py" --write
+    forecast_errors | forecast_fake_tensors)
+        part "$wanted" env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
+            benchmarks/result.py "$wanted"
         ;;
-    dumping | fits | inferred)
-        part "$wanted" "$STANDIN" "benchmarks/$wanted.py" --write
-        ;;
-    forecast_errors)
-        part forecast_errors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
-            benchmarks/forecast/compare.py --write
-        ;;
-    forecast_fake_tensors)
-        part forecast_fake_tensors env PYTHONPATH="${LIBRARIES:?names a folder}" "$STANDIN" \
-            benchmarks/forecast/fake_tensors.py --write
-        ;;
-    diagnosed_mistakes)
-        part diagnosed_mistakes "$STANDIN" -m tests.standin --capacity 80GiB \
-            benchmarks/diagnosis/diagnosed_mistakes.py --write
-        ;;
-    planned_steps) part planned_steps "$STANDIN" benchmarks/planned_steps.py --write ;;
     papers)
         recordings=$(mktemp -d)
         part papers "$STANDIN" -m tests.standin --capacity 1024GiB benchmarks/papers/measure.py \
@@ -90,23 +74,10 @@ for wanted in "$@"; do
     others)
         folders=""
         for folder in ${OTHERS:?names folders}; do folders="$folders --libraries $folder"; done
-        # shellcheck disable=SC2086 # options, with blanks between
         part others "$STANDIN" benchmarks/others/measure.py $folders --write
         ;;
-    wavelet) part wavelet "$STANDIN" benchmarks/wavelet.py --steps 20 --write ;;
-    overhead)
-        part overhead "$STANDIN" benchmarks/overhead.py --output benchmarks/results/overhead.json
-        ;;
-    overhead_on_oom)
-        part overhead_on_oom "$STANDIN" benchmarks/overhead.py \
-            --ways default,native,on_oom,on_oom_lines \
-            --output benchmarks/results/overhead_on_oom.json
-        ;;
     versions) part versions "$PYTHON" benchmarks/versions.py --interface 2.13.0 2.14.1 2.15.0 ;;
-    *)
-        echo "results.sh: no part is called '$wanted'; there are" $ALL >&2
-        exit 2
-        ;;
+    *) part "$wanted" "$STANDIN" benchmarks/result.py "$wanted" ;;
     esac
 done
 

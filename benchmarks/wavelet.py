@@ -18,7 +18,6 @@ programs run with `lag`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -128,10 +127,9 @@ def main() -> int:
         "results": results,
         "findings": short,
     }
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.write:
-        print(machine.write("wavelet", figures, gpu="none: every figure is of the stand-in"))
+    if options.write or options.output:
+        gpu = "none: every figure is of the stand-in"
+        print(machine.write("wavelet", figures, path=options.output, gpu=gpu))
     return 1 if short else 0
 
 

@@ -20,7 +20,6 @@ import argparse
 import json
 import runpy
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -79,20 +78,10 @@ def track(path: Path) -> dict[str, Any]:
 
 def tracked(path: Path) -> dict[str, Any]:
     """Do that in a process of its own."""
-    try:
-        done = subprocess.run(  # noqa: S603 (this file)
-            [sys.executable, "-m", "gmlake.standin", __file__, "--one", str(path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LONGEST_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"steps": 0, "error": f"took longer than {LONGEST_SECONDS} s", "peak_bytes": 0}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        return {"steps": 0, "error": last[:200], "peak_bytes": 0}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "gmlake.standin", __file__, "--one", str(path)]
+    told = machine.told_by(command, seconds=LONGEST_SECONDS)
+    if "failed" in told:
+        return {"steps": 0, "error": told["failed"][:200], "peak_bytes": 0}
     return told
 
 

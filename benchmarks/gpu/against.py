@@ -1,12 +1,9 @@
-r"""Programs whose steps never repeat under several allocators: speed, memory, and little of it.
+"""Programs whose steps never repeat under several allocators: speed and memory.
 
     PYTHONPATH=benchmarks python -m gpu.against --programs llama-1b --output table.json
-    PYTHONPATH=benchmarks python -m gpu.against --programs llama-1b --rounds 1 \
-        --fractions 1.005,1.02,1.1 --plot curve.svg --output curve.json
 
 Each run is gpu.varying in a process of its own; every other round goes in the opposite order, since
-a GPU that gets warm gets slower. With --fractions each program has so many times its live peak of
-the device: with that, beside what the context and kernels take, it has to do.
+a GPU that gets warm gets slower.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ class Results:
         self.began = time.monotonic()
         self.circumstances = machine.describe()
         self.runs: list[dict[str, Any]] = []
-        self.references: dict[str, dict[str, Any]] = {}
         self.losses: dict[str, list[str]] = {}
         self.versions: dict[str, str] = {}
         self.is_complete = False
@@ -57,16 +53,6 @@ class Results:
         """Return how long a run of that program took at most so far."""
         took = [run["wall_seconds"] for run in self.runs if run["program"] == job.program]
         return max(took, default=0.0)
-
-    def limit_bytes(self, job: Job) -> int | None:
-        """Return what the device shall have free; None where the live peak is not known."""
-        if not job.fraction:
-            return 0
-        reference = self.references.get(job.program)
-        if reference is None:
-            return None
-        kernels: int = reference["used_past_allocator_bytes"] - reference["context_bytes"]
-        return int(job.fraction * reference["peak_allocated_bytes"]) + max(0, kernels)
 
     def add(self, job: Job, told: dict[str, Any]) -> None:
         """Keep what a run told."""
@@ -81,14 +67,11 @@ class Results:
             "program": job.program,
             "allocator": job.allocator.text,
             "round": job.round,
-            "fraction": job.fraction,
             **kept,
             **late(told),
             "has_same_losses": losses == self.losses[job.program][: len(losses)],
         }
         self.runs.append(run)
-        if not job.fraction and told.get("has_finished") and job.program not in self.references:
-            self.references[job.program] = run
 
     def figures(self) -> dict[str, Any]:
         """Return everything, sizes in bytes."""
@@ -147,18 +130,17 @@ def _spread(runs: Iterable[dict[str, Any]], name: str) -> dict[str, float] | Non
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rounds of each program, fraction and allocator as one; in the order they ran."""
-    groups: dict[tuple[str, float, str], list[dict[str, Any]]] = defaultdict(list)
+    """Return the rounds of each program and allocator as one; in the order they ran."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
-        groups[run["program"], run["fraction"], run["allocator"]].append(run)
+        groups[run["program"], run["allocator"]].append(run)
     rows = []
-    for (program, fraction, allocator), rounds in groups.items():
+    for (program, allocator), rounds in groups.items():
         done = [run for run in rounds if run.get("has_finished")]
         failed = [run for run in rounds if not run.get("has_finished")]
         rows.append(
             {
                 "program": program,
-                "fraction": fraction,
                 "allocator": allocator,
                 "rounds": len(rounds),
                 "finished": len(done),
@@ -188,21 +170,13 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def jobs_of(options: argparse.Namespace) -> list[Job]:
-    """Return every run in its order; with fractions, one of each program with all memory first."""
-    fractions = options.fractions or [0.0]
-    jobs = []
-    if options.fractions:
-        known = next((one for one in options.allocators if one.name == "gmlake"), None)
-        jobs = [Job(program, known or options.allocators[0]) for program in options.programs]
-    for number in range(options.rounds):
-        order = options.allocators[:: -1 if number % 2 else 1]
-        jobs += [
-            Job(program, allocator, number, fraction)
-            for program in options.programs
-            for fraction in sorted(fractions, reverse=True)
-            for allocator in order
-        ]
-    return jobs
+    """Return every run in its order."""
+    return [
+        Job(program, allocator, number)
+        for number in range(options.rounds)
+        for program in options.programs
+        for allocator in options.allocators[:: -1 if number % 2 else 1]
+    ]
 
 
 def measure(results: Results) -> None:
@@ -217,16 +191,12 @@ def measure(results: Results) -> None:
     runs = started_ahead(jobs_of(options), start)
     try:
         for run in runs:
-            limit_bytes, left = results.limit_bytes(run.job), results.left_seconds()
+            left = results.left_seconds()
             if left <= results.expected_seconds(run.job):
                 run.end()
                 print("the budget is spent", flush=True)
                 return
-            if limit_bytes is None:
-                run.end()
-                told: dict[str, Any] = {"failed": "the live peak is not known", "wall_seconds": 0.0}
-            else:
-                told = run.finish(limit_bytes, min(left, _LONGEST_RUN_SECONDS))
+            told = run.finish(min(left, _LONGEST_RUN_SECONDS))
             if told.get("is_late") and results.left_seconds() <= 0:
                 print("the budget is spent", flush=True)
                 return
@@ -244,7 +214,6 @@ def measure(results: Results) -> None:
 def line(run: dict[str, Any]) -> str:
     """Return a run in one line."""
     where = f"{run['program']}, {run['allocator']}, round {run['round']}"
-    where += f", {run['fraction']:g} of the peak" if run["fraction"] else ""
     took = f"{run['wall_seconds']:.1f} s in all"
     if "failed" in run:
         return f"{where}: {run['failed']}; {took}"
@@ -258,31 +227,30 @@ def _cell(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
 
 
 def show(rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Print one row for each allocator, program and fraction."""
-    names = ("program", "memory", "allocator", "s/step")
+    """Print one row for each allocator and program."""
+    names = ("program", "allocator", "s/step")
     columns = (
         *("least", "most", "last 2/3, s", "to first", "live GiB", "reserved", "ratio"),
         *("driver", "calls/step", "losses"),
     )
     table = Table(*(Column(name, no_wrap=True) for name in names), *columns, title=title)
-    first: dict[tuple[str, float], float] = {}
-    before: tuple[str, float] | None = None
+    first: dict[str, float] = {}
+    before: str | None = None
     for row in rows:
-        key = (row["program"], row["fraction"])
+        key = row["program"]
         if before not in (None, key):
             table.add_section()
         before = key
-        what = (row["program"], f"{row['fraction']:g}" if row["fraction"] else "all")
         if row["finished"] < row["rounds"]:
             reasons = [f"OOM, step {step}" for step in row["failed_steps"]]
             reasons += ["failed, see below"] * bool(row["failed"])
-            table.add_row(*what, row["allocator"], "\n".join(reasons))
+            table.add_row(key, row["allocator"], "\n".join(reasons))
             continue
         step = row["late_step_seconds"]
         took = row["late_seconds"]["median"] if row["late_seconds"] else 0.0
         base = first.setdefault(key, took)
         table.add_row(
-            *what,
+            key,
             row["allocator"],
             *(f"{step[name]:.4f}" for name in ("median", "least", "most")),
             *((f"{took:.3f}", f"{took / base:.3f}") if took and base else ("", "")),
@@ -297,61 +265,6 @@ def show(rows: Sequence[dict[str, Any]], title: str) -> None:
     for row in rows:
         for failed in row["failed"]:
             print(f"{row['program']}, {row['allocator']}: {failed}")
-
-
-def plot(rows: Sequence[dict[str, Any]], path: Path) -> bool:
-    """Draw the curves; False, with a line, where matplotlib is not there."""
-    try:
-        import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
-
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt
-    except ImportError:
-        print("against: no picture, since matplotlib is not there", file=sys.stderr)
-        return False
-    programs = list(dict.fromkeys(row["program"] for row in rows))
-    figure, axes = plt.subplots(
-        1, len(programs), figsize=(6 * len(programs), 4), squeeze=False, layout="constrained"
-    )
-    for program, axis in zip(programs, axes[0], strict=True):
-        mine = [row for row in rows if row["program"] == program and row["fraction"]]
-        for number, allocator in enumerate(dict.fromkeys(row["allocator"] for row in mine)):
-            points = sorted(
-                (row["fraction"], row["late_step_seconds"]["median"])
-                for row in mine
-                if row["allocator"] == allocator and row["finished"] == row["rounds"]
-            )
-            color = f"C{number}"
-            axis.plot(*zip(*points, strict=True) if points else ([], []), "o-", color=color)
-            axis.plot([], [], "o-", color=color, label=allocator)
-            short = [
-                row["fraction"]
-                for row in mine
-                if row["allocator"] == allocator and row["failed_steps"]
-            ]
-            heights = [-0.03 - 0.03 * number] * len(short)
-            axis.plot(
-                short,
-                heights,
-                "x",
-                color=color,
-                transform=axis.get_xaxis_transform(),
-                clip_on=False,
-            )
-        axis.set(title=program, xlabel="memory / live peak (x: out of memory)", ylabel="s/step")
-        axis.tick_params(axis="x", pad=4 + 10 * len({row["allocator"] for row in mine}))
-        axis.set_ylim(bottom=0)
-        axis.legend()
-    figure.savefig(path)
-    plt.close(figure)
-    return True
-
-
-def show_again(figures: dict[str, Any], picture: Path | None) -> None:
-    """Print the table of what was measured, and draw the curves where a picture is asked for."""
-    show(figures["summary"], f"{figures['size']}, {figures['run']['gpu']}")
-    if picture:
-        plot(figures["summary"], picture)
 
 
 def _programs(text: str) -> list[str]:
@@ -370,10 +283,6 @@ def _allocators(text: str) -> list[Allocator]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _fractions(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
 def main() -> int:
     """Measure, print, and keep it; 1 where a run failed or losses differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -390,31 +299,25 @@ def main() -> int:
     add("--rounds", type=int, default=3)
     add("--steps", type=int, help=f"{STEPS}, of generate {STEPS_OF['generate']}, unless said")
     add("--size", choices=("full", "tiny"), default="full")
-    add("--fractions", type=_fractions, help="a,b: memory of the device, in live peaks")
     add("--budget-seconds", type=float, default=540, help="no run begins that would exceed it")
     add("--processes", type=int, default=2, help="and devices, of fsdp2")
     add("--backend", default="nccl", help="of fsdp2: nccl, gloo")
     add("--output", type=Path, help="file for the figures, as JSON; written after each run")
-    add("--plot", type=Path, help="file for a picture of the curves, as SVG")
-    add("--show", type=Path, metavar="FILE", help="run nothing: show an --output of before")
     add("--write", action="store_true", help="keep it as results/gpu_varying.json")
     options = parser.parse_args()
-    if options.show:
-        show_again(json.loads(options.show.read_text(encoding="utf-8")), options.plot)
-        return 0
     results = Results(options)
     try:
         measure(results)
     finally:
         results.write()
         figures = results.figures()
-        show_again(figures, options.plot)
+        show(figures["summary"], f"{figures['size']}, {figures['run']['gpu']}")
     if options.write:
         del figures["run"]
         print(machine.write("gpu_varying", figures, gpu=results.circumstances["gpu"]))
     rows = figures["summary"]
     told = any(row["failed"] or not row["has_same_losses"] for row in rows)
-    short = not options.fractions and any(row["failed_steps"] for row in rows)
+    short = any(row["failed_steps"] for row in rows)
     return 1 if told or short else 0
 
 

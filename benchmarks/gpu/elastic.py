@@ -27,7 +27,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -227,16 +226,7 @@ def _quartiles(figures: list[float]) -> list[float]:
 def ask(way: str, part: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     words = ["--size", options.size, "--steps", str(options.steps), "--part", part]
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "gpu.elastic", "--one", way, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return machine.told_by([sys.executable, "-m", "gpu.elastic", "--one", way, *words])
 
 
 def summary(rounds: list[dict[str, Any]], times: list[dict[str, Any]]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
-from gpu.compare import environment
+from gpu.settings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,18 +322,7 @@ def ask(name: str, allocator: str, options: argparse.Namespace) -> Answer:
     command = [sys.executable, "-m", "gpu.features", "--one", name, "--allocator", allocator]
     variables = environment(allocator)
     variables["TORCHINDUCTOR_CACHE_DIR"] = options.cache
-    done = subprocess.run(  # noqa: S603
-        [*command, "--size", options.size],
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=480,
-    )
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    told: Answer = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return machine.told_by([*command, "--size", options.size], env=variables, seconds=480)
 
 
 def runs(name: str, options: argparse.Namespace) -> dict[str, list[Answer]]:

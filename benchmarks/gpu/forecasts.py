@@ -1,11 +1,11 @@
 r"""What each of the trainings in benchmarks/forecast/programs/ takes of the GPU.
 
-    PYTHONPATH=benchmarks python -m gpu.forecasts [--only gpt2 t5] [--skip-done] [--write]
+    PYTHONPATH=benchmarks python -m gpu.forecasts [--only gpt2 t5] [--write]
 
 Each program runs unchanged under PyTorch's own allocator, its expandable segments and gmlake, in a
 forked child of its own that is alone on the device. A forecast is judged by these figures. What
 torch.compile built is kept for the runs of one program, so that only its first is a cold one, which
-`compiled_before` says: memory that is reserved differs. With --cold each is.
+`compiled_before` says: memory that is reserved differs.
 
 On the stand-in there is no management library to ask, and the table lacks the driver's part.
 """
@@ -17,7 +17,6 @@ On the stand-in there is no management library to ask, and the table lacks the d
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import runpy
 import sys
@@ -26,7 +25,7 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -34,9 +33,6 @@ from rich.table import Table
 import machine
 from gpu import forked
 from gpu.settings import ALLOCATORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Answer = dict[str, Any]
 
@@ -144,16 +140,9 @@ class Results:
     """The figures so far, kept in a file after each run."""
 
     def __init__(self, path: Path | None, device: Answer) -> None:
-        """`path`: where they are kept, and taken up again; None keeps nothing."""
+        """`path`: where they are kept; None keeps nothing."""
         self.path, self.device = path, device
         self.programs: dict[str, dict[str, Answer]] = {}
-        if path is not None and path.exists():
-            self.programs = json.loads(path.read_text(encoding="utf-8")).get("programs", {})
-
-    def has(self, name: str, allocator: str) -> bool:
-        """Return whether a run ended well."""
-        told = self.programs.get(name, {}).get(allocator)
-        return told is not None and "failed" not in told
 
     def add(self, name: str, allocator: str, told: Answer) -> None:
         """Keep a run; a kill while this is written leaves the file of before."""
@@ -199,17 +188,6 @@ def show(results: Results) -> None:
     Console().print(table)
 
 
-def runs_of(options: argparse.Namespace, results: Results) -> Iterator[tuple[str, list[str]]]:
-    """Yield the programs that are wanted, each with the allocators that are to do."""
-    for name in options.only or names():
-        if todo := [
-            allocator
-            for allocator in options.allocators
-            if not (options.skip_done and results.has(name, allocator))
-        ]:
-            yield name, todo
-
-
 def names() -> list[str]:
     """Return the names of all programs."""
     return sorted(path.stem for path in _PROGRAMS.glob("*.py"))
@@ -219,19 +197,16 @@ def run(options: argparse.Namespace, results: Results, watch: forked.Watch) -> b
     """Run what is wanted, until the time is over; return whether all ended well."""
     end = time.monotonic() + options.stop_after
     is_well = True
-    arguments = options.arguments.split()
-    for name, allocators in runs_of(options, results):
+    for name in options.only or names():
         with tempfile.TemporaryDirectory(prefix="gmlake-forecasts-") as caches:
-            for allocator in allocators:
+            for allocator in options.allocators:
                 if time.monotonic() > end:
-                    print(f"{options.stop_after:g} s are over; --skip-done goes on", flush=True)
+                    print(f"{options.stop_after:g} s are over", flush=True)
                     return False
-                cache = Path(caches) / (allocator if options.cold else "all")
-                cache.mkdir(exist_ok=True)
                 path = _PROGRAMS / f"{name}.py"
                 free = watch.settled_bytes()
-                work = partial(measure, path, arguments, allocator, cache, free)
-                told = forked.in_child(work, options.longest)
+                work = partial(measure, path, [], allocator, Path(caches), free)
+                told = forked.in_child(work, _LONGEST_SECONDS)
                 is_well = is_well and "failed" not in told
                 results.add(name, allocator, told)
                 words = row(name, allocator, told)
@@ -249,12 +224,8 @@ def main() -> int:
     add = parser.add_argument
     add("--only", nargs="+", metavar="NAME", choices=names(), help="these programs only")
     add("--allocators", nargs="+", choices=_ALLOCATORS, default=list(_ALLOCATORS))
-    add("--arguments", default="", help="given to each program, as --arguments='--steps 8'")
-    add("--skip-done", action="store_true", help="leave out what the file has and ended well")
-    add("--cold", action="store_true", help="nothing that was compiled is used again")
-    add("--longest", type=float, default=_LONGEST_SECONDS, help="seconds that a run may take")
     add("--stop-after", type=float, default=float("inf"), help="seconds; later no run begins")
-    add("--output", type=Path, help="file for the figures, as JSON; taken up again if there")
+    add("--output", type=Path, help="file for the figures, as JSON")
     add("--write", action="store_true", help="keep them as results/forecast_programs_GPU.json")
     options = parser.parse_args()
     import_everything()

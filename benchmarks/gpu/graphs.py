@@ -36,7 +36,6 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
@@ -50,9 +49,9 @@ from rich.table import Table
 import gmlake
 import machine
 from gpu import loop
-from gpu.compare import environment
 from gpu.decoder import SIZES, Decoder, decode
 from gpu.ratios import compared
+from gpu.settings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +107,7 @@ def held_bytes() -> Told:
     """Return what is held once nothing idle is: by PyTorch's figures, and by the device's."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    return {"reserved_bytes": torch.cuda.memory_reserved(), "device_bytes": loop.used_bytes()}
+    return {"reserved_bytes": torch.cuda.memory_reserved(), "device_bytes": machine.used_bytes()}
 
 
 class Graphs:
@@ -149,7 +148,7 @@ class Graphs:
 def measure_decode(way: str, options: argparse.Namespace) -> Told:
     """Capture all graphs and decode; return bytes and a hash of the tokens."""
     torch.cuda.init()
-    empty = loop.used_bytes()
+    empty = machine.used_bytes()
     serve(way)
     decoder = Decoder(SIZES[options.size], _BATCHES[-1])
     graphs = Graphs(decoder)
@@ -245,7 +244,7 @@ def measure_compiled(way: str, options: argparse.Namespace) -> Told:
     torch.use_deterministic_algorithms(mode=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.cuda.init()
-    empty = loop.used_bytes()
+    empty = machine.used_bytes()
     serve(way)
     size = _GPTS[options.size]
     torch.manual_seed(0)
@@ -292,22 +291,8 @@ def ask(part: str, way: str, pools: str, options: argparse.Namespace) -> Told:
     words += ["--ways", *options.ways, "--pools", pools]
     variables = environment("expandable" if way == "expandable" else "default")
     variables["TORCHINDUCTOR_CACHE_DIR"] = options.cache
-    try:
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "gpu.graphs", *words],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {_LONGEST_RUN_SECONDS} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"failed": f"exit code {done.returncode}: {last}"}
-    told: Told = json.loads(done.stdout.splitlines()[-1])
-    return told
+    command = [sys.executable, "-m", "gpu.graphs", *words]
+    return machine.told_by(command, env=variables, seconds=_LONGEST_RUN_SECONDS)
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:

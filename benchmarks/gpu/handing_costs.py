@@ -68,12 +68,12 @@ class _Access(ctypes.Structure):
 class Memory:
     """Chunks of one size in this process, side by side."""
 
-    def __init__(self, handed_bytes: int, *, is_rdma: bool) -> None:
+    def __init__(self, handed_bytes: int) -> None:
         """Make a context on the first device, and reserve addresses."""
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.context = ctypes.c_void_p()
         self.location = _Location(_DEVICE, 0)
-        self.properties = _Allocation(_PINNED, _FILE, self.location, rdma_capable=is_rdma)
+        self.properties = _Allocation(_PINNED, _FILE, self.location)
         self.handed_bytes = handed_bytes
         self.handles: list[int] = []
         self.blocks: list[int] = []
@@ -204,9 +204,9 @@ def obey(memory: Memory, pipe: Any, wire: socket.socket) -> None:  # noqa: ANN40
         pipe.send(memory.times)
 
 
-def live(handed_bytes: int, is_rdma: bool, pipe: Any, wire: socket.socket) -> None:  # noqa: ANN401, FBT001
+def live(handed_bytes: int, pipe: Any, wire: socket.socket) -> None:  # noqa: ANN401
     """Be one of the two."""
-    obey(Memory(handed_bytes, is_rdma=is_rdma), pipe, wire)
+    obey(Memory(handed_bytes), pipe, wire)
 
 
 def hand_over(tell: list[Callable[..., dict[str, float]]], way: str, chunk: int, count: int) -> Any:  # noqa: ANN401
@@ -234,7 +234,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     wires = socket.socketpair()
     pipes = [spawning.Pipe() for _ in wires]
     processes = [
-        spawning.Process(target=live, args=(handed_bytes, options.rdma, pipe[1], wire), daemon=True)
+        spawning.Process(target=live, args=(handed_bytes, pipe[1], wire), daemon=True)
         for pipe, wire in zip(pipes, wires, strict=True)
     ]
 
@@ -269,7 +269,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for pipe, process in zip(pipes, processes, strict=True):
         pipe[0].send(None)
         process.join()
-    return {"handed_bytes": handed_bytes, "rdma": options.rdma, "ways": found}
+    return {"handed_bytes": handed_bytes, "ways": found}
 
 
 def device_name() -> str:
@@ -289,7 +289,6 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--chunks", nargs="+", default=["2MiB", "32MiB", "128MiB", "512MiB"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rdma", action="store_true", help="chunks that network cards can reach")
     parser.add_argument("--write", action="store_true", help="keep it as a result")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     options = parser.parse_args()

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
-from gpu.compare import environment
+from gpu.settings import environment
 from gpu.workers import free_port
 
 if TYPE_CHECKING:
@@ -224,12 +224,9 @@ def keep(figures: dict[str, Any], options: argparse.Namespace) -> None:
     """Write what there is so far."""
     devices = {told["device"] for told in outcomes(figures) if "device" in told}
     figures["torch"] = sorted({told["torch"] for told in outcomes(figures) if "torch" in told})
-    circumstances = machine.describe(gpu=", ".join(sorted(devices)) or "none")
-    if options.output:
-        text = json.dumps({"run": circumstances, **figures}, indent=1)
-        options.output.write_text(text + "\n", encoding="utf-8")
-    if options.write:
-        machine.write("gpu_howtos", figures, gpu=circumstances["gpu"])
+    if options.write or options.output:
+        gpu = ", ".join(sorted(devices)) or "none"
+        machine.write("gpu_howtos", figures, path=options.output, gpu=gpu)
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
-from gpu.compare import environment
+from gpu.settings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

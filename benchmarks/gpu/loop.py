@@ -82,12 +82,6 @@ class Model(nn.Module):
         return self.out(x)
 
 
-def used_bytes() -> int:
-    """Return what of the device is in use, by whomever."""
-    free_bytes, size_bytes = torch.cuda.mem_get_info()
-    return int(size_bytes - free_bytes)
-
-
 class Loop:
     """The two models, and what puts them to sleep."""
 
@@ -193,7 +187,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         tokens.append(loop.write())
         turning += loop.turn("sleep", "generate")
         torch.cuda.empty_cache()
-        asleep.append(used_bytes())
+        asleep.append(machine.used_bytes())
         turns.append(turning)
     seconds = time.perf_counter() - began
     if options.ranks > 1:
@@ -272,7 +266,10 @@ def main() -> int:
         table.add_row(way, str(options.rounds), f"{told['seconds']:.1f}", str(held), f"{last:.6f}")
     Console(width=120).print(table, found)
     figures = {"rounds": options.rounds, "ranks": options.ranks, "size": options.size, **found}
-    figures["ways"] = ways
+    figures["ways"] = {
+        way: {name: each for name, each in told.items() if name != "tokens"}
+        for way, told in ways.items()
+    }
     if options.write or options.output:
         gpu = machine.devices_of(ways)
         print(machine.write("gpu_loop", figures, path=options.output, gpu=gpu))

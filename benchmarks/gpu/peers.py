@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
-from gpu.compare import environment
+from gpu.settings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,14 +166,6 @@ def begin(way: str) -> Plain:
     return Plain()
 
 
-def used_bytes() -> int:
-    """Return what of the device is in use, by whomever."""
-    import torch
-
-    free_bytes, size_bytes = torch.cuda.mem_get_info()
-    return int(size_bytes - free_bytes)
-
-
 def release() -> None:
     """Give idle memory back to the device, and what cuBLAS keeps."""
     import torch
@@ -244,7 +236,7 @@ def most_used(way: Plain, model: Any) -> int:  # noqa: ANN401 (a model)
 
     def at(place: str) -> None:
         way.at(place)
-        seen.append(used_bytes())
+        seen.append(machine.used_bytes())
 
     with way.step():
         model.step(at)
@@ -263,7 +255,7 @@ def measure(name: str, size: str, steps: int) -> dict[str, Any]:
     model.step(lambda _: None)
     del model
     release()
-    empty = used_bytes()
+    empty = machine.used_bytes()
     model = made(size)
     model.step(lambda _: None)
     torch.cuda.synchronize()

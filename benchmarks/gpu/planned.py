@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
+from gpu.settings import environment_with
 
 GIB = 1 << 30
 WAYS = {
@@ -41,7 +40,6 @@ WAYS = {
 }
 """What PYTORCH_CUDA_ALLOC_CONF has to be for each."""
 EVALUATE_EVERY = 10
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _LONGEST_RUN_SECONDS = 200
 
 
@@ -135,26 +133,8 @@ def run(way: str, options: argparse.Namespace, plan: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "gpu.planned", "--way", way, "--plan", str(plan)]
     for name in ("size", "steps", "batch", "accumulate"):
         command += [f"--{name}", str(getattr(options, name))]
-    kept = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
-    paths = [str(machine.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    settings = {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
-    if WAYS[way]:
-        settings["PYTORCH_CUDA_ALLOC_CONF"] = WAYS[way]
-    done = subprocess.run(  # noqa: S603
-        command,
-        env=kept | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_LONGEST_RUN_SECONDS,
-    )
-    if done.returncode:
-        return {"failed": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    variables = environment_with(WAYS[way])
+    return machine.told_by(command, env=variables, seconds=_LONGEST_RUN_SECONDS)
 
 
 def run_all(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -223,11 +203,9 @@ def main() -> int:
     named = ("size", "steps", "batch", "accumulate", "rounds")
     figures = {name: getattr(options, name) for name in named} | {"runs": runs}
     show(figures)
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.write:
-        devices = {told["device"] for told in runs.values() if "device" in told}
-        print(machine.write("gpu_planned", figures, gpu=", ".join(sorted(devices)) or "none"))
+    if options.write or options.output:
+        gpu = machine.devices_of(runs)
+        print(machine.write("gpu_planned", figures, path=options.output, gpu=gpu))
     is_good = all("failed" not in told and told["has_same_losses"] for told in runs.values())
     return 0 if is_good else 1
 

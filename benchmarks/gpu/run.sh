@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, training steps
-# under PyTorch's allocators and gmlake, planned ones among them, two trainings in turn on two streams, trainings of thousands of steps,
+# Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, planned training steps,
+# two trainings in turn on two streams, trainings of thousands of steps,
 # steps that never repeat, also in turns in one process, what other libraries do, where they are installed, and
 # what else of PyTorch a program may use. Needs
 # PyTorch with CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`,
@@ -23,7 +23,7 @@ set -u
 cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-SINGLE="varying turns long training planned features howtos forecasts graphs sleeping loop elastic filling handing two_of_random_sizes handing_costs peers streams overhead costs tests"
+SINGLE="varying turns long planned features howtos forecasts graphs sleeping loop elastic filling handing two_of_random_sizes handing_costs peers streams overhead costs tests"
 PAIRED="frontier forecast_ranks report transports links"
 NAMED="forecast_largest others"
 PAIRED_NAMED="four"
@@ -70,7 +70,6 @@ measure() {
     overhead)
         "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output benchmarks/results/overhead_gpu.json
         ;;
-    training) "$PYTHON" -m gpu.compare --write ;;
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
     forecasts) "$PYTHON" -m gpu.forecasts --write && "$PYTHON" -m gpu.overheads --write ;;
     frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;

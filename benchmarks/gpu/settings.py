@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+_BENCHMARKS = Path(__file__).resolve().parent.parent
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
 # What PYTORCH_CUDA_ALLOC_CONF has to be for each.
 ALLOCATORS = {
     "default": "",
@@ -45,3 +51,21 @@ FRONTIERS = {
     "moe": "a mixture of experts of 1 billion parameters, all trained",
     "fsdp2": "a Llama of 2.2 billion parameters divided among two processes",
 }
+
+
+def environment(allocator: str) -> dict[str, str]:
+    """Return what a run sees: its allocator's settings, and a deterministic cuBLAS."""
+    return environment_with(ALLOCATORS[allocator])
+
+
+def environment_with(setting: str) -> dict[str, str]:
+    """Return the same with that as PYTORCH_CUDA_ALLOC_CONF, unless it is empty."""
+    kept = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
+    paths = [str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")]
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
+    return {
+        **kept,
+        **settings,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }

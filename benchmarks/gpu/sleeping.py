@@ -69,14 +69,6 @@ _SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def used_bytes() -> int:
-    """Return what of the device is in use, by whomever."""
-    import torch
-
-    free_bytes, size_bytes = torch.cuda.mem_get_info()
-    return int(size_bytes - free_bytes)
-
-
 def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Callable[[], Any]]:
     """Return the region for weights, and what sends it to sleep and wakes it."""
     import gmlake
@@ -145,7 +137,7 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
     (small @ small).sum().item()
     del small
     torch.cuda.empty_cache()
-    empty = used_bytes()
+    empty = machine.used_bytes()
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     with region, torch.device("cuda"):
@@ -153,7 +145,7 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
     weight_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
     expected = compute(model)
     torch.cuda.empty_cache()
-    awake = used_bytes()
+    awake = machine.used_bytes()
     told: dict[str, Any] = {"sleep_seconds": [], "wake_seconds": [], "asleep_bytes": []}
     same = True
     for _ in range(rounds + 1):
@@ -161,7 +153,7 @@ def measure(way: str, size: str, rounds: int) -> dict[str, Any]:
         began = time.perf_counter()
         sleep()
         slept = time.perf_counter()
-        told["asleep_bytes"].append(used_bytes())
+        told["asleep_bytes"].append(machine.used_bytes())
         again = time.perf_counter()
         wake()
         torch.cuda.synchronize()

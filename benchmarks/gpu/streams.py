@@ -10,7 +10,6 @@ have to be those of the first, bit for bit. A step is a forward and a backward p
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -111,12 +110,10 @@ def main() -> int:
         "programs": programs,
     }
     show(figures)
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     every = [told for runs in programs.values() for told in runs.values()]
-    if options.write:
-        devices = {told["device"] for told in every if "device" in told}
-        print(machine.write("gpu_streams", figures, gpu=", ".join(sorted(devices)) or "none"))
+    if options.write or options.output:
+        gpu = machine.devices_of({f"{number}": told for number, told in enumerate(every)})
+        print(machine.write("gpu_streams", figures, path=options.output, gpu=gpu))
     return 0 if all(told["has_same_losses"] for told in every) else 1
 
 

@@ -55,9 +55,9 @@ import gmlake
 from gpu.model import SIZES as TUNED_SIZES
 from gpu.programs import (
     LLAMAS,
+    MAKERS as PROGRAMS,
     MIXTURES,
     ConvolutionTraining,
-    Generating,
     LlamaSizes,
     LlamaTraining,
     MixtureTraining,
@@ -118,10 +118,6 @@ def _convolutions(is_tiny: bool, steps: int) -> Program:  # noqa: FBT001
     return ConvolutionTraining((3, 4, 6, 3), range(160, 513, 16), 64 * 256 * 256, steps)
 
 
-def _generating(is_tiny: bool, steps: int) -> Program:  # noqa: ARG001, FBT001
-    return Generating(LLAMAS["tiny" if is_tiny else "1b"], 4 if is_tiny else 64)
-
-
 _NARROW = LlamaSizes(layers=22, width=512, heads=8, pairs=4, inner=1408, batch=1, longest=1024)
 MAKERS: dict[str, Callable[[bool, int], Program]] = {
     "llama-1b": _llama(replace(LLAMAS["1b"], batch=2)),
@@ -132,7 +128,7 @@ MAKERS: dict[str, Callable[[bool, int], Program]] = {
     "lora": _tuning,
     "moe": _mixture,
     "convnet": _convolutions,
-    "generate": _generating,
+    "generate": PROGRAMS["generate"],
     "launch-bound": _llama(_NARROW),
 }
 

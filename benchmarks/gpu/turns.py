@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _SIDES = ("gmlake", "expandable", "again")
 _TIMES = ("wall", "launch", "device")
 _TINY_WARMING = 2
+_OF_EACH_PAIR = ("first", "steps", "driver")
+"""What a process tells of each pair; a result has what summary() makes of it."""
 
 
 def ask(names: tuple[str, str, str], place: Slot, options: argparse.Namespace) -> dict[str, Any]:
@@ -63,7 +65,10 @@ def ask(names: tuple[str, str, str], place: Slot, options: argparse.Namespace) -
         TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT="0",  # no plan of a shape is thrown away
     )
     named = {"program": program, "side": side, "base": base}
-    return {**named, **told} if "failed" in told else {**named, **summary(side, base, told), **told}
+    if "failed" in told:
+        return {**named, **told}
+    kept = {name: each for name, each in told.items() if name not in _OF_EACH_PAIR}
+    return {**named, **summary(side, base, told), **kept}
 
 
 def summary(side: str, base: str, told: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ gpu.against starts them. Each step ends when its loss has come to the host.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import os
@@ -32,7 +33,6 @@ import gmlake
 from gmlake.pytorch import Session
 from gmlake.trace import Kind, Trace
 from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF
-from gpu.workers import BEGIN_BYTES
 from workloads.ending import end_process
 
 if TYPE_CHECKING:
@@ -91,20 +91,29 @@ def region(options: argparse.Namespace) -> Iterator[Session | None]:
         yield None if name else lake
 
 
-def wait(options: argparse.Namespace) -> None:
-    """Wait for the word to begin on standard input, and take the limit from it."""
+def wait() -> None:
+    """Wait for the word to begin on standard input."""
     print("ready", flush=True)
-    line = os.read(0, BEGIN_BYTES)
-    if not line:
+    if not os.read(0, 1):
         sys.exit("gpu.varying: nobody waits for this run any more")
-    options.limit = int(line)
+
+
+def leave_only(left_bytes: int) -> None:
+    """Take so much of the device, past every allocator, that only `left_bytes` are free."""
+    import torch
+
+    torch.empty(1, device="cuda")  # now PyTorch's context exists and is this thread's
+    free_bytes, _ = torch.cuda.mem_get_info()
+    cuda, ballast = ctypes.CDLL("libcuda.so.1"), ctypes.c_ulonglong()
+    taken_bytes = free_bytes - left_bytes
+    result = cuda.cuMemAlloc_v2(ctypes.byref(ballast), ctypes.c_size_t(taken_bytes))
+    if result:
+        sys.exit(f"gpu.varying: cuMemAlloc of {taken_bytes} bytes answered {result}")
 
 
 def begin(options: argparse.Namespace) -> int:
     """Choose the device and how to compute; return the bytes used of it before anything is made."""
     import torch
-
-    from gpu.train import leave_only
 
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     torch.cuda.set_device(rank)
@@ -244,7 +253,7 @@ def record(path: Path, seen: Seen) -> dict[str, int]:
 
 def import_ahead(program: str) -> None:
     """Import what the run will need, without touching a device."""
-    names = ["torch", "gpu.programs", "gpu.train"]
+    names = ["torch", "gpu.programs"]
     if program not in ("lora", "moe", "convnet"):
         names += ["transformers.models.llama.modeling_llama"]
     if program == "fsdp2":
@@ -290,7 +299,7 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import_ahead(options.program)
     if options.wait:
-        wait(options)
+        wait()
     print(json.dumps(run(options)), flush=True)
 
 

@@ -17,14 +17,11 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu.compare import environment
-from gpu.settings import ALLOCATORS
+from gpu.settings import ALLOCATORS, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-BEGIN_BYTES = 32
-"""Length of the line by which a waiting process is told to begin; it holds the limit."""
 _AHEAD = 2
 _ENDED = {"failed": "another process of the run ended"}
 
@@ -74,12 +71,11 @@ class Allocator:
 
 @dataclass(frozen=True)
 class Job:
-    """One run. fraction: of the live peak that the device shall have; 0: all of the device."""
+    """One run."""
 
     program: str
     allocator: Allocator
     round: int = 0
-    fraction: float = 0.0
 
 
 class Run:
@@ -107,12 +103,11 @@ class Run:
             for rank, errors in enumerate(self.errors)
         ]
 
-    def _finish(self, rank: int, limit_bytes: int, timeout: float) -> dict[str, Any]:
+    def _finish(self, rank: int, timeout: float) -> dict[str, Any]:
         """Let one process run to its end; return what it told, or `failed`."""
         process = self.processes[rank]
-        line = str(limit_bytes).ljust(BEGIN_BYTES).encode()
         try:
-            output, _ = process.communicate(line, timeout)
+            output, _ = process.communicate(b"\n", timeout)
         except subprocess.TimeoutExpired:
             return {"failed": f"took longer than {timeout:.0f} s", "is_late": True}
         if process.returncode:
@@ -123,7 +118,7 @@ class Run:
         told: dict[str, Any] = json.loads(output)
         return told
 
-    def finish(self, limit_bytes: int, timeout: float) -> dict[str, Any]:
+    def finish(self, timeout: float) -> dict[str, Any]:
         """Tell them to begin; return what they told, of several processes the worst."""
         for process in self.processes:
             assert process.stdout is not None  # noqa: S101 (for the type checker)
@@ -132,7 +127,7 @@ class Run:
         told: list[dict[str, Any]] = [_ENDED] * len(self.processes)
         with ThreadPoolExecutor(len(self.processes)) as pool:
             ranks = {
-                pool.submit(self._finish, rank, limit_bytes, timeout): rank
+                pool.submit(self._finish, rank, timeout): rank
                 for rank in range(len(self.processes))
             }
             waiting = set(ranks)

@@ -24,7 +24,6 @@ from gmlake.replaying import ReplayResult  # noqa: E402
 from gmlake.snapshots.whole import of_one_trace  # noqa: E402
 from papers.jobs import JOBS, Job  # noqa: E402
 from papers.record import record_apart  # noqa: E402
-from papers.tables import tables  # noqa: E402
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
@@ -235,7 +234,6 @@ def main() -> int:
         print(name, *(f"{told['utilization']:.4f}" for told in jobs[-1]["policies"].values()))
         sys.stdout.flush()
     result = {"jobs": jobs, "exceptions": exceptions(jobs)}
-    print(*(f"\n{text}" for text in tables(result).values()))
     if options.write or options.output:
         gpu = "none: recorded on the stand-in, replayed on the simulated driver"
         print(machine.write("papers", result, path=options.output, gpu=gpu))

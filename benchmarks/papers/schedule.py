@@ -39,8 +39,3 @@ def turns(stages: int, chunks: int, micro_batches: int) -> Iterator[Turn]:
         if number + first < total:
             yield Turn(is_forward=True, chunk=chunk(number + first))
         yield Turn(is_forward=False, chunk=chunks - 1 - chunk(number))
-
-
-def most_waiting(stages: int, chunks: int, micro_batches: int) -> int:
-    """Return the most passes that wait for their way back at a time; each keeps what it made."""
-    return min(warm_up(stages, chunks) + 1, chunks * micro_batches)

@@ -33,19 +33,19 @@ class _Program(NamedTuple):
 
     def source(self) -> str:
         """Return the caption of the part."""
-        many = [row["finished"] for row in self.part["summary"] if not row["fraction"]]
+        many = [row["finished"] for row in self.part["summary"]]
         return caption(self.part["run"], many, versions=torch_of(self.part["versions"]))
 
 
 def _programs(result: dict[str, Any]) -> Iterator[_Program]:
-    """Yield the programs that ran with all memory under gmlake and PyTorch's two allocators."""
+    """Yield the programs that ran under gmlake and PyTorch's two allocators."""
     found = []
     for part in result.get("parts", [result]):
         for name in part["steps"]:
             rows = {
                 row["allocator"]: row
                 for row in part["summary"]
-                if row["program"] == name and not row["fraction"] and row["finished"]
+                if row["program"] == name and row["finished"]
             }
             if rows.keys() >= set(ALLOCATORS):
                 found.append(_Program(name, part, rows))

@@ -5,19 +5,16 @@ PyTorch's allocator is chosen once in a process, so that each way needs its own.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import machine
+from gpu.settings import environment_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _LONGEST_RUN_SECONDS = 300
 _STANDIN = ("-m", "tests.standin", "--capacity", "80GiB", "--pace")
 
@@ -62,31 +59,12 @@ def run_apart(name: str, way: str, options: Sequence[str], pace: str = "") -> di
     """
     prefix = (*_STANDIN, pace) if pace else ()
     command = [sys.executable, *prefix, "-m", "workloads.measure", name, "--way", way, *options]
-    kept = {key: value for key, value in os.environ.items() if key not in _SETTINGS}
-    paths = [str(machine.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    settings = {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
-    if WAYS[way].setting:
-        settings["PYTORCH_CUDA_ALLOC_CONF"] = WAYS[way].setting
-    try:
-        done = subprocess.run(  # noqa: S603
-            command,
-            cwd=machine.ROOT,
-            env=kept | settings,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {_LONGEST_RUN_SECONDS} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"failed": f"exit code {done.returncode}: {last}"}
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return machine.told_by(
+        command,
+        cwd=machine.ROOT,
+        env=environment_with(WAYS[way].setting),
+        seconds=_LONGEST_RUN_SECONDS,
+    )
 
 
 def per_step(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:

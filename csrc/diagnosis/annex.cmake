@@ -71,12 +71,3 @@ if(GMLAKE_TESTS)
     set_property(TEST test_collect PROPERTY ENVIRONMENT
         LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/c/fake)
 endif()
-
-if(GMLAKE_BENCHMARKS)
-    add_executable(bench_diagnose benchmarks/c/diagnosis/bench_diagnose.c)
-    target_include_directories(bench_diagnose PRIVATE benchmarks/c)
-    target_compile_definitions(bench_diagnose PRIVATE _GNU_SOURCE)
-    target_link_libraries(bench_diagnose PRIVATE gmlake_diagnosis_objects gmlake_objects)
-    set_target_properties(bench_diagnose PROPERTIES
-        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks/c)
-endif()

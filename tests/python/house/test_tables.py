@@ -80,3 +80,9 @@ def test_a_table_that_does_not_say_what_made_it_is_found() -> None:
     assert wrong_with_table(f"| a |\n\n<sub>{source}: {said}.</sub>", "x") == []
     assert wrong_with_table(f"| † |\n\n<sub>{source}: {said}.</sub>", "x") == ["† is not explained"]
     assert wrong_with_table(f"a\n\n<sub>{said}.</sub>", "x") == ["a", f"<sub>{said}.</sub>"]
+
+
+def test_a_result_that_there_is_not_cannot_be_made_again() -> None:
+    command = [sys.executable, str(PROGRAM.with_name("result.py")), "gone"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
