@@ -120,8 +120,8 @@ static uint64_t count_waits(void) {
            stats.driver_calls[GML_CALL_STREAM_SYNCHRONIZE];
 }
 
-static void *kept; /* given up when that is asked for */
-static unsigned reliefs;
+static _Atomic(void *) kept; /* given up when that is asked for */
+static _Atomic unsigned reliefs;
 
 static bool give_up(int device, uint64_t size_bytes) {
     (void)device;
