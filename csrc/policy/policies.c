@@ -32,8 +32,9 @@ const char *gml_policy_settings(size_t index) {
 }
 
 const gml_policy_ops *gml_policy_find(const char *name) {
-    const gml_policy_ops *policy = NULL;
-    for (size_t i = 0; (policy = policy_at(i)) && strcmp(policy->name, name) != 0; i++) {
+    size_t i = 0;
+    while (policy_at(i) && strcmp(policy_at(i)->name, name) != 0) {
+        i++;
     }
-    return policy;
+    return policy_at(i);
 }
