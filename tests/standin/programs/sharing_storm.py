@@ -336,7 +336,7 @@ def main() -> int:
         "longest_s": sorted(each["longest_s"] for each in storm.ended),
         "waited_s": sorted(each["waited_s"] for each in storm.ended),
         "free": free / total,
-        "files": sorted(Path(os.environ["XDG_RUNTIME_DIR"]).glob("gmlake*")),
+        "files": sorted(map(str, Path(os.environ["XDG_RUNTIME_DIR"]).glob("gmlake*"))),
         "names": sorted(set(addresses()) - set(before)),
     }
     print(json.dumps(found))
