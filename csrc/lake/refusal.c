@@ -273,8 +273,8 @@ static void say_held(gml_text *out, const gml_situation *self) {
     gml_say(out, ".");
 }
 
-static void say_processes(gml_text *out, const gml_situation *self) {
-    gml_say(out, " %" PRIu64 " %s the device: %s held there%s%s%s.", self->processes,
+static void say_processes(gml_text *out, const gml_situation *self, const char *space) {
+    gml_say(out, "%s%" PRIu64 " %s the device: %s held there%s%s%s.", space, self->processes,
             self->processes == 1 ? "process with gmlake shares" : "processes with gmlake share",
             SIZE(self->processes_held_bytes), self->processes_idle_bytes ? ", " : "",
             self->processes_idle_bytes ? SIZE(self->processes_idle_bytes) : "",
@@ -305,9 +305,10 @@ static void say_others(gml_text *out, const gml_situation *self) {
                 "%sThe other %s are taken by CUDA itself, libraries such as NCCL, and other "
                 "processes.",
                 space, SIZE(others_bytes));
+        space = " ";
     }
     if (self->processes) {
-        say_processes(out, self);
+        say_processes(out, self, space);
     }
 }
 

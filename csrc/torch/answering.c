@@ -354,15 +354,11 @@ static bool answer(client *to, const gml_letter *asked) {
  * who is gone is not given. */
 static bool serve(client *one, short events) {
     gml_letter letter;
-    int files[GML_LETTER_MOST_FILES];
     if (events & (POLLHUP | POLLERR)) {
         return false;
     }
     gml_received found =
-        events & POLLIN ? gml_letter_receive(one->socket, &letter, files) : GML_RECEIVED_NOTHING;
-    for (uint32_t i = 0; found == GML_RECEIVED && i < letter.count; i++) {
-        (void)close(files[i]); /* nobody was asked for any */
-    }
+        events & POLLIN ? gml_letter_receive(one->socket, &letter, NULL) : GML_RECEIVED_NOTHING;
     return found != GML_RECEIVED_END && (found != GML_RECEIVED || answer(one, &letter)) &&
            (!one->pieces || lend_on(one)) && (!one->is_given || work_on(one));
 }

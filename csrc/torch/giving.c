@@ -13,6 +13,14 @@ int gml_giver_lake(int device, int number) {
     return number;
 }
 
+void gml_giver_memory_info(int device, uint64_t *free_bytes, uint64_t *total_bytes) {
+    int number = gml_giver_lake(device, -1);
+    *free_bytes = *total_bytes = 0;
+    if (number >= 0) {
+        gml_lake_memory_info(gml_torch_lake(number), free_bytes, total_bytes);
+    }
+}
+
 uint64_t gml_giver_idle(gml_giver *giver, int device) {
     uint64_t sum_bytes = gml_handed_bytes(&giver->incoming);
     for (int number = gml_giver_lake(device, -1); number >= 0;
@@ -44,11 +52,8 @@ static uint64_t give_of_lakes(int device, uint64_t wanted_bytes, gml_handed *to,
 
 /* What the device lacks of the memory that is left to CUDA. */
 static uint64_t lacking_bytes(int device) {
-    uint64_t free_bytes = 0, total_bytes = 0;
-    int number = gml_giver_lake(device, -1);
-    if (number >= 0) {
-        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
-    }
+    uint64_t free_bytes, total_bytes;
+    gml_giver_memory_info(device, &free_bytes, &total_bytes);
     return total_bytes && free_bytes < GML_SPARE_BYTES ? GML_SPARE_BYTES - free_bytes : 0;
 }
 

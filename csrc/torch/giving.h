@@ -26,6 +26,9 @@ typedef struct gml_giver {
 /* The number of the first lake of the device after `number`, -1 at first; -1: none. */
 int gml_giver_lake(int device, int number);
 
+/* The device's memory, as its first lake sees it; 0 where there is no lake. */
+void gml_giver_memory_info(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+
 /* What it could give. */
 uint64_t gml_giver_idle(gml_giver *giver, int device);
 

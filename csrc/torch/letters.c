@@ -169,7 +169,7 @@ static size_t unpack(struct msghdr *message, int files[GML_LETTER_MOST_FILES]) {
     return count;
 }
 
-gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LETTER_MOST_FILES]) {
+gml_received gml_letter_receive(int socket, gml_letter *letter, int *files) {
     control beside = {0};
     struct iovec text = {letter, offsetof(gml_letter, lost)};
     struct msghdr message = {.msg_iov = &text,
@@ -180,13 +180,16 @@ gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LE
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
         return GML_RECEIVED_NOTHING;
     }
-    size_t count = size > 0 ? unpack(&message, files) : 0;
-    bool is_whole = size >= HEAD_BYTES && (letter->kind == GML_LETTER_FILES || !letter->count) &&
+    int unpacked[GML_LETTER_MOST_FILES];
+    int *came = files ? files : unpacked;
+    size_t count = size > 0 ? unpack(&message, came) : 0;
+    bool is_whole = size >= HEAD_BYTES && letter->count <= GML_LETTER_MOST_FILES &&
+                    (letter->kind == GML_LETTER_FILES || !letter->count) &&
                     (size_t)size == HEAD_BYTES + rest_bytes(letter) && count <= letter->count;
+    while (count && !(is_whole && files)) {
+        (void)close(came[--count]);
+    }
     if (!is_whole) {
-        while (count) {
-            (void)close(files[--count]);
-        }
         return GML_RECEIVED_END;
     }
     letter->lost = letter->count - (uint32_t)count;
@@ -196,13 +199,9 @@ gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LE
 
 bool gml_letter_await(int socket, gml_letter *letter, int *files, int most_ms) {
     struct pollfd awaited = {socket, POLLIN, 0};
-    int unwanted[GML_LETTER_MOST_FILES];
     gml_received found = GML_RECEIVED_NOTHING;
     while (found == GML_RECEIVED_NOTHING && poll(&awaited, 1, most_ms) > 0) {
-        found = gml_letter_receive(socket, letter, files ? files : unwanted);
-    }
-    for (uint32_t i = 0; found == GML_RECEIVED && !files && i < letter->count; i++) {
-        (void)close(unwanted[i]);
+        found = gml_letter_receive(socket, letter, files);
     }
     errno = found == GML_RECEIVED_END ? ECONNRESET : ETIMEDOUT;
     return found == GML_RECEIVED;

@@ -85,13 +85,13 @@ bool gml_letter_send(int socket, const gml_letter *letter, const int *files);
 /* What gml_letter_receive() found. */
 typedef enum gml_received { GML_RECEIVED, GML_RECEIVED_NOTHING, GML_RECEIVED_END } gml_received;
 
-/* Takes the next letter. `files` are the caller's now, as many as letter->count; letter->lost more
- * were sent. END: the other one is gone, or writes
- * what is no letter. */
-gml_received gml_letter_receive(int socket, gml_letter *letter, int files[GML_LETTER_MOST_FILES]);
+/* Takes the next letter. `files`, of which there may be GML_LETTER_MOST_FILES, are the caller's
+ * now, as many as letter->count; NULL: they are closed. letter->lost more were sent. END: the other
+ * one is gone, or writes what is no letter. */
+gml_received gml_letter_receive(int socket, gml_letter *letter, int *files);
 
 /* The same, and waits for it; false, and errno says why, where none comes within so many
- * milliseconds. files NULL: those that come are closed. */
+ * milliseconds. */
 bool gml_letter_await(int socket, gml_letter *letter, int *files, int most_ms);
 
 /* Whether the system has stopped a process, or it is about to be gone; true also of one that it

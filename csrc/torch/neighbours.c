@@ -475,11 +475,8 @@ static uint64_t ask_locked(shared_device *self, uint64_t wanted_bytes, bool as_f
  * or there is enough. *most_bytes: the most to ask for beyond. */
 static uint64_t missing_bytes(int device, uint64_t size_bytes, bool as_files,
                               uint64_t *most_bytes) {
-    int number = gml_giver_lake(device, -1);
-    uint64_t free_bytes = 0, total_bytes = 0;
-    if (number >= 0) {
-        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
-    }
+    uint64_t free_bytes, total_bytes;
+    gml_giver_memory_info(device, &free_bytes, &total_bytes);
     if (size_bytes > gml_device_room(gml_registry_device(device)) ||
         (total_bytes && size_bytes > total_bytes)) {
         return 0;

@@ -1,7 +1,6 @@
 #include "torch/relief.h"
 
 #include "driver/device.h"
-#include "lake/lake.h"
 #include "torch/giving.h"
 #include "torch/registry.h"
 
@@ -21,17 +20,13 @@ bool gml_relief_may_give(int device) {
 /* Relief is asked for requests, so that what the device has free is no help to who asks here. */
 uint64_t gml_relief_give(int device, uint64_t wanted_bytes) {
     gml_torch_relief relief = atomic_load(&chosen);
-    int number = gml_giver_lake(device, -1);
-    const gml_device *held = gml_registry_device(device);
-    uint64_t free_bytes = 0, total_bytes = 0;
-    if (number >= 0) {
-        gml_lake_memory_info(gml_torch_lake(number), &free_bytes, &total_bytes);
-    }
-    uint64_t before_bytes = __atomic_load_n(&held->held_bytes, __ATOMIC_RELAXED);
+    uint64_t free_bytes, total_bytes;
+    gml_giver_memory_info(device, &free_bytes, &total_bytes);
+    uint64_t before_bytes = gml_giver_held(device);
     if (!relief || !relief(device, free_bytes + wanted_bytes)) {
         return 0;
     }
-    uint64_t after_bytes = __atomic_load_n(&held->held_bytes, __ATOMIC_RELAXED);
+    uint64_t after_bytes = gml_giver_held(device);
     return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
 }
 
