@@ -13,24 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-NO_ACCESS: Final = 0o077
-NO_WRITE: Final = 0o022
+_OTHERS_WRITE: Final = 0o022
 _OPEN: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def open_folder(folder: Path, forbidden: int = NO_ACCESS) -> int:
-    """Return a descriptor of a folder of this user's; else OSError says why.
-
-    forbidden: mode bits that it must not have.
-    """
+def open_folder(folder: Path) -> int:
+    """Return a descriptor of a folder that only this user may write to; else OSError says why."""
     descriptor = os.open(folder, _OPEN | os.O_RDONLY | os.O_DIRECTORY)
-    return _judged(descriptor, folder, forbidden)
+    return _judged(descriptor, folder)
 
 
-def open_file(folder: int, name: str, forbidden: int = NO_ACCESS) -> int:
-    """Return a descriptor, to read, of a plain file of this user's; else OSError says why."""
+def open_file(folder: int, name: str) -> int:
+    """Return a descriptor, to read, of a plain file that only this user may write to.
+
+    Else OSError says why.
+    """
     descriptor = os.open(name, _OPEN | os.O_RDONLY, dir_fd=folder)
-    return _judged(descriptor, Path(name), forbidden, is_file=True)
+    return _judged(descriptor, Path(name), is_file=True)
 
 
 def write_file(folder: int, name: str, data: bytes, mode: int) -> None:
@@ -57,14 +56,14 @@ def write_path(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def _judged(descriptor: int, path: Path, forbidden: int, *, is_file: bool = False) -> int:
+def _judged(descriptor: int, path: Path, *, is_file: bool = False) -> int:
     about = os.fstat(descriptor)
     why = ""
     if is_file and not stat.S_ISREG(about.st_mode):
         why = "it is not a plain file"
     elif about.st_uid != os.getuid():
         why = "it belongs to another user"
-    elif about.st_mode & forbidden:
+    elif about.st_mode & _OTHERS_WRITE:
         why = f"other users may use it: its mode is {stat.S_IMODE(about.st_mode):o}"
     if why:
         os.close(descriptor)

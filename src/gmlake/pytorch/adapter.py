@@ -220,7 +220,7 @@ def _kept(name: str, made: Callable[[], bytes]) -> Path:
     """
     cache_folder = _cache_folder()
     cache_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = owned.open_folder(cache_folder, owned.NO_WRITE)
+    folder = owned.open_folder(cache_folder)
     try:
         if not _is_there(folder, name):
             with _locked(folder, f"{name.removesuffix('.so')}.lock"):
@@ -234,7 +234,7 @@ def _kept(name: str, made: Callable[[], bytes]) -> Path:
 
 def _is_there(folder: int, name: str) -> bool:
     try:
-        os.close(owned.open_file(folder, name, owned.NO_WRITE))
+        os.close(owned.open_file(folder, name))
     except FileNotFoundError:
         return False
     return True
