@@ -521,8 +521,34 @@ uint64_t gml_base_range_gap(const gml_base_range *range, uint64_t chunk_bytes) {
     return lowest ? gml_extent_of_fit(lowest)->offset : range->slots * range->granule_bytes;
 }
 
+uint64_t gml_base_range_end(const gml_base_range *range) {
+    gml_tree_node *highest = gml_tree_last(&range->absent);
+    const gml_extent *extent = highest ? gml_extent_of_fit(highest) : NULL;
+    return extent ? extent->offset + extent->size_bytes : 0;
+}
+
+/* Where the next run begins, and how many granules of it are absent: at most `missing`, unless a
+ * chunk left over from a failure is to be used whole. */
+static uint64_t next_run(const gml_base_range *range, uint64_t chunk_bytes, bool at_end,
+                         uint64_t missing, uint64_t *granules) {
+    uint64_t end = gml_base_range_end(range);
+    uint64_t offset = gml_base_range_gap(range, chunk_bytes);
+    if (at_end) {
+        const gml_extent *last = gml_base_range_find(range, end - range->granule_bytes);
+        uint64_t missing_bytes = missing * range->granule_bytes;
+        offset = missing_bytes < last->size_bytes ? end - missing_bytes : last->offset;
+        offset = gml_base_range_chunk_begin(range, offset);
+        *granules = (end - offset) / range->granule_bytes;
+        return offset;
+    }
+    const gml_extent *extent = gml_base_range_find(range, offset);
+    *granules = (extent->offset + extent->size_bytes - offset) / range->granule_bytes;
+    *granules = *granules < missing ? *granules : missing;
+    return offset;
+}
+
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
-                               gml_freeset *set) {
+                               bool at_end, gml_freeset *set) {
     uint64_t all_bytes = range->slots * range->granule_bytes;
     gml_driver_note(range->driver, GML_TRIED_DRIVER);
     if (size_bytes > all_bytes - range->present_bytes) {
@@ -541,13 +567,12 @@ gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint6
     }
     uint64_t missing = size_bytes / range->granule_bytes;
     while (missing && status == GML_OK) {
-        uint64_t offset = gml_base_range_gap(range, chunk_bytes);
-        gml_extent *extent = gml_base_range_find(range, offset);
-        uint64_t granules = (extent->offset + extent->size_bytes - offset) / range->granule_bytes;
-        granules = granules < missing ? granules : missing;
+        uint64_t granules;
+        uint64_t offset = next_run(range, chunk_bytes, at_end, missing, &granules);
         status = gml_base_range_prepare(range, 2);
         if (status == GML_OK) {
-            status = grow_run(range, extent, offset, most_order, set, &granules);
+            status = grow_run(range, gml_base_range_find(range, offset), offset, most_order, set,
+                              &granules);
         }
         missing -= granules < missing ? granules : missing;
     }

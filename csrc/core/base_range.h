@@ -93,6 +93,12 @@ static inline uint64_t gml_base_range_boundary(const gml_base_range *range, uint
     return begin == offset ? offset : begin + gml_base_range_chunk_bytes(range, offset);
 }
 
+/* Whether the memory there is told of here; else another driver that maps it does. pre: present. */
+static inline bool gml_base_range_is_told(const gml_base_range *range, uint64_t offset) {
+    uint64_t slot = gml_base_range_chunk_begin(range, offset) / range->granule_bytes;
+    return gml_driver_stands_for(range->driver, range->handles[slot]);
+}
+
 /* Appends the handles of the chunks that [offset, offset + size) touches to range->collected, which
  * the caller empties by setting its count to 0. pre: all of it is present. */
 gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64_t size_bytes);
@@ -104,14 +110,18 @@ gml_extent *gml_base_range_find(const gml_base_range *range, uint64_t offset);
  * device the lowest with room for one, so that small chunks fill gaps and large ones stay large. */
 uint64_t gml_base_range_gap(const gml_base_range *range, uint64_t chunk_bytes);
 
-/* Adds `size_bytes` (a multiple of the granule), lowest gaps first, as free extents in `set`.
+/* Where the highest absent place ends: growing at the end goes downwards from there. */
+uint64_t gml_base_range_end(const gml_base_range *range);
+
+/* Adds `size_bytes` (a multiple of the granule), lowest gaps first, or highest, as free extents in
+ * `set`.
  * Chunks are as large as their place allows, at most `chunk_bytes`, a granule times a power of two.
  * Driver calls: a create and a map for each chunk, a set_access for each contiguous run of places.
  * After a failure, completed runs stay, free; other new chunks are released, except handles that
  * the driver refuses to release: the next growth uses them and may then exceed the requested size.
  * GML_OUT_OF_MEMORY, with nothing done, if too few places are left. */
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
-                               struct gml_freeset *set);
+                               bool at_end, struct gml_freeset *set);
 
 /* Removes the whole chunks of a free extent that begin at `offset` or behind it, ends what others
  * still map of them (gml_driver_end_aliases()), and releases them to the driver: the only way by

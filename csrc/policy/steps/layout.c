@@ -133,8 +133,7 @@ bool gml_layout_push(gml_layout *layout, const gml_entry *entry) {
 
 bool gml_layout_add(gml_layout *layout, const gml_stitch *stitch, const gml_block *block,
                     bool opens_slab, uint64_t ended) {
-    gml_placement *placement =
-        block->is_small ? gml_small_placement(block) : (gml_placement *)(void *)block;
+    gml_placement *placement = block->is_small ? stitch->opened : (gml_placement *)(void *)block;
     gml_entry entry = {.size_bytes = gml_round_up(block->requested_bytes, GML_ALIGNMENT),
                        .stream = block->stream,
                        .ended = ended,

@@ -44,8 +44,8 @@ static bool find_pool(gml_planned *planned, place_pool *pool) {
     }
     const gml_tree *fit = &pool->reservation->cache->set.fit;
     const gml_tree_node *node = gml_tree_at_least(fit, pool->size_bytes, 0);
-    if (!node &&
-        gml_stitch_grow(planned->stitch, pool->reservation->cache, pool->size_bytes) == GML_OK) {
+    if (!node && gml_stitch_grow(planned->stitch, pool->reservation->cache, pool->size_bytes,
+                                 false) == GML_OK) {
         node = gml_tree_at_least(fit, pool->size_bytes, 0);
     }
     pool->offset = node ? node->address : 0;

@@ -166,15 +166,16 @@ static void end(gml_planned *planned, gml_placement *placement) {
 
 static void free_block(gml_policy *self, gml_block *block) {
     gml_planned *planned = gml_planned_of(self);
-    gml_placement *placement = (gml_placement *)(void *)block;
-    bool is_planned = !block->is_small && placement->state == GML_PLACEMENT_HELD;
+    gml_placement *ended[GML_SLABS_TOUCHED] = {(gml_placement *)(void *)block};
+    bool is_planned = !block->is_small && ended[0]->state == GML_PLACEMENT_HELD;
     uint64_t note = block->note;
+    size_t count = 1;
     if (block->is_small) {
-        placement = gml_small_free(planned->stitch, block);
+        count = gml_small_free(planned->stitch, block, ended);
         follow(planned);
     }
-    if (placement) {
-        end(planned, placement);
+    for (size_t i = 0; i < count; i++) {
+        end(planned, ended[i]);
     }
     if (!is_planned) {
         gml_planned_note_free(planned, note);

@@ -19,7 +19,8 @@ typedef struct saved_place {
     uint64_t size_bytes, requested_bytes;
     gml_placement *view; /* NULL: it lies in the base range */
     gml_stream_cache *cache;
-    size_t first_piece, piece_count; /* in saved_blocks.pieces; 0: it is no slab */
+    bool is_slab;
+    size_t first_piece, piece_count; /* in saved_blocks.pieces: what begins in it */
 } saved_place;
 
 typedef struct saved_blocks {
@@ -93,6 +94,7 @@ static void save_place(saved_blocks *to, gml_placement *placement) {
         .requested_bytes = placement->block.requested_bytes,
         .view = placement->view ? placement : NULL,
         .cache = placement->cache,
+        .is_slab = placement->slab != NULL,
         .first_piece = to->piece_count,
     };
     if (placement->slab) {
@@ -128,7 +130,7 @@ static bool is_saved(const gml_placement *placement, const saved_place *place) {
     bool is_at_place = place->view ? placement == place->view : !placement->view;
     return is_at_place && placement->runs[0].offset == place->offset &&
            placement->block.block_bytes == place->size_bytes &&
-           (placement->slab != NULL) == (place->piece_count > 0);
+           (placement->slab != NULL) == place->is_slab;
 }
 
 /* Sorts live blocks into those that end, from the front, and those that are kept, from the back of
@@ -181,7 +183,7 @@ static gml_status reserve(gml_stitch *stitch, const saved_blocks *saved) {
     for (size_t i = 0; i < saved->place_count; i++) {
         const saved_place *place = &saved->places[i];
         run_count += place->view ? place->view->run_count : 1;
-        slab_count += place->piece_count > 0;
+        slab_count += place->is_slab;
     }
     gml_status status = gml_base_range_prepare(&stitch->range, 2 * run_count);
     if (status == GML_OK) {
@@ -223,7 +225,7 @@ static gml_placement *find_live(const gml_stitch *stitch, const saved_place *pla
 }
 
 /* Cannot fail: there is room for all that it takes. */
-static gml_placement *claim(gml_stitch *stitch, const saved_place *place) {
+static void claim(gml_stitch *stitch, const saved_place *place) {
     gml_placement *placement = place->view;
     if (placement) {
         gml_view_revive(stitch, place->cache, placement);
@@ -232,10 +234,9 @@ static gml_placement *claim(gml_stitch *stitch, const saved_place *place) {
         placement->block.state = GML_STATE_EXACT;
     }
     gml_placement_serve(stitch, placement);
-    if (place->piece_count) {
+    if (place->is_slab) {
         (void)gml_slab_open(stitch, placement);
     }
-    return placement;
 }
 
 static void describe(gml_block *block, const saved_place *place, uint64_t requested_bytes) {
@@ -248,18 +249,22 @@ void gml_stitch_restore_to(gml_policy *self, const gml_checkpoint *saved, gml_bl
     const saved_blocks *from = of_saved(saved);
     gml_stream_caches_flush(stitch);
     for (size_t i = 0; i < from->place_count; i++) {
+        if (!find_live(stitch, &from->places[i])) {
+            claim(stitch, &from->places[i]);
+        }
+    }
+    /* Once all slabs are open: a piece may reach into the next one. */
+    for (size_t i = 0; i < from->place_count; i++) {
         const saved_place *place = &from->places[i];
         gml_placement *placement = find_live(stitch, place);
-        placement = placement ? placement : claim(stitch, place);
-        gml_block *block = NULL;
         for (size_t j = 0; j < place->piece_count; j++) {
             const saved_piece *piece = &from->pieces[place->first_piece + j];
-            block =
-                gml_slab_claim(stitch, placement->slab, block, piece->address, piece->size_bytes);
+            gml_block *block =
+                gml_slab_claim(stitch, placement->slab, piece->address, piece->size_bytes);
             describe(block, place, piece->requested_bytes);
             *blocks_out++ = block;
         }
-        if (!block) {
+        if (!place->is_slab) {
             describe(&placement->block, place, place->requested_bytes);
             *blocks_out++ = &placement->block;
         }

@@ -214,7 +214,7 @@ uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_
                : 0;
 }
 
-uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
+uint64_t gml_choose_missing_behind(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes) {
     const gml_base_range *range = &stitch->range;
     uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range, size_bytes);
@@ -225,25 +225,36 @@ uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_ca
     return gml_round_up(size_bytes - there_bytes, range->granule_bytes);
 }
 
-gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes) {
+/* The bytes that a growth step takes, at least: where chunks are whole, up to where one begins. */
+static uint64_t step_of(const gml_stitch *stitch, uint64_t size_bytes, uint64_t chunk_bytes,
+                        bool at_end) {
+    const gml_base_range *range = &stitch->range;
+    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);
+    uint64_t begin = gml_base_range_gap(range, chunk_bytes), even_bytes = 0;
+    uint64_t end = gml_base_range_end(range);
+    if (gml_cost_model_makes_whole(&stitch->costs, range)) {
+        even_bytes =
+            at_end ? end - (end > size_bytes ? end - size_bytes : 0) / chunk_bytes * chunk_bytes
+                   : gml_round_up(begin + size_bytes, chunk_bytes) - begin;
+    }
+    return step_bytes < even_bytes ? even_bytes : step_bytes;
+}
+
+gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                           bool at_end) {
     gml_base_range *range = &stitch->range;
     uint64_t chunk_bytes = gml_cost_model_chunk(&stitch->costs, range, size_bytes);
-    uint64_t step_bytes = gml_round_up(stitch->growth_bytes, range->granule_bytes);
     size_bytes = gml_round_up(size_bytes, range->granule_bytes);
-    if (gml_cost_model_makes_whole(&stitch->costs, range)) {
-        uint64_t begin = gml_base_range_gap(range, chunk_bytes);
-        uint64_t even_bytes = gml_round_up(begin + size_bytes, chunk_bytes) - begin;
-        step_bytes = step_bytes < even_bytes ? even_bytes : step_bytes;
-    }
+    uint64_t step_bytes = step_of(stitch, size_bytes, chunk_bytes, at_end);
     uint64_t wanted_bytes = cache->set.whole_bytes + size_bytes;
     gml_status status = GML_OUT_OF_MEMORY;
     if (step_bytes > size_bytes && step_bytes <= gml_cost_model_room(range)) {
-        status = gml_base_range_grow(range, step_bytes, chunk_bytes, &cache->set);
+        status = gml_base_range_grow(range, step_bytes, chunk_bytes, at_end, &cache->set);
     }
     /* A step that failed halfway has left its complete runs. */
     if (status == GML_OUT_OF_MEMORY && cache->set.whole_bytes < wanted_bytes) {
         status = gml_base_range_grow(range, wanted_bytes - cache->set.whole_bytes, chunk_bytes,
-                                     &cache->set);
+                                     at_end, &cache->set);
     }
     stitch->policy.reserved_bytes = range->held_bytes;
     return status == GML_OUT_OF_MEMORY && cache->set.whole_bytes >= wanted_bytes ? GML_OK : status;

@@ -14,6 +14,7 @@
  * A rung returns a placement or NULL. Failures go to the request's status, except a lack of device
  * memory, which the last rung handles.
  */
+#include "base/rounding.h"
 #include "policy/stitch/stitch.h"
 
 typedef struct gml_ascent {
@@ -21,6 +22,7 @@ typedef struct gml_ascent {
     gml_stream_cache *cache;
     uint64_t size_bytes;
     bool may_stitch;
+    bool at_end;       /* where the base range grows */
     gml_status status; /* a failure that ends the climb */
 } gml_ascent;
 
@@ -71,7 +73,8 @@ static gml_placement *fit_small(gml_ascent *request, uint64_t small_bytes) {
 static bool take_more(gml_ascent *request, uint64_t missing_bytes) {
     bool is_closed = request->stitch->policy.is_closed;
     gml_status status = is_closed ? GML_OUT_OF_MEMORY
-                                  : gml_stitch_grow(request->stitch, request->cache, missing_bytes);
+                                  : gml_stitch_grow(request->stitch, request->cache, missing_bytes,
+                                                    request->at_end);
     request->status = status == GML_OUT_OF_MEMORY ? GML_OK : status;
     return status == GML_OK;
 }
@@ -107,9 +110,16 @@ bool gml_stitch_may_spend(const gml_stitch *stitch, uint64_t size_bytes, uint64_
            gml_cost_model_may_spend(&stitch->costs, &stitch->range, missing_bytes, peak_bytes);
 }
 
+/* The bytes to grow the base range by so that the size fits into one extent there. */
+static uint64_t missing_where_it_grows(const gml_ascent *request) {
+    const gml_stitch *stitch = request->stitch;
+    return request->at_end ? gml_round_up(request->size_bytes, stitch->range.granule_bytes)
+                           : gml_choose_missing_behind(stitch, request->cache, request->size_bytes);
+}
+
 static gml_placement *spend(gml_ascent *request) {
     gml_stitch *stitch = request->stitch;
-    uint64_t missing_bytes = gml_choose_missing_at_end(stitch, request->cache, request->size_bytes);
+    uint64_t missing_bytes = missing_where_it_grows(request);
     stitch->missing_bytes = missing_bytes;
     bool is_spent = gml_stitch_may_spend(stitch, request->size_bytes, missing_bytes) &&
                     take_more(request, missing_bytes);
@@ -155,10 +165,9 @@ static gml_placement *wait(gml_ascent *request) {
 
 static gml_placement *grow(gml_ascent *request) {
     gml_stitch *stitch = request->stitch;
-    uint64_t missing_bytes =
-        request->may_stitch
-            ? gml_choose_missing(stitch, request->cache, request->size_bytes)
-            : gml_choose_missing_at_end(stitch, request->cache, request->size_bytes);
+    uint64_t missing_bytes = request->may_stitch
+                                 ? gml_choose_missing(stitch, request->cache, request->size_bytes)
+                                 : missing_where_it_grows(request);
     if (!take_more(request, missing_bytes)) {
         return NULL;
     }
@@ -195,7 +204,7 @@ enum { RUNGS = sizeof ladder / sizeof *ladder };
 
 /* Hot: most requests end with the first test, or with the rung `fit`. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                            gml_placement **out) {
+                            bool is_slab, gml_placement **out) {
     gml_placement *placement = cache->cached;
     gml_status status = GML_OK;
     if (placement && placement->block.block_bytes == size_bytes) {
@@ -210,6 +219,7 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_
             .stitch = stitch,
             .cache = cache,
             .size_bytes = size_bytes,
+            .at_end = is_slab && gml_stitch_has_views(stitch),
             .may_stitch = size_bytes >= stitch->frag_limit && gml_stitch_has_views(stitch),
         };
         for (size_t i = 0; i < RUNGS && !placement && request.status == GML_OK; i++) {

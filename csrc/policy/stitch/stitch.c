@@ -154,6 +154,7 @@ static gml_status destroy(gml_policy *self) {
     gml_pool_clear(&stitch->placements);
     gml_pool_clear(&stitch->pieces);
     gml_pool_clear(&stitch->slabs);
+    gml_map_clear(&stitch->slab_at);
     free(stitch->scratch);
     free(stitch);
     return first;
@@ -173,7 +174,7 @@ static gml_status allocate(gml_policy *self, uint64_t size_bytes, gml_stream str
         status = gml_small_allocate(stitch, cache, block_bytes, &block);
     } else if (status == GML_OK) {
         gml_placement *placement = NULL;
-        status = gml_stitch_place(stitch, cache, block_bytes, &placement);
+        status = gml_stitch_place(stitch, cache, block_bytes, false, &placement);
         block = placement ? &placement->block : NULL;
     }
     if (block) {
@@ -185,10 +186,10 @@ static gml_status allocate(gml_policy *self, uint64_t size_bytes, gml_stream str
 
 static void free_block(gml_policy *self, gml_block *block) {
     gml_stitch *stitch = gml_stitch_of(self);
-    gml_placement *ended =
-        block->is_small ? gml_small_free(stitch, block) : (gml_placement *)(void *)block;
-    if (ended) {
-        gml_placement_end(stitch, ended);
+    gml_placement *ended[GML_SLABS_TOUCHED] = {(gml_placement *)(void *)block};
+    size_t count = block->is_small ? gml_small_free(stitch, block, ended) : 1;
+    for (size_t i = 0; i < count; i++) {
+        gml_placement_end(stitch, ended[i]);
     }
 }
 

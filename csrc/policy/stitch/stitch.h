@@ -103,7 +103,9 @@ typedef struct gml_stitch {
     gml_link idle_views;     /* the same, those used longest ago first */
     gml_link pending_unmaps; /* views the driver refused to take back */
     gml_pool placements, pieces, slabs;
-    gml_run *scratch; /* of choose.c, grown as needed */
+    gml_map slab_at;       /* slabs by their address */
+    gml_placement *opened; /* the slab that was opened last; it may be gone */
+    gml_run *scratch;      /* of choose.c, grown as needed */
     size_t scratch_capacity;
 } gml_stitch;
 
@@ -146,9 +148,10 @@ static inline bool gml_view_is_unused(const gml_stitch *stitch, const gml_placem
 
 /* ---- place.c: serving a size ----------------------------------------------------------------- */
 
-/* Serves `size_bytes`, a multiple of 512, in a placement of its own. */
+/* Serves `size_bytes`, a multiple of 512, in a placement of its own. Where the base range grows for
+ * a slab it grows at its end, so that slabs lie side by side. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
-                            gml_placement **out);
+                            bool is_slab, gml_placement **out);
 
 /* Whether the base range grows by `missing_bytes` for a request that no free extent holds,
  * instead of its being stitched. */
@@ -191,14 +194,15 @@ bool gml_choose_stitched(gml_stitch *stitch, gml_stream_cache *cache, uint64_t s
  */
 uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
 
-/* The bytes to grow the base range by so that the size fits into one range at its end. */
-uint64_t gml_choose_missing_at_end(const gml_stitch *stitch, const gml_stream_cache *cache,
+/* The bytes to grow the base range by, at its lowest gap, so that the size fits into one extent. */
+uint64_t gml_choose_missing_behind(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes);
 
 /* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and
  * available.
  */
-gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes);
+gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                           bool at_end);
 
 /* ---- placement.c: views that serve nothing --------------------------------------------------- */
 
@@ -351,32 +355,41 @@ void gml_small_init(gml_stitch *stitch);
 gml_status gml_small_allocate(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                               gml_block **out);
 
-/* Returns the placement of its slab if the slab is now empty, for the caller to end. Else NULL. */
-gml_placement *gml_small_free(gml_stitch *stitch, gml_block *block);
-
 #define GML_SLAB_BYTES (UINT64_C(2) << 20)
 
-/* Makes a live placement of that size a slab. GML_NO_HOST_MEMORY: it stays a plain placement. */
+/* Slabs in which a small block may lie: it is smaller than one. */
+enum { GML_SLABS_TOUCHED = 2 };
+
+/* Returns how many slabs have nothing used in them now: `ended` begins with their placements, for
+ * the caller to end. */
+size_t gml_small_free(gml_stitch *stitch, gml_block *block,
+                      gml_placement *ended[GML_SLABS_TOUCHED]);
+
+/* Makes a live placement of that size a slab, and a row with the slabs beside it.
+ * GML_NO_HOST_MEMORY: it stays a plain placement. */
 gml_status gml_slab_open(gml_stitch *stitch, gml_placement *placement);
 
 /* Room for so many slabs, and for so many pieces in them that gml_slab_claim() serves. */
 gml_status gml_slab_reserve(gml_stitch *stitch, size_t slab_count, size_t piece_count);
 
-/* The block of a slab behind `previous`, or the first if that is NULL; NULL: there is none. */
+/* Of the blocks that begin in a slab the one behind `previous`, or the first if that is NULL; NULL:
+ * there is none. */
 gml_block *gml_slab_next(const gml_slab *slab, gml_block *previous);
 
-/* The block of just these bytes of a slab, served now unless it lives. pre: nothing else in them
- * lives, `previous` lies before them, or is NULL, and there is room for it. */
-gml_block *gml_slab_claim(gml_stitch *stitch, gml_slab *slab, gml_block *previous,
-                          gml_address address, uint64_t size_bytes);
+/* The block of just these bytes, which begin in the slab, served now unless it lives. pre: nothing
+ * else in them lives, the slab that they reach into is open, and there is room for it. */
+gml_block *gml_slab_claim(gml_stitch *stitch, const gml_slab *slab, gml_address address,
+                          uint64_t size_bytes);
 
-/* The placement of the slab that a small block lies in. */
-gml_placement *gml_small_placement(const gml_block *block);
+/* Slabs side by side are a row, of which pieces are told together: whether a slab is the first of
+ * its row, and what the row that begins with it has, for snapshots. */
+bool gml_slab_begins_row(const gml_slab *slab);
+uint64_t gml_slab_row_bytes(const gml_slab *slab);
+uint64_t gml_slab_row_used_bytes(const gml_slab *slab);
+void gml_slab_visit_row(const gml_slab *slab, const gml_visitor *visitor);
 
-/* The pieces of a slab, for snapshots; and their invariants, for checks. */
-void gml_slab_visit(const gml_slab *slab, const gml_visitor *visitor);
-uint64_t gml_slab_used_bytes(const gml_slab *slab);
-bool gml_slab_is_valid(const gml_slab *slab);
+/* For checks. Linear in the row where it begins one. */
+bool gml_slab_is_valid(const gml_stitch *stitch, const gml_slab *slab);
 
 /* ---- trim.c ---------------------------------------------------------------------------------- */
 

@@ -92,7 +92,7 @@ static gml_status check_holder(gml_stitch *stitch, const gml_placement *placemen
     if (held != placement->block.block_bytes) {
         return corrupt(stitch, placement, "does not have its size");
     }
-    if (placement->slab && !gml_slab_is_valid(placement->slab)) {
+    if (placement->slab && !gml_slab_is_valid(stitch, placement->slab)) {
         return corrupt(stitch, placement, "has a slab that contradicts itself");
     }
     bool is_cached = placement->state == GML_PLACEMENT_CACHED;
@@ -195,32 +195,29 @@ static const gml_placement *live_holder(const gml_extent *extent) {
     return holder && holder->state == GML_PLACEMENT_LIVE ? holder : NULL;
 }
 
-/* A slab in the base range is a span of its own. */
+/* Slabs in the base range are spans of their own, one a row. */
 static bool is_base_slab(const gml_extent *extent) {
     const gml_placement *holder = live_holder(extent);
     return holder && holder->slab && !holder->view;
 }
 
-/* Whether the memory there is told of here; else another driver that maps it does. */
-static bool is_told(const gml_base_range *range, uint64_t offset) {
-    uint64_t slot = gml_base_range_chunk_begin(range, offset) / range->granule_bytes;
-    return gml_driver_stands_for(range->driver, range->handles[slot]);
-}
-
-static void visit_base_slab(const gml_base_range *range, const gml_placement *placement,
-                            const gml_visitor *visitor) {
-    bool is_here = is_told(range, placement->runs[0].offset);
+static void visit_base_row(const gml_base_range *range, const gml_placement *placement,
+                           const gml_visitor *visitor) {
+    if (!gml_slab_begins_row(placement->slab)) {
+        return;
+    }
+    bool is_here = gml_base_range_is_told(range, placement->runs[0].offset);
     const gml_span_info span = {
         .address = placement->block.address,
-        .size_bytes = placement->block.block_bytes,
-        .used_bytes = gml_slab_used_bytes(placement->slab),
+        .size_bytes = gml_slab_row_bytes(placement->slab),
+        .used_bytes = gml_slab_row_used_bytes(placement->slab),
         .stream = placement->cache->stream,
         .is_small = true,
         .is_view = !is_here,
         .kind = is_here ? GML_SPAN_BASE : GML_SPAN_VIEW,
     };
     visitor->span(visitor->context, &span);
-    gml_slab_visit(placement->slab, visitor);
+    gml_slab_visit_row(placement->slab, visitor);
 }
 
 /* A place in the base range. */
@@ -236,7 +233,8 @@ static uint64_t part_end(const gml_base_range *range, spot at) {
         return end;
     }
     uint64_t next = gml_base_range_boundary(range, at.offset + 1);
-    while (next < end && is_told(range, next) == is_told(range, at.offset)) {
+    while (next < end &&
+           gml_base_range_is_told(range, next) == gml_base_range_is_told(range, at.offset)) {
         next += gml_base_range_chunk_bytes(range, next);
     }
     return next < end ? next : end;
@@ -269,12 +267,12 @@ static void visit_part(const gml_base_range *range, spot at, const gml_visitor *
 /* One span: from `first` on, as far as it is contiguous and told of alike. Returns the place behind
  * it. */
 static spot visit_base_span(const gml_base_range *range, spot first, const gml_visitor *visitor) {
-    bool is_here = is_told(range, first.offset);
+    bool is_here = gml_base_range_is_told(range, first.offset);
     gml_span_info span = {.address = range->base + first.offset,
                           .is_view = !is_here,
                           .kind = is_here ? GML_SPAN_BASE : GML_SPAN_VIEW};
     spot end = first;
-    while (is_in_run(end.extent) && is_told(range, end.offset) == is_here) {
+    while (is_in_run(end.extent) && gml_base_range_is_told(range, end.offset) == is_here) {
         uint64_t size_bytes = part_end(range, end) - end.offset;
         span.size_bytes += size_bytes;
         span.used_bytes += live_holder(end.extent) ? size_bytes : 0;
@@ -293,7 +291,7 @@ static void visit_base_range(const gml_base_range *range, const gml_visitor *vis
         if (extent->kind == GML_EXTENT_ABSENT) {
             extent = extent->next;
         } else if (is_base_slab(extent)) {
-            visit_base_slab(range, live_holder(extent), visitor);
+            visit_base_row(range, live_holder(extent), visitor);
             extent = extent->next;
         } else {
             spot at = {extent, extent->offset};
@@ -308,7 +306,7 @@ static void visit_base_range(const gml_base_range *range, const gml_visitor *vis
 static void visit_view_body(const gml_placement *placement, bool is_live,
                             const gml_visitor *visitor) {
     if (is_live && placement->slab) {
-        gml_slab_visit(placement->slab, visitor);
+        gml_slab_visit_row(placement->slab, visitor);
         return;
     }
     const gml_range_info range = {
@@ -338,7 +336,7 @@ static void visit_view(const gml_base_range *range, const gml_placement *placeme
                        const gml_visitor *visitor) {
     bool is_live = placement->state == GML_PLACEMENT_LIVE;
     uint64_t size_bytes = placement->block.block_bytes;
-    uint64_t used_bytes = placement->slab ? gml_slab_used_bytes(placement->slab) : size_bytes;
+    uint64_t used_bytes = placement->slab ? gml_slab_row_used_bytes(placement->slab) : size_bytes;
     const gml_span_info span = {
         .address = placement->block.address,
         .size_bytes = size_bytes,

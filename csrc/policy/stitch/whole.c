@@ -65,7 +65,7 @@ static gml_status grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t mis
     gml_tree_node *lowest = gml_tree_first(&range->absent);
     *out = lowest ? gml_extent_of_fit(lowest)->offset : 0;
     gml_status status =
-        gml_base_range_grow(range, missing_bytes, range->granule_bytes, &cache->set);
+        gml_base_range_grow(range, missing_bytes, range->granule_bytes, false, &cache->set);
     stitch->policy.reserved_bytes = range->held_bytes;
     bool is_there = may_take(stitch, cache, *out) || find_chunk(stitch, cache, out);
     return status == GML_OK && !is_there ? GML_OUT_OF_MEMORY : status;
