@@ -36,16 +36,27 @@ enum { SMALL_PART = 4 };
 enum { LEAST_SPENT_PART = 32 }; /* of the peak, at most */
 
 /* A chunk is at most this part of the device or capacity. */
-enum { LEAST_CHUNKS = 512 };
+enum { LEAST_CHUNKS = 512, LEAST_LARGE_CHUNKS = 128 };
+
+/* In memory that can sleep, a block from this size on is a cache or the like, which lives as long
+ * as its program: nobody will stitch parts of it, and each of its chunks costs calls at every sleep
+ * and wake. So they are large while they are a small part of the room. */
+#define LONG_LIVED (1024 * MIB)
+enum { LARGE_PART_OF_ROOM = 8 };
 
 void gml_cost_model_init(gml_cost_model *costs, gml_optimize_for kind, bool can_sleep,
                          uint64_t chunk_bytes, uint64_t granule_bytes, uint64_t limit_bytes) {
     bool is_balanced = kind == GML_OPTIMIZE_FOR_BALANCED;
     *costs = (gml_cost_model){.kind = kind,
                               .chunks = is_balanced && can_sleep ? GML_OPTIMIZE_FOR_TIME : kind,
-                              .largest_bytes = granule_bytes};
+                              .largest_bytes = granule_bytes,
+                              .large_bytes = granule_bytes};
     while (!chunk_bytes && costs->largest_bytes * 2 <= limit_bytes / LEAST_CHUNKS) {
         costs->largest_bytes *= 2;
+    }
+    while (!chunk_bytes && can_sleep &&
+           costs->large_bytes * 2 <= limit_bytes / LEAST_LARGE_CHUNKS) {
+        costs->large_bytes *= 2;
     }
 }
 
@@ -97,6 +108,10 @@ uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range 
                                          : least(costs->largest_bytes, LARGEST_HANDED);
     }
     gml_optimize_for kind = costs->chunks;
+    if (size_bytes >= LONG_LIVED && kind == GML_OPTIMIZE_FOR_TIME &&
+        costs->large_bytes <= gml_cost_model_room(range) / LARGE_PART_OF_ROOM) {
+        return costs->large_bytes;
+    }
     uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
     uint64_t wanted_bytes = gml_cost_model_room(range) / of_room;
     if (prices[kind].surely && wanted_bytes < range->held_bytes / prices[kind].surely) {

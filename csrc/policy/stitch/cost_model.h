@@ -30,6 +30,7 @@ typedef struct gml_cost_model {
     gml_optimize_for kind;
     gml_optimize_for chunks; /* by whose prices chunks are made where the device is not shared */
     uint64_t largest_bytes;  /* chunk */
+    uint64_t large_bytes;    /* chunk of a large block in memory that can sleep */
 } gml_cost_model;
 
 /* `chunk_bytes`, where the user has set it, is the granule, and all chunks are so large; 0: not

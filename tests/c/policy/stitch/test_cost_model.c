@@ -140,6 +140,22 @@ TEST(small_blocks_take_no_more_than_there_is) {
     close_lake(lake);
 }
 
+/* A server of 16 GiB of weights and a cache of 109 GiB: each chunk costs a sleep, and a wake,
+ * calls.
+ */
+TEST(memory_that_sleeps_lies_in_few_chunks) {
+    const gml_lake_config config = {
+        .driver = "sim", .policy = "stitch", .capacity_bytes = 140 * GIB, .can_sleep = true};
+    gml_lake *lake = lake_open_by(&config);
+    (void)chunks_of(lake, 16 * GIB);
+    for (int layer = 0; layer < 32; layer++) {
+        (void)lake_take(lake, 3488 * MIB, 0);
+    }
+    CHECK(count_chunks(lake) <= 600);
+    CHECK(lake_stats_of(lake).reserved_bytes <= 126 * GIB);
+    close_lake(lake);
+}
+
 /* No view joins what lies behind a gap to what lies before it. */
 TEST(an_arena_has_no_gaps_where_its_device_is_shared) {
     gml_device device;
