@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- what every call needs: the context, a mode that captures survive, a reason -------------- */
 
@@ -194,14 +195,42 @@ gml_status gml_cuda_unmap(gml_driver *self, gml_address address, uint64_t size_b
     return status;
 }
 
+/* The drivers of WSL2 and Windows answer "not ready" under load: the device has to come to rest
+ * before the call is made again. What stays so is lack of memory, as far as they tell. */
+enum { MOST_TRIES = 8 };
+
+static void let_device_rest(gml_cuda_driver *cuda, int tried) {
+    if (!gml_driver_is_frozen(&cuda->base)) {
+        (void)gml_cuda_device_synchronize(&cuda->base);
+    }
+    const struct timespec pause = {.tv_nsec = 1000000L << tried};
+    (void)nanosleep(&pause, NULL);
+}
+
+static gml_status open_access(gml_cuda_driver *cuda, gml_address address, uint64_t size_bytes) {
+    const gml_cuda_peers *peers = &cuda->peers;
+    gml_cu_result result = GML_CU_NOT_READY;
+    for (int tried = 0; result == GML_CU_NOT_READY && tried < MOST_TRIES; tried++) {
+        if (tried) {
+            let_device_rest(cuda, tried);
+        }
+        result = cuda->api.cuMemSetAccess(address, size_bytes, peers->access, peers->count);
+    }
+    return result == GML_CU_NOT_READY
+               ? gml_driver_fail(&cuda->base, GML_OUT_OF_MEMORY,
+                                 "cuMemSetAccess: the driver is not ready after %d tries: the "
+                                 "device is busy, or has no memory left",
+                                 MOST_TRIES)
+               : gml_cuda_check(cuda, "cuMemSetAccess", result);
+}
+
 gml_status gml_cuda_set_access(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_cuda_peers *peers = &cuda->peers;
     if (!gml_cuda_peers_prepare(peers)) {
         return no_host_memory(cuda, "set_access");
     }
-    gml_status status =
-        GML_CUDA_CALL(cuda, cuMemSetAccess, address, size_bytes, peers->access, peers->count);
+    gml_status status = open_access(cuda, address, size_bytes);
     if (status == GML_OK) {
         gml_cuda_peers_opened(peers, address, size_bytes);
     }
@@ -361,7 +390,7 @@ static gml_status describe(gml_cuda_driver *cuda) {
 }
 
 /* Asks for memory that network cards can reach, where the device has it and gives it: a virtual
- * machine may announce the ability and still refuse the allocation. */
+ * machine may announce the ability and still refuse the allocation, or access to it. */
 static gml_status choose_rdma(gml_cuda_driver *cuda) {
     bool has_rdma = false;
     gml_status status = get_attribute(cuda, GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY, &has_rdma);
@@ -391,11 +420,13 @@ static gml_status start(gml_cuda_driver *cuda, int ordinal) {
         status = GML_CUDA_CALL(cuda, cuDevicePrimaryCtxRetain, &cuda->context, cuda->device);
     }
     if (status == GML_OK) {
+        status = watch_peers(cuda);
+    }
+    if (status == GML_OK) {
         status = choose_rdma(cuda);
     }
     if (status == GML_OK) {
         gml_cuda_choose_sharing(cuda);
-        status = watch_peers(cuda);
     }
     uint64_t total_bytes;
     if (status == GML_OK) {

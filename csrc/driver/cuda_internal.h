@@ -68,7 +68,8 @@ void gml_cuda_forget_files(gml_cuda_driver *cuda);
 /* A chunk of that size which another process handed over; false: there is none. */
 bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out);
 
-/* Creates memory with the current properties, and releases it. */
+/* Creates memory with the current properties, maps it for the device to use, and gives it back: a
+ * driver may refuse at either. */
 gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
 
 /* ---- entries of the table -------------------------------------------------------------------- */

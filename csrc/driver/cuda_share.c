@@ -1,4 +1,5 @@
 /* Memory of the driver `cuda` that other processes map, and theirs that is mapped here. */
+#include "base/status.h"
 #include "driver/cuda_internal.h"
 #include "driver/handed.h"
 
@@ -15,11 +16,31 @@ static bool is_handle_type(unsigned handle_type) {
            handle_type == GML_CU_HANDLE_FABRIC;
 }
 
+/* Maps it for the device to use. */
+static gml_status try_mapping(gml_driver *self, gml_handle handle, uint64_t size_bytes) {
+    gml_address address;
+    gml_status status = self->ops->reserve(self, size_bytes, 0, &address);
+    if (status != GML_OK) {
+        return status;
+    }
+    status = self->ops->map(self, address, size_bytes, handle);
+    if (status == GML_OK) {
+        status = self->ops->set_access(self, address, size_bytes);
+        status = gml_first_failure(status, self->ops->unmap(self, address, size_bytes));
+    }
+    return gml_first_failure(status, self->ops->unreserve(self, address, size_bytes));
+}
+
 gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda) {
     gml_driver *self = &cuda->base;
+    uint64_t size_bytes = self->info.granularity_bytes;
     gml_handle handle;
-    gml_status status = self->ops->create(self, self->info.granularity_bytes, &handle);
-    return status == GML_OK ? self->ops->release(self, handle) : status;
+    gml_status status = self->ops->create(self, size_bytes, &handle);
+    if (status == GML_OK) {
+        status = try_mapping(self, handle, size_bytes);
+        status = gml_first_failure(status, self->ops->release(self, handle));
+    }
+    return status;
 }
 
 gml_status gml_cuda_share(gml_driver *self, unsigned handle_type) {

@@ -263,6 +263,21 @@ static void check_defect(const char *defect, gml_status expected, const char *hi
     CHECK(driver == NULL);
 }
 
+/* Lets the device use a new chunk, and gives it back. */
+static gml_status open_a_chunk(gml_driver *driver) {
+    uint64_t size = driver->info.granularity_bytes;
+    gml_handle handle = 0;
+    gml_address address = 0;
+    CHECK_OK(gml_driver_create(driver, size, &handle));
+    CHECK_OK(gml_driver_reserve(driver, size, 0, &address));
+    CHECK_OK(gml_driver_map(driver, address, size, handle));
+    gml_status status = gml_driver_set_access(driver, address, size);
+    CHECK_OK(gml_driver_unmap(driver, address, size));
+    CHECK_OK(gml_driver_unreserve(driver, address, size));
+    CHECK_OK(gml_driver_release(driver, handle));
+    return status;
+}
+
 TEST(what_cannot_be_exported_is_released_alone) {
     gml_driver *driver = open_cuda();
     set_defect("no_export");
@@ -291,13 +306,27 @@ TEST(a_driver_from_before_cuda_12_5_has_no_event_behind_all_streams) {
     gml_driver_close(driver);
 }
 
+/* Memory that network cards can reach is refused at once, or where the device is to use it. */
 TEST(refused_rdma_memory_is_done_without) {
-    gml_handle handle = 0;
-    set_defect("no_rdma");
+    static const char *const defects[] = {"no_rdma", "no_rdma_access"};
+    for (size_t i = 0; i < sizeof defects / sizeof *defects; i++) {
+        set_defect(defects[i]);
+        gml_driver *driver = open_cuda();
+        CHECK_OK(open_a_chunk(driver));
+        set_defect("");
+        gml_driver_close(driver);
+    }
+}
+
+TEST(a_driver_that_is_not_ready_is_asked_again) {
     gml_driver *driver = open_cuda();
-    CHECK_OK(gml_driver_create(driver, driver->info.granularity_bytes, &handle));
-    CHECK_OK(gml_driver_release(driver, handle));
+    set_defect("not_ready");
+    CHECK_OK(open_a_chunk(driver));
+    set_defect("never_ready");
+    CHECK_STATUS(open_a_chunk(driver), GML_OUT_OF_MEMORY);
+    CHECK(strstr(driver->reason, "not ready after 8 tries") != NULL);
     set_defect("");
+    CHECK_OK(open_a_chunk(driver));
     gml_driver_close(driver);
 }
 
@@ -338,6 +367,7 @@ int main(void) {
         RUN(what_cannot_be_exported_is_released_alone);
         RUN(defects_are_told_in_one_line);
         RUN(refused_rdma_memory_is_done_without);
+        RUN(a_driver_that_is_not_ready_is_asked_again);
     }
     return report();
 }

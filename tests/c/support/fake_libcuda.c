@@ -5,7 +5,8 @@
  * The variable GMLAKE_FAKE_CUDA chooses a defect: "no_device", "stub", "no_virtual_memory",
  * "no_rdma" (announced, but refused), "missing:NAME" (that entry does not exist), "one_device",
  * "narrow_peers" (no peer may touch more than one granule at a time), "no_memory" (cuMemCreate),
- * "no_export" (cuMemExportToShareableHandle).
+ * "no_export" (cuMemExportToShareableHandle), "no_rdma_access" (announced and created, but the
+ * device may not use it), "not_ready" (cuMemSetAccess, three times of four), "never_ready".
  */
 #include "support/fake_libcuda.h"
 

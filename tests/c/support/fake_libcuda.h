@@ -30,6 +30,9 @@ enum { FAKE_DEVICES = 4, FAKE_UNREACHING_DEVICE = 3 };
 /* Nobody may touch the range any more. */
 void fake_forget_access(gml_cu_pointer address, size_t size);
 
+/* Notes of the chunk just created whether network cards are to reach it. */
+void fake_note_rdma(bool is_capable);
+
 enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
 
 /* The driver `host` behind device 0; NULL before cuInit. */

@@ -49,12 +49,31 @@ static bool apply(gml_cu_pointer address, size_t size, const gml_cu_access *acce
     return is_done;
 }
 
+static bool is_rdma_capable; /* the chunk created last */
+
+void fake_note_rdma(bool is_capable) {
+    is_rdma_capable = is_capable;
+}
+
+/* Three calls of four by the defect "not_ready". */
+static bool is_unready(void) {
+    static int count;
+    count = fake_has_defect("not_ready") ? count + 1 : 0;
+    return count % 4 || fake_has_defect("never_ready");
+}
+
 gml_cu_result fake_cuMemSetAccess(gml_cu_pointer address, size_t size, const gml_cu_access *access,
                                   size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (!is_valid(&access[i], size)) {
             return GML_CU_INVALID_VALUE;
         }
+    }
+    if (is_unready()) {
+        return GML_CU_NOT_READY;
+    }
+    if (is_rdma_capable && fake_has_defect("no_rdma_access")) {
+        return GML_CU_INVALID_VALUE;
     }
     gml_cu_result result =
         count == 0 ? GML_CU_INVALID_VALUE

@@ -90,6 +90,7 @@ gml_cu_result fake_cuMemCreate(gml_cu_handle *out, size_t size, const gml_cu_all
     }
     gml_cu_result result = fake_result_of(gml_driver_create(fake_device(), size, &handle));
     if (result == GML_CU_SUCCESS) {
+        fake_note_rdma(properties->flags.rdma_capable);
         *out = handle;
     }
     return result;
