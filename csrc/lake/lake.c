@@ -253,9 +253,13 @@ static gml_status begin_use(gml_lake *lake, const gml_heap *heap, gml_block *blo
 static gml_status ask(gml_lake *lake, gml_heap *heap, uint64_t size_bytes, gml_stream stream,
                       gml_block **out) {
     gml_policy *server = heap ? heap->policy : lake->policy;
+    uint64_t reserved_bytes = server->reserved_bytes;
     gml_status status = server->ops->allocate(server, size_bytes, stream, out);
     if (heap) {
         gml_pools_count(&lake->pools, heap);
+    }
+    if (server->reserved_bytes > reserved_bytes) {
+        gml_pools_unpark(&lake->pools, heap != NULL);
     }
     if (status != GML_OK && server->driver != lake->driver) {
         gml_driver_take_reason(lake->driver, server->driver);

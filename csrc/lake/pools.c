@@ -266,11 +266,40 @@ static gml_status make_policy(gml_pools *pools, const pool *of, gml_heap *heap) 
     return create(pools->driver, pools->capacity_bytes, &knobs, &heap->policy);
 }
 
+/* Whether a pool is out of use and all that its heap holds is idle: another may have it. */
+static bool is_parked(const pool *candidate) {
+    gml_policy *policy = candidate->heap.policy;
+    return policy && policy->ops->idle_bytes && !is_in_use(candidate) && !policy->is_kept &&
+           !policy->awaits_device && gml_list_is_empty(&candidate->graphs) &&
+           policy->reserved_bytes && policy->ops->idle_bytes(policy) == policy->reserved_bytes;
+}
+
+/* Takes the heap of a pool that was dropped; false: none is parked. A graph may run where the work
+ * of the other pool has not ended, so a capture gets none. */
+static bool take_parked(gml_pools *pools, const pool *of, gml_heap *out) {
+    bool may_take = pools->has_parked && !gml_driver_is_frozen(pools->driver);
+    for (gml_link *link = pools->all.next; link != &pools->all && may_take; link = link->next) {
+        pool *candidate = (pool *)link;
+        bool is_alike = !((candidate->flags ^ of->flags) & GML_POOL_IS_WHOLE);
+        if (is_alike && is_parked(candidate)) {
+            *out = candidate->heap;
+            candidate->heap = (gml_heap){0};
+            (void)forget(pools, candidate);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Makes the policy of a heap of the pool, if need be. */
 static gml_status use_heap(gml_pools *pools, pool *of, gml_heap *heap, gml_heap **out) {
     if (!heap->policy) {
-        gml_status status =
-            heap->turn ? make_turn_policy(pools, heap) : make_policy(pools, of, heap);
+        gml_status status = GML_OK;
+        if (heap->turn) {
+            status = make_turn_policy(pools, heap);
+        } else if (!take_parked(pools, of, heap)) {
+            status = make_policy(pools, of, heap);
+        }
         if (status != GML_OK) {
             return status;
         }
@@ -513,6 +542,20 @@ gml_status gml_pools_trim(gml_pools *pools, bool is_urgent) {
     return first;
 }
 
+void gml_pools_unpark(gml_pools *pools, bool is_of_pool) {
+    pools->drops = is_of_pool ? pools->drops : 0;
+    if (!pools->has_parked || gml_driver_is_frozen(pools->driver)) {
+        return;
+    }
+    pools->has_parked = false;
+    for (gml_link *link = pools->all.next, *next; link != &pools->all; link = next) {
+        next = link->next;
+        if (is_parked((const pool *)link)) {
+            (void)trim_pool(pools, (pool *)link, true);
+        }
+    }
+}
+
 uint64_t gml_pools_idle(const gml_pools *pools) {
     uint64_t sum_bytes = 0;
     for (const gml_link *link = pools->all.next; link != &pools->all; link = link->next) {
@@ -530,8 +573,14 @@ gml_status gml_pools_release(gml_pools *pools, gml_pool_id id) {
         return refuse(pools, id, "has no use to release");
     }
     end_use(released);
+    bool is_dropped = released->use_count == 0;
+    pools->drops += is_dropped;
     /* The use has ended whether or not the device takes its memory back now: a later trim will. */
-    if (released->use_count == 0 && !gml_driver_is_frozen(pools->driver)) {
+    pools->has_parked |= is_dropped && pools->drops > 1; /* now, or once its last block ends */
+    if (pools->has_parked && is_parked(released)) {
+        return GML_OK;
+    }
+    if (is_dropped && !gml_driver_is_frozen(pools->driver)) {
         (void)trim_pool(pools, released, true);
     } else {
         forget_unused(pools, released);

@@ -6,6 +6,10 @@
  *
  * A capture that takes turns has a heap of its own in the pool (turns.h), kept alike.
  *
+ * A program that makes a pool and drops it in each step needs the same memory again. So from the
+ * second time on the heap of a pool that was dropped is parked: the next pool that needs one has
+ * it, with its memory and its views. It goes as soon as other memory grows beside it.
+ *
  * While a capture is begun the device is frozen: see gml_device.captures.
  */
 #ifndef GML_LAKE_POOLS_H
@@ -35,6 +39,8 @@ typedef struct gml_pools {
     gml_map by_id;           /* the same */
     gml_link begun;          /* of begins that have not ended, the latest last */
     uint64_t reserved_bytes; /* by all heaps that take no turns */
+    size_t drops;            /* of pools, since the lake's own memory last grew */
+    bool has_parked;
     gml_turns turns;
 } gml_pools;
 
@@ -84,6 +90,9 @@ static inline void gml_pools_count(gml_pools *pools, gml_heap *heap) {
         heap->counted_bytes = heap->policy->reserved_bytes;
     }
 }
+
+/* Memory other than that of pools has grown, or that of one: what is parked goes. */
+void gml_pools_unpark(gml_pools *pools, bool is_of_pool);
 
 /* The memory that all pools hold. */
 static inline uint64_t gml_pools_reserved(const gml_pools *pools) {
