@@ -4,6 +4,8 @@
  *   -  apart   on a shared device, if it is small: the same in small chunks, or in a new one
  *   1  fit     the smallest free extent that holds it                      (hot)
  *   2  spend   with room: the base range grows a little, so that one extent holds it
+ *   -  gather  what other streams have freed and the device has done with, and then fit: their
+ *              free memory would stay apart otherwise, each time in other places
  *   3  stitch  free pieces side by side, under a view from before or a new one
  *   4  reach   1 and 3 with memory that other streams have freed, if it costs nothing
  *   5  wait    the same with memory that this stream must wait for
@@ -126,6 +128,16 @@ static gml_placement *spend(gml_ascent *request) {
     return is_spent ? as_grown(fit(request)) : NULL;
 }
 
+/* With memory of other streams whose work is complete, which needs no order. */
+static gml_placement *gather(gml_ascent *request) {
+    if (!gml_share_is_open(request->stitch)) {
+        return NULL;
+    }
+    gml_driver_note(request->stitch->policy.driver, GML_TRIED_STREAMS);
+    gml_share_gather(request->stitch, request->cache);
+    return fit(request);
+}
+
 static gml_placement *stitch_pieces(gml_ascent *request) {
     gml_choice choice;
     if (!request->may_stitch ||
@@ -151,12 +163,7 @@ static gml_placement *borrow(gml_ascent *request, gml_effort effort) {
 }
 
 static gml_placement *reach(gml_ascent *request) {
-    if (!gml_share_is_open(request->stitch)) {
-        return NULL;
-    }
-    gml_driver_note(request->stitch->policy.driver, GML_TRIED_STREAMS);
-    gml_share_look(request->stitch, request->cache);
-    return borrow(request, GML_KNOWN);
+    return gml_share_is_open(request->stitch) ? borrow(request, GML_KNOWN) : NULL;
 }
 
 static gml_placement *wait(gml_ascent *request) {
@@ -197,7 +204,7 @@ static gml_placement *take_all(gml_ascent *request) {
 }
 
 static gml_placement *(*const ladder[])(gml_ascent *) = {
-    apart, fit, spend, stitch_pieces, reach, wait, grow, take_all,
+    apart, fit, spend, gather, stitch_pieces, reach, wait, grow, take_all,
 };
 
 enum { RUNGS = sizeof ladder / sizeof *ladder };
@@ -215,6 +222,10 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_
     } else {
         gml_stream_cache_flush(stitch, cache);
         placement = NULL;
+        if (stitch->is_empty && gml_share_is_open(stitch)) { /* begin alike, whoever freed what */
+            gml_share_gather(stitch, cache);
+        }
+        stitch->is_empty = false;
         gml_ascent request = {
             .stitch = stitch,
             .cache = cache,

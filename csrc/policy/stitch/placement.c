@@ -67,6 +67,7 @@ void gml_placement_end(gml_stitch *stitch, gml_placement *placement) {
     if (!stitch->live_bytes) {
         /* A repetition begins from the same state, whichever view the one before freed last. */
         gml_stream_caches_flush(stitch);
+        stitch->is_empty = true;
     }
 }
 

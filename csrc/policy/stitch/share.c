@@ -23,14 +23,12 @@ gml_stream_cache *gml_share_next_donor(gml_stitch *stitch, const gml_stream_cach
     return NULL;
 }
 
-/* If streams must not wait, only a mark made now can later show what has completed. */
+/* Only a mark made now can later show what has completed. */
 void gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache) {
     if (!stitch->fences.rules.is_opportunistic) {
         return;
     }
-    if (!stitch->fences.rules.may_wait) {
-        (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
-    }
+    (void)gml_fence_mark_for(&stitch->fences, &cache->seeker);
     gml_fence_poll(&stitch->fences);
 }
 
@@ -138,6 +136,24 @@ gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, ui
         }
     }
     return status;
+}
+
+/* How many extents one request gathers: a bound on the time. */
+enum { MOST_GATHERED = 512 };
+
+void gml_share_gather(gml_stitch *stitch, gml_stream_cache *cache) {
+    if (!stitch->fences.rules.is_opportunistic) {
+        return;
+    }
+    gml_share_look(stitch, cache);
+    gml_extent *extent = gml_base_range_find(&stitch->range, 0);
+    for (int count = 0; extent && count < MOST_GATHERED; extent = extent->next) {
+        if (extent->kind == GML_EXTENT_FREE && extent->set != &cache->set &&
+            gml_fence_is_over(&stitch->fences, extent->instant)) {
+            extent = move_in(stitch, cache, extent, extent->offset, extent->size_bytes);
+            count++;
+        }
+    }
 }
 
 /* ---- the last resort ------------------------------------------------------------------------- */

@@ -88,6 +88,7 @@ typedef struct gml_stitch {
     gml_base_range range;
     gml_cost_model costs;
     bool is_private; /* see gml_policy_ops.create_private */
+    bool is_empty;   /* nothing lives: the next request begins as the first one did */
     uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
     uint64_t views, view_bytes;           /* mapped */
     uint64_t view_chunks;                 /* the same: mappings of chunks */
@@ -338,6 +339,10 @@ gml_status gml_share_take_range(gml_stitch *stitch, gml_stream_cache *cache, uin
                                 gml_effort effort);
 gml_status gml_share_take_chunks(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                                  gml_effort effort);
+
+/* Moves what other stream caches hold free, and whose work is known to be complete, to `cache`. By
+ * the knob reuse_allow_opportunistic. */
+void gml_share_gather(gml_stitch *stitch, gml_stream_cache *cache);
 
 /* Moves all that other stream caches hold free to `cache`: the last resort, for which the host
  * waits if it must. *is_any: whether there was anything. */
