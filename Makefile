@@ -193,7 +193,7 @@ figures: $(VENV)/.created ## The tables of documents that come from results, wri
 	@$(BIN)/python benchmarks/tables.py --write
 
 WITH ?= $(if $(HAS_STANDIN),$(STANDIN),$(VENV))/bin/python
-result: $(VENV)/.created ## A committed result again, by the command that it records: NAME=wavelet WITH=.venv/bin/python
+result: $(VENV)/.created ## A committed result again, by the command that it records: NAME=speed WITH=.venv/bin/python
 	@$(WITH) benchmarks/result.py $(NAME)
 
 results: build/bench/.built $(VENV)/.test standin ## Every committed result that needs no GPU, again: some hours; INSTANCES=DIR

@@ -1,21 +1,17 @@
-"""What the planner reaches, against STAlloc and the lower bound, and what it costs.
+"""What the planner reaches, against the lower bound, and what it costs.
 
-python benchmarks/planner.py [--instances DIR] [--programs build/bench/benchmarks/c] [--write]
-    [TRACE...]
+python benchmarks/planner.py [--instances DIR] [--write] [TRACE...]
 
 Three tables: the challenging instances of minimalloc within their capacity, which their file names
-give (NAME.CAPACITY.csv); every workload by STAlloc's synthesis as published (lab/stalloc), by
-gmlake, and the lower bound; and the time that generated steps take, from 10^4 to 10^6 requests.
+give (NAME.CAPACITY.csv); every workload and its lower bound; and the time that generated steps
+take, from 10^4 to 10^6 requests.
 DIR holds instances as CSV, in a folder `large` those without a capacity.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +24,7 @@ import gmlake
 import machine
 from gmlake.planner import _planner
 from gmlake.planner.lifetimes import lifetimes_of, orderings_of
-from workloads.lifetimes import add_phases, mixture_of_experts, read_instance
+from workloads.lifetimes import mixture_of_experts, read_instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
 
 SIZES = (10_000, 20_000, 50_000, 86_000, 100_000, 200_000, 281_669, 500_000, 1_000_000)
 ROUNDS = 3
-PROGRAMS = machine.ROOT / "build" / "bench" / "benchmarks" / "c"
 MIB = 1 << 20
 
 
@@ -76,40 +71,21 @@ def workloads(folder: Path | None, traces: list[Path]) -> Iterator[tuple[str, Re
         yield f"experts, {count:,} requests", mixture_of_experts(count), None, 512
 
 
-def stalloc(programs: Path, lifetimes: Records, alignment: int) -> tuple[int, float]:
-    """Return the peak and the seconds of STAlloc's synthesis, which a program of lab/ runs."""
-    program = programs / "bench_stalloc"
-    done = subprocess.run(  # noqa: S603 (a program of this project)
-        [program, str(alignment)], input=lifetimes.tobytes(), capture_output=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{program}: {done.stderr.decode().strip()}")
-    told = json.loads(done.stdout)
-    return told["peak_bytes"], told["seconds"]
-
-
-def against_stalloc(
-    programs: Path, folder: Path | None, traces: list[Path]
-) -> list[dict[str, Any]]:
-    """Return what STAlloc and gmlake reach on each workload."""
+def against_bounds(folder: Path | None, traces: list[Path]) -> list[dict[str, Any]]:
+    """Return what is reached on each workload."""
     rows = []
-    for name, found, orderings, alignment in workloads(folder, traces):
-        lifetimes = add_phases(found)
+    for name, lifetimes, orderings, alignment in workloads(folder, traces):
         offsets = np.zeros(len(lifetimes), np.uint64)
         best = _planner.solve(lifetimes, offsets, orderings=orderings, alignment=alignment)
         peak_bytes, bound = best["peak_bytes"], best["lower_bound_bytes"]
         _planner.check_placement(
             lifetimes, offsets, peak_bytes, orderings=orderings, alignment=alignment
         )
-        stalloc_bytes, stalloc_seconds = stalloc(programs, lifetimes, alignment)
         rows.append(
             {
                 "workload": name,
                 "requests": len(lifetimes),
                 "lower_bound_bytes": bound,
-                "stalloc_peak_bytes": stalloc_bytes,
-                "stalloc_ratio": stalloc_bytes / bound,
-                "stalloc_seconds": stalloc_seconds,
                 "peak_bytes": peak_bytes,
                 "ratio": peak_bytes / bound,
                 "seconds": best["time_ns"] / 1e9,
@@ -171,14 +147,12 @@ def _show_challenging(console: Console, rows: list[dict[str, Any]]) -> None:
 
 
 def _show_workloads(console: Console, rows: list[dict[str, Any]]) -> None:
-    table = Table("workload", "requests", "bound MiB", "STAlloc", "s", "gmlake", "s", "method")
+    table = Table("workload", "requests", "bound MiB", "peak / bound", "s", "method")
     for row in rows:
         table.add_row(
             row["workload"],
             f"{row['requests']:,}",
             f"{row['lower_bound_bytes'] / MIB:,.1f}",
-            f"{row['stalloc_ratio']:.4f}",
-            f"{row['stalloc_seconds']:.3f}",
             f"{row['ratio']:.5f}",
             f"{row['seconds']:.3f}",
             row["method"],
@@ -205,7 +179,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE")
     parser.add_argument("--instances", type=Path, metavar="DIR", help="instances as CSV")
-    parser.add_argument("--programs", default=PROGRAMS, type=Path, help="where the C ones are")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="requests of the largest step")
     parser.add_argument("--write", action="store_true", help="keep it as results/planner.json")
     arguments = parser.parse_args()
@@ -214,9 +187,7 @@ def main() -> None:
     if arguments.instances:
         figures["challenging"] = challenging(arguments.instances)
         _show_challenging(console, figures["challenging"])
-    figures["workloads"] = against_stalloc(
-        arguments.programs, arguments.instances, arguments.traces
-    )
+    figures["workloads"] = against_bounds(arguments.instances, arguments.traces)
     _show_workloads(console, figures["workloads"])
     figures["scaling"] = scaling(tuple(size for size in SIZES if size <= arguments.most))
     figures["scaling_exponent"] = exponent(figures["scaling"])

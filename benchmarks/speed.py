@@ -1,4 +1,4 @@
-"""ns per allocate+free pair, as programs grow too, and events per second of a replay, by policy.
+"""ns per allocate+free pair, and events per second of a replay, by policy.
 
     python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--plans] [--write]
 
@@ -66,21 +66,13 @@ def run(program: Path) -> dict[str, Any]:
     return found
 
 
-def show(
-    scenarios: dict[str, Any], curves: dict[str, Any], rates: dict[str, dict[str, float]]
-) -> None:
+def show(scenarios: dict[str, Any], rates: dict[str, dict[str, float]]) -> None:
     """Print the tables."""
     console = Console()
     names = gmlake.policies()
     table = Table("ns per pair, median", *names)
     for scenario, results in scenarios.items():
         table.add_row(scenario, *(f"{results[name]['median_ns']:,.0f}" for name in names))
-    console.print(table)
-    shown = list(next(iter(curves.values())))
-    table = Table("ns, as it grows", *shown)
-    for curve, results in curves.items():
-        cells = (" ".join(f"{value:,}" for value in results[name].values()) for name in shown)
-        table.add_row(f"{curve} {' '.join(results[shown[0]])}", *cells)
     console.print(table)
     table = Table("replay", *names)
     rate = (f"{rates[name]['events_per_second'] / 1e6:.1f}" for name in names)
@@ -113,11 +105,10 @@ def main() -> None:
         measure_plans(arguments.programs, is_kept=arguments.write)
         return
     pairs = run(arguments.programs / "bench_policies")
-    curves = run(arguments.programs / "bench_curves")
     rates = replay_rates(EVENTS)
-    show(pairs["scenarios"], curves["curves"], rates)
+    show(pairs["scenarios"], rates)
     if arguments.write:
-        print(machine.write("speed", {"pairs": pairs, "curves": curves, "replay": rates}))
+        print(machine.write("speed", {"pairs": pairs, "replay": rates}))
 
 
 if __name__ == "__main__":

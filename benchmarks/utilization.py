@@ -3,14 +3,13 @@
 python benchmarks/utilization.py TRACE... [--fractions 1.003,1.02] [--write [NAME]]
 
 With --fractions each trace is replayed once more for each, with so many times its live peak as all
-the memory there is, and the refused requests are counted. `gmlake-paper` has the limit of 128 MiB
-that the paper names, and once more one of 2 MiB, which serves such recordings best.
+the memory there is, and the refused requests are counted.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,24 +35,12 @@ MEMORY_CALLS = (
     *("malloc", "free"),
 )
 DEVICE = "80GiB"
-PAPER = "gmlake-paper"
-LOW_LIMIT = f"{PAPER}, 2 MiB"
-HEADINGS = {
-    "expandable": "expand-\nable",
-    PAPER: "gmlake-\npaper",
-    LOW_LIMIT: "gmlake-\npaper,\n2 MiB",
-    "live GiB": "live\nGiB",
-}
+HEADINGS = {"expandable": "expand-\nable", "live GiB": "live\nGiB"}
 
 
 def replayed(trace: Trace, capacity: int | str = DEVICE) -> list[ReplayResult]:
-    """Return what each policy did, under a name that says how it was set."""
-    results = list(gmlake.replay(of_one_trace(trace), "all", capacity=capacity).results)
-    low = gmlake.replay(of_one_trace(trace), [PAPER], capacity=capacity, frag_limit="2MiB").results[
-        0
-    ]
-    place = [result.policy for result in results].index(PAPER) + 1
-    return [*results[:place], replace(low, policy=LOW_LIMIT), *results[place:]]
+    """Return what each policy did."""
+    return list(gmlake.replay(of_one_trace(trace), "all", capacity=capacity).results)
 
 
 def late_calls(trace: Trace, name: str) -> float | None:
@@ -65,9 +52,7 @@ def late_calls(trace: Trace, name: str) -> float | None:
     marks = np.flatnonzero(requests["kind"] == Kind.MARK)
     parts = [part for part in np.split(requests, marks) if len(part)]
     peaks, calls = [], []
-    knobs: dict[str, Any] = {"frag_limit": "2MiB"} if name == LOW_LIMIT else {}
-    policy = PAPER if knobs else name
-    with gmlake.Lake("sim", policy, capacity=DEVICE, **knobs) as lake:
+    with gmlake.Lake("sim", name, capacity=DEVICE) as lake:
         replay = _core.Replay(lake, trace.id_count)
         for part in parts:
             lake.reset_peaks()
@@ -104,10 +89,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     fractions = [float(text) for text in arguments.fractions.split(",") if text]
-    names = [*gmlake.policies()]
-    if PAPER not in names:
-        parser.error(f"{PAPER} is in developer builds only: make .venv/.package")
-    names.insert(names.index(PAPER) + 1, LOW_LIMIT)
+    names = gmlake.policies()
     shares = table("live / reserved at the peak", "live GiB", *names)
     times = table("driver ms, and below calls per step behind the longest", *names)
     tight = table("refused, in so many times the live peak", *names)

@@ -33,14 +33,10 @@ typedef struct bench_state {
 } bench_state;
 
 static void open_lake(bench_state *bench, const char *policy) {
-    /* The paper's limit of 128 MiB would keep it from stitching what is measured here. */
-    const gml_setting setting = {"frag_limit", 2 * MIB};
     const gml_lake_config config = {
         .driver = "sim",
         .policy = policy,
         .capacity_bytes = CAPACITY,
-        .settings = &setting,
-        .setting_count = 1,
     };
     char reason[256];
     if (gml_lake_open(&config, &bench->lake, reason, sizeof reason) != GML_OK) {

@@ -32,9 +32,6 @@ MEASURED: Final = ("forecast_programs_h100", "forecast_compiled_h100")
 WAYS: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 """By the name of a policy: what gpu/forecasts.py calls it."""
 
-RANKS: Final = "forecast_ranks"
-"""Of one rank of two, on two H200."""
-
 Figures = dict[str, Any]
 
 
@@ -42,8 +39,6 @@ def measured() -> tuple[dict[str, Figures], dict[str, str], str]:
     """Return what each program took, with which packages, and the device and its driver."""
     files = [json.loads((machine.RESULTS / f"{name}.json").read_text()) for name in MEASURED]
     programs = {name: told for file in files for name, told in file["programs"].items()}
-    ranks = json.loads((machine.RESULTS / f"{RANKS}.json").read_text())["ranks"]
-    programs["fsdp2"] = {way: told[0] for way, told in ranks.items()}
     device = files[0]["device"]
     return programs, files[0]["versions"], f"{device['device']}, driver {device['driver']}"
 
@@ -121,16 +116,14 @@ def main() -> int:
         return 2
     programs: dict[str, Figures] = {}
     for name in options.programs or sorted(took):
-        folder = machine.ROOT / "benchmarks" / "forecast"
-        path = folder / ("fsdp2.py" if name == "fsdp2" else f"programs/{name}.py")
+        path = machine.ROOT / "benchmarks" / "forecast" / "programs" / f"{name}.py"
         began = time.monotonic()
-        device, ranks = ("h200", 2) if name == "fsdp2" else (DEFAULT, 1)
-        told = compare(forecast([str(path)], device, ranks=ranks), took[name])
+        told = compare(forecast([str(path)], DEFAULT), took[name])
         programs[name] = told | {"seconds": round(time.monotonic() - began, 1)}
         print(f"{name}: {programs[name]['seconds']} s", flush=True)
     show(programs)
     if options.write:
-        figures = {"versions": wanted, "measured": [*MEASURED, RANKS], "device": measured_on}
+        figures = {"versions": wanted, "measured": MEASURED, "device": measured_on}
         figures["programs"] = programs
         print(machine.write("forecast_errors", figures, gpu="none: the stand-in GPU"))
     return 0

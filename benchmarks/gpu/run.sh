@@ -1,18 +1,15 @@
 #!/bin/sh
-# Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, planned training steps,
-# two trainings in turn on two streams, trainings of thousands of steps,
-# steps that never repeat, also in turns in one process, what other libraries do, where they are installed, and
-# what else of PyTorch a program may use. Needs
-# PyTorch with CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`,
-# `turns`, `frontier`, `features` and `howtos` need transformers, the last also accelerate, lightning and peft; the
-# parts of forecasts need torchvision and transformers.
+# Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, steps that never repeat,
+# also in turns in one process and until memory ends, two trainings in turn on two streams, sleep, memory that
+# passes between processes, and what trainings take that are forecast. Needs PyTorch with CUDA, gmlake
+# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `turns`, `frontier` and
+# `sleeping` need transformers, `forecasts` torchvision, too.
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# All parts, unless some are named; forecast_largest, which wants LARGEST, a file of forecast/largest.py,
-# others, which wants LIBRARIES, a folder, and four, which wants four GPUs, run only where they are named. The
-# tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it where only the files were taken
-# to another machine.
+# All parts, unless some are named; four, which wants four GPUs, runs only where it is named. The tree has to be
+# clean, for a result names its commit; GMLAKE_COMMIT names it where only the files were taken to another
+# machine.
 #
 # With GPUS, so many parts run side by side, each with a GPU and an equal share of the cores of its own; those
 # that want several GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
@@ -23,10 +20,9 @@ set -u
 cd "$(dirname "$0")/../.."
 export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 
-SINGLE="varying turns long planned features howtos forecasts graphs sleeping loop elastic filling handing two_of_random_sizes handing_costs peers streams overhead costs tests"
-PAIRED="frontier forecast_ranks report transports links"
-NAMED="forecast_largest others"
-PAIRED_NAMED="four"
+SINGLE="varying turns forecasts sleeping handing streams overhead costs tests"
+PAIRED="frontier transports"
+NAMED="four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -35,27 +31,10 @@ build() {
     cmake -S . -B "$folder" "$@" >/dev/null && cmake --build "$folder" --parallel >/dev/null
 }
 
-forecast_ranks() {
-    folder=$(mktemp -d)
-    for allocator in default expandable gmlake; do
-        "$PYTHON" -m torch.distributed.run --nproc-per-node 2 -m gpu.forecast_ranks "$allocator" "$folder" || return
-    done
-    "$PYTHON" -m gpu.forecast_ranks --write "$folder" && rm -r "$folder"
-}
-
-# Rank 1 is refused, so the job fails; the last command says whether the report is right.
-report() {
-    folder=$(mktemp -d)
-    "$PYTHON" -m gmlake run --record "$folder/" -m torch.distributed.run --nproc-per-node 2 \
-        -m gpu.refused_rank ${REFUSED_RANK:-}
-    "$PYTHON" -m gmlake report "$folder" && "$PYTHON" -m gpu.refused_rank --write "$folder" && rm -r "$folder"
-}
-
 # What is different where a program has four GPUs.
 four() {
     results=benchmarks/results
     "$PYTHON" -m gpu.against --programs fsdp2 --processes 4 --rounds 2 --output $results/gpu_four_sharded.json &&
-        "$PYTHON" -m gpu.loop --ranks 4 --rounds 30 --output $results/gpu_four_loop.json &&
         "$PYTHON" -m gpu.transports --ranks 4 --output $results/gpu_four_transports.json
 }
 
@@ -65,18 +44,16 @@ measure() {
     tests) build c -DGMLAKE_TESTS=ON && "$PYTHON" -m gpu.tested --write ;;
     costs)
         build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release &&
-            "$PYTHON" benchmarks/driver_costs.py --write && "$PYTHON" benchmarks/driver_waits.py --write
+            "$PYTHON" benchmarks/driver_costs.py --write
         ;;
     overhead)
         "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output benchmarks/results/overhead_gpu.json
         ;;
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
-    forecasts) "$PYTHON" -m gpu.forecasts --write && "$PYTHON" -m gpu.overheads --write ;;
+    forecasts) "$PYTHON" -m gpu.forecasts --write ;;
     frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;
-    forecast_ranks | report | four) "$1" ;;
-    others) "$PYTHON" -m gpu.others --libraries "${LIBRARIES:?names a folder}" --write ;;
-    forecast_largest) "$PYTHON" -m gpu.ballast --largest "${LARGEST:?names a file}" --write ;;
-    planned | streams | long | features | howtos | sleeping | loop | elastic | filling | handing | two_of_random_sizes | handing_costs | peers | graphs | turns | transports | links)
+    four) four ;;
+    turns | sleeping | handing | streams | transports)
         "$PYTHON" -m "gpu.$1" --write
         ;;
     esac
@@ -103,11 +80,11 @@ fi
 alone=""
 together=""
 for wanted in "$@"; do
-    case " $SINGLE $NAMED | $PAIRED $PAIRED_NAMED " in
+    case " $SINGLE | $PAIRED $NAMED " in
     *" $wanted "*"|"*) alone="$alone $wanted" ;;
     *"|"*" $wanted "*) together="$together $wanted" ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are $SINGLE $PAIRED $NAMED $PAIRED_NAMED" >&2
+        echo "run.sh: no part is called '$wanted'; there are $SINGLE $PAIRED $NAMED" >&2
         exit 2
         ;;
     esac

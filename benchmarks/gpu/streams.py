@@ -22,7 +22,7 @@ import machine
 from workloads.ways import WAYS, per_step, run_apart
 
 GIB, MIB = 1 << 30, 1 << 20
-PROGRAMS = ("wavelet", "wavelet-threads")
+PROGRAMS = ("wavelet", "wavelet-varying")
 SIZES = ("full", "short", "tiny")
 
 

@@ -9,13 +9,11 @@ from tabled.compared import ALLOCATORS, NAMES
 from tabled.markdown import caption, number, table, torch_of
 
 _WITHIN = (1, 2)
-_ELSEWHERE = "fsdp2"
-"""A program of two ranks, which stands in a table of its own."""
 
 
 def errors(result: dict[str, Any]) -> str:
     """Return the errors of all programs of one device, in percent of what was measured."""
-    told = [found for name, found in result["programs"].items() if name != _ELSEWHERE]
+    told = list(result["programs"].values())
     found = {"live": [each["live"]["error"] for each in told]}
     for what, words in (("reserved", "reserved"), ("in_use", "in use on the device")):
         for allocator in ALLOCATORS:

@@ -27,7 +27,6 @@ EXPERTS = 8
 IN_FLIGHT = 4
 HIDDEN_BYTES = 4096
 TOKENS = 2048
-_FORWARD, _BACKWARD = 1, 2
 
 
 @dataclass
@@ -38,25 +37,19 @@ class _Stage:
     sizes: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    phase_starts: list[int] = field(default_factory=list)
-    phase_ends: list[int] = field(default_factory=list)
     time: int = 0
-    phase: int = 0
 
     def allocate(self, size_bytes: int) -> int:
         """Begin a life and return its number."""
         self.sizes.append(size_bytes)
         self.starts.append(self.time)
         self.ends.append(0)
-        self.phase_starts.append(self.phase)
-        self.phase_ends.append(0)
         self.time += 1
         return len(self.sizes) - 1
 
     def free(self, number: int) -> None:
         """End it."""
         self.ends[number] = self.time
-        self.phase_ends[number] = self.phase
         self.time += 1
 
     def use(self, size_bytes: int) -> None:
@@ -102,25 +95,16 @@ def mixture_of_experts(count: int, seed: int = 0) -> Records:
     # The same each time, not secret.
     stage = _Stage(random.Random(seed))  # noqa: S311
     gradients = [stage.allocate(48 << 20) for _ in range(min(LAYERS, count))]
-    flying: list[tuple[int, list[list[int]]]] = []
-    batch = 0
+    flying: list[list[list[int]]] = []
     while len(stage.sizes) < count:
-        stage.phase = 2 * batch + _FORWARD
-        flying.append((batch, stage.forward(LAYERS)))
+        flying.append(stage.forward(LAYERS))
         if len(flying) == IN_FLIGHT:
-            _run_backward(stage, flying)
-        batch += 1
+            stage.backward(flying.pop(0))
     while flying:
-        _run_backward(stage, flying)
+        stage.backward(flying.pop(0))
     for number in gradients:
         stage.free(number)
     return _cut(stage, count)
-
-
-def _run_backward(stage: _Stage, flying: list[tuple[int, list[list[int]]]]) -> None:
-    batch, layers = flying.pop(0)
-    stage.phase = 2 * batch + _BACKWARD
-    stage.backward(layers)
 
 
 def _cut(stage: _Stage, count: int) -> Records:
@@ -134,42 +118,7 @@ def _cut(stage: _Stage, count: int) -> Records:
     result = np.zeros(count, LIFETIME)
     result["size_bytes"] = np.array(stage.sizes)[kept]
     result["start"], result["end"] = starts[kept], ends[kept]
-    result["phase_start"] = np.array(stage.phase_starts)[kept]
-    result["phase_end"] = np.array(stage.phase_ends)[kept]
     return result
-
-
-def add_phases(lifetimes: Records) -> Records:
-    """Return lifetimes with phases where they have none: the climbs and descents of live bytes.
-
-    A turn counts from a quarter of the whole range on. Forward passes climb, backward passes
-    descend; this tells them apart where nobody wrote down which is which.
-    """
-    if lifetimes["phase_start"].any() or not len(lifetimes):
-        return lifetimes
-    times = np.concatenate([lifetimes["end"], lifetimes["start"]])
-    sizes = lifetimes["size_bytes"].astype(np.int64)
-    order = np.argsort(times, kind="stable")
-    live = np.cumsum(np.concatenate([-sizes, sizes])[order])
-    turns = np.unique(times[order][_turns(live)])
-    result: Records = lifetimes.copy()
-    result["phase_start"] = 1 + np.searchsorted(turns, lifetimes["start"], side="right")
-    result["phase_end"] = 1 + np.searchsorted(turns, lifetimes["end"] - 1, side="right")
-    return result
-
-
-def _turns(live: Records) -> list[int]:
-    """Return where a curve turns."""
-    least = int(np.ptp(live)) // 4
-    turns = []
-    extreme, place, is_climbing = int(live[0]), 0, True
-    for i, value in enumerate(live.tolist()):
-        if (value >= extreme) if is_climbing else (value <= extreme):
-            extreme, place = value, i
-        elif abs(value - extreme) > least:
-            turns.append(place)
-            extreme, place, is_climbing = value, i, not is_climbing
-    return turns
 
 
 def read_instance(path: Path) -> Records:

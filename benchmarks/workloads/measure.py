@@ -1,9 +1,9 @@
-"""Runs one program of several streams, or of steps, and tells what its memory did.
+"""Runs one program of several streams, and tells what its memory did.
 
     python -m workloads.measure wavelet --way borrowing --steps 6
 
 Prints one JSON object. PyTorch's allocator can be chosen once in a process, so that each way has a
-process of its own; benchmarks/wavelet.py, planned_steps.py and gpu.streams start them.
+process of its own; gpu.streams starts them.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -15,8 +15,9 @@ import argparse
 import json
 import sys
 import time
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,13 @@ import torch
 
 import gmlake
 from gmlake import pytorch
+from workloads import storm, streams, wavelet
 from workloads.ending import end_process
 from workloads.session import SCALES, Session
-from workloads.sharing import SCENARIOS
-from workloads.steps import PROGRAMS
 from workloads.ways import WAYS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from workloads.ways import Way
@@ -40,6 +41,29 @@ ORDER_CALLS = ("event_", "stream_", "device_synchronize")
 """How the names of driver calls begin that order work, rather than take or give memory."""
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """A program of several streams.
+
+    run: the program, which may return losses. limit_gib: memory that it may take at most; 0: the
+    whole device.
+    """
+
+    run: Callable[[Session], list[torch.Tensor] | None]
+    limit_gib: float = 0
+
+
+SCENARIOS = {
+    "wavelet": Scenario(partial(wavelet.train, batch=12)),
+    "wavelet-varying": Scenario(partial(wavelet.train, batch=12, varies=True)),
+    "prefetch": Scenario(partial(streams.train_prefetching, batch=64)),
+    "experts": Scenario(partial(streams.train_experts, size="medium", batch=8)),
+    "offload": Scenario(partial(streams.train_offloading, size="small", batch=4)),
+    "storm": Scenario(partial(storm.run, rounds=1, seed=0), limit_gib=4),
+    "storm-2": Scenario(partial(storm.run, rounds=1, seed=1), limit_gib=16),
+}
+
+
 class Measured(Session):
     """A session that keeps what the allocator counts at each mark, and no memory history."""
 
@@ -47,8 +71,6 @@ class Measured(Session):
         """Begin with nothing."""
         torch.manual_seed(0)
         self.lake: pytorch.Session | None = None
-        self.auto: gmlake.AutoPlan | None = None
-        self.step = ExitStack()
         self.seen: list[dict[str, Any]] = []
         self.is_timed = False
         self._limit_memory()
@@ -57,7 +79,6 @@ class Measured(Session):
         """Keep what is counted now; the first half of the steps is not steady yet."""
         if is_trim:
             return
-        self.step.close()
         if self.is_timed:
             torch.cuda.synchronize()
         stats = self.lake.stats() if self.lake else {}
@@ -73,8 +94,6 @@ class Measured(Session):
                 "driver_calls": calls,
             }
         )
-        if self.auto:
-            self.step.enter_context(self.auto.step())
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -96,19 +115,6 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _planned(auto: gmlake.AutoPlan) -> dict[str, Any]:
-    """What the plans did: each step's hit rate, None where none served, and the last word."""
-    reports = auto.reports
-    return {
-        "steps": [round(step.hit_rate, 4) if step.is_planned else None for step in reports],
-        **{
-            name: sum(getattr(step, name) for step in reports)
-            for name in ("requests", "served", "left")
-        },
-        "last": str(auto.last),
-    }
-
-
 def _region(way: Way) -> AbstractContextManager[pytorch.Session | None]:
     knobs: dict[str, Any] = dict(way.knobs)
     return gmlake.enabled(way.policy, **knobs) if way.policy else nullcontext()
@@ -116,14 +122,12 @@ def _region(way: Way) -> AbstractContextManager[pytorch.Session | None]:
 
 def run(name: str, way: Way, session_options: dict[str, Any], *, is_timed: bool) -> dict[str, Any]:
     """Run a scenario; return what was seen, sizes in bytes."""
-    scenario = {**SCENARIOS, **PROGRAMS}[name]
+    scenario = SCENARIOS[name]
     limit_bytes = int(scenario.limit_gib * GIB) or None
     with _region(way) as region:
         session = Measured(torch.device("cuda", 0), limit_bytes=limit_bytes, **session_options)
         session.lake, session.is_timed = region, is_timed
-        session.auto = gmlake.AutoPlan() if way.is_planned else None
         losses = scenario.run(session)
-        session.step.close()
         torch.cuda.synchronize()  # losses are read from other streams than they were made on
         stats = torch.cuda.memory_stats()
         live, reserved = stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]
@@ -138,29 +142,24 @@ def run(name: str, way: Way, session_options: dict[str, Any], *, is_timed: bool)
             "ooms": stats["num_ooms"],
             "steps": [_difference(*pair) for pair in pairwise(pairs)],
             "losses": [float(loss).hex() for loss in losses or []],
-            "planned": _planned(session.auto) if session.auto else None,
         }
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Run one program of several streams.")
-    parser.add_argument("name", choices={**SCENARIOS, **PROGRAMS})
+    parser.add_argument("name", choices=SCENARIOS)
     parser.add_argument("--way", choices=WAYS, default="borrowing")
-    parser.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs")
     parser.add_argument("--scale", choices=SCALES, default="full")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--timed", action="store_true", help="wait for the device at each step")
     parser.add_argument("--deterministic", action="store_true", help="repeatable losses")
     options = parser.parse_args()
-    way = WAYS[options.way]
-    knobs = (text.partition("=") for text in options.knobs)
-    way = replace(way, knobs={**way.knobs, **{name: value for name, _, value in knobs}})
     if options.deterministic:
         torch.use_deterministic_algorithms(True)  # noqa: FBT003 (its own signature)
         torch.utils.deterministic.fill_uninitialized_memory = False
     how = {"scale": SCALES[options.scale], "steps": options.steps}
-    json.dump(run(options.name, way, how, is_timed=options.timed), sys.stdout)
+    json.dump(run(options.name, WAYS[options.way], how, is_timed=options.timed), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ the other; where it cannot, each stream keeps its own peak.
 from __future__ import annotations
 
 import random
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -247,41 +246,4 @@ def train(session: Session, batch: int, *, varies: bool = False) -> list[Tensor]
         interleave(first, second)
         session.mark(f"step {step + 1}")
     first.cuts.clear()
-    return first.losses + second.losses
-
-
-def train_in_threads(session: Session, batch: int) -> list[Tensor]:
-    """Train both, each by a thread of its own; they meet after each pass. Returns the losses."""
-    first, second = make_jobs(session, batch, varies=False)
-    meeting = threading.Barrier(2)
-    problems: list[BaseException] = []
-
-    def work(job: Job, *, is_ahead: bool) -> None:
-        try:
-            torch.cuda.set_device(session.device)
-            for step in range(session.steps):
-                if step or not is_ahead:
-                    meeting.wait()
-                job.finish(job.forward())
-                meeting.wait()
-                job.finish(job.backward())
-                if is_ahead:
-                    session.mark(f"step {step + 1}")
-            if is_ahead:
-                meeting.wait()
-        except BaseException as problem:
-            problems.append(problem)
-            meeting.abort()
-            raise
-
-    threads = [
-        threading.Thread(target=work, args=(job,), kwargs={"is_ahead": job is first})
-        for job in (first, second)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise problems[0]
     return first.losses + second.losses

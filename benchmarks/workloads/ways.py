@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONGEST_RUN_SECONDS = 300
-_STANDIN = ("-m", "tests.standin", "--capacity", "80GiB", "--pace")
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,13 @@ class Way:
     """What serves.
 
     help: half a line about it. setting: what PyTorch's allocator is told; "": nothing. policy:
-    gmlake's; "" where PyTorch serves. knobs: of the policy. is_planned: steps are told to AutoPlan.
+    gmlake's; "" where PyTorch serves. knobs: of the policy.
     """
 
     help: str
     setting: str = ""
     policy: str = ""
     knobs: dict[str, int | str] = field(default_factory=dict)
-    is_planned: bool = False
 
 
 _NEVER_ORDERED: dict[str, int | str] = {
@@ -48,17 +46,12 @@ WAYS = {
         "gmlake, waits only before a refusal", policy="stitch", knobs={"borrow_waits": 0}
     ),
     "alone": Way("gmlake, no borrowing", policy="stitch", knobs=_NOTHING),
-    "plan": Way("gmlake, planned steps", policy="plan", is_planned=True),
 }
 
 
-def run_apart(name: str, way: str, options: Sequence[str], pace: str = "") -> dict[str, Any]:
-    """Run workloads.measure in a process of its own; return what it printed, or `failed`.
-
-    pace: of the stand-in GPU; "": on a GPU, or on the stand-in that this process runs on.
-    """
-    prefix = (*_STANDIN, pace) if pace else ()
-    command = [sys.executable, *prefix, "-m", "workloads.measure", name, "--way", way, *options]
+def run_apart(name: str, way: str, options: Sequence[str]) -> dict[str, Any]:
+    """Run workloads.measure in a process of its own; return what it printed, or `failed`."""
+    command = [sys.executable, "-m", "workloads.measure", name, "--way", way, *options]
     return machine.told_by(
         command,
         cwd=machine.ROOT,

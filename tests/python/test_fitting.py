@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import gmlake
-from developer import PAPER
 from gmlake.commands import main
 from gmlake.fitting import GRANULE_BYTES
 from gmlake.snapshots.whole import of_one_trace
@@ -75,7 +74,7 @@ def serves(trace: Trace, policy: str, capacity: int) -> bool:
     return result.first_refused is None
 
 
-@pytest.mark.parametrize("policy", ["caching", "expandable", PAPER, "stitch"])
+@pytest.mark.parametrize("policy", ["caching", "expandable", "stitch"])
 @pytest.mark.parametrize("make", [lambda: read(pieces()), lambda: step(9)])
 def test_the_smallest_device_serves_and_a_smaller_one_does_not(
     policy: str, make: Callable[[], Trace]

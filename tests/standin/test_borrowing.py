@@ -120,14 +120,11 @@ def test_the_example_shows_what_lending_saves() -> None:
     assert pytorch["reserved_mib"] > 1.3 * lending["reserved_mib"]
 
 
-PROGRAMS = (
-    *("wavelet", "wavelet-threads", "wavelet-varying", "sharded", "buckets", "serving"),
-    *("pipeline", "producer", "prefetch", "experts", "offload", "storm", "storm-2"),
-)
+PROGRAMS = ("wavelet", "wavelet-varying", "prefetch", "experts", "offload", "storm", "storm-2")
 
 
 def reserved(program: str, way: str) -> dict[str, Any]:
-    """Run a program of benchmarks/workloads/sharing.py."""
+    """Run a program of benchmarks/workloads/measure.py."""
     paths = os.pathsep.join(filter(None, (str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "tests.standin", "--capacity", "80GiB"]
     command += ["-m", "workloads.measure", program, "--way", way, "--steps", "4"]

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
 import pytest
-from tests.standin.gmlake_run import run_benchmark
 from tests.standin.running import Outcome, run_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRUTHS = {
     "fills": (
@@ -65,21 +58,3 @@ def outcome() -> Outcome:
 )
 def test_it_holds(outcome: Outcome, part: str, name: str) -> None:
     assert outcome.results[part][name] is True
-
-
-@pytest.mark.long
-def test_the_servers_of_the_benchmark_answer_all(tmp_path: Path) -> None:
-    ended = run_benchmark(
-        *("gpu.filling", tmp_path, "--size", "tiny", "--requests", "100", "--memory", "320MiB"),
-        *("--part", "0.2", "--output", "filling.json"),
-        settings=("--capacity", "320MiB"),
-    )
-    assert ended.code == 0, ended.output + ended.errors
-    ways = json.loads((tmp_path / "filling.json").read_text(encoding="utf-8"))["ways"]
-    filled, static = ways["filled"], ways["static"]
-    assert [told["served"] for told in ways.values()] == [100] * 3
-    assert [told["refused"] for told in ways.values()] == [0] * 3
-    assert [told["differing"] for told in ways.values()] == [[]] * 3
-    assert filled["used"] > 0.9
-    assert filled["cache_bytes"] > static["cache_bytes"]
-    assert filled["given"] > static["given"] == 0

@@ -114,18 +114,3 @@ def test_the_turns_of_the_benchmark_are_never_refused(tmp_path: Path) -> None:
     assert ways["shared"]["handed_bytes"] >= 512 << 20
     assert ways["default"]["handed_bytes"] == 0
     assert ways["shared"]["used_after_the_kill"] > 0.97
-
-
-@pytest.mark.long
-def test_the_costs_of_handing_over_are_counted_by_step(tmp_path: Path) -> None:
-    """Passing on is left out: on the stand-in memory that two processes have counts twice."""
-    ended = run_benchmark(
-        *("gpu.handing_costs", tmp_path, "--handed", "64MiB", "--left", "64MiB", "--rounds", "1"),
-        *("--ways", "released", "malloc", "--chunks", "2MiB", "--output", "costs.json"),
-        settings=settings_of(tmp_path, "1GiB"),
-    )
-    output = tmp_path / "costs.json"
-    assert output.exists(), ended.output + ended.errors
-    released, malloc = json.loads(output.read_text(encoding="utf-8"))["ways"]
-    assert list(released["steps_ms"]) == ["unmap", "release", "create", "map", "set_access"]
-    assert list(malloc["steps_ms"]) == ["free", "malloc"]

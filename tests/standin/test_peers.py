@@ -30,16 +30,3 @@ def test_each_process_reads_the_others_memory_through_its_own_device(
     transports: Any, rank: str
 ) -> None:
     assert transports["ranks"][rank]["opened"] == {"exportable": True, "stitched": True}
-
-
-@pytest.mark.long
-def test_links_are_compared_with_a_region(tmp_path: Path) -> None:
-    """Peers' buffers relay pieces in both directions; every way has its bytes afterwards."""
-    ended = run_benchmark(
-        *("gpu.links", tmp_path, "--bytes", "300MiB", "--rounds", "1", "--output", "told.json"),
-        settings=("--backed", "--devices", "3", "--capacity", "2GiB"),
-    )
-    assert ended.code == 0, ended.output + ended.errors
-    ways = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["ways"]
-    assert list(ways) == ["region", "one", "each", "relayed"]
-    assert all(told["gpus"] == 3 and told["is_right"] for told in ways.values())

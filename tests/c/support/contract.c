@@ -18,12 +18,8 @@ const char *contract_policy;
 const char *contract_driver;
 bool contract_is_arena, contract_is_window;
 
-/* The paper's default of 128 MiB would keep its stitching out of tests of this size. */
-static const gml_setting paper_settings[] = {{"frag_limit", 2 * MIB}};
-
 gml_lake_config lake_config_of(uint64_t capacity_bytes) {
     static gml_setting place_settings[1];
-    bool is_paper = strcmp(contract_policy, "gmlake-paper") == 0;
     place_settings[0] = (gml_setting){"base", UINT64_C(1) << 45};
     if (contract_is_arena) {
         place_settings[0] = (gml_setting){"arena", capacity_bytes ? capacity_bytes : 512 * MIB};
@@ -31,8 +27,8 @@ gml_lake_config lake_config_of(uint64_t capacity_bytes) {
     return (gml_lake_config){.driver = contract_driver,
                              .policy = contract_policy,
                              .capacity_bytes = capacity_bytes,
-                             .settings = is_paper ? paper_settings : place_settings,
-                             .setting_count = is_paper || contract_is_arena || contract_is_window,
+                             .settings = place_settings,
+                             .setting_count = contract_is_arena || contract_is_window,
                              .hooks = GML_HOOKS(.check_order = true)};
 }
 

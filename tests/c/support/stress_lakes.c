@@ -6,7 +6,6 @@
 #include "support/stress.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -81,19 +80,12 @@ bool stress_may_capture(const stress *self, const stress_lake *at) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool is_policy(const char *name) {
-    return strcmp(contract_policy, name) == 0;
-}
-
 /* How many there are. Half of the lakes have the defaults. */
 static size_t draw_settings(check_random *random, const stress_lake *at, gml_setting *out) {
     size_t count = 0;
     bool is_plain = check_below(random, 2) == 0;
     for (size_t i = 0; i < CHOICES; i++) {
         uint64_t value = choices[i].values[is_plain ? 0 : check_below(random, 3)];
-        if (i == 0 && is_policy("gmlake-paper")) {
-            value = 2 * MIB; /* its default would keep its stitching out of lakes of this size */
-        }
         out[count++] = (gml_setting){choices[i].name, value};
     }
     if (at->is_arena) {

@@ -25,29 +25,18 @@ WITHOUT_GPU = ROOT / "benchmarks" / "results.sh"
 WITH_GPU = ROOT / "benchmarks" / "gpu" / "run.sh"
 RECORDED = "recordings of workloads/record.py on a GPU and on the stand-in, which are not kept"
 ELSEWHERE = {
-    "conv_workspaces_h100": "gpu/workspaces.py, on an H100",
-    "device_overheads_h100": "gpu/run.sh forecasts, on an H100",
     "driver_costs_h100": "gpu/run.sh costs, on another GPU",
-    "forecast_compiled_again_h100": "gpu/run.sh forecasts, the compiled programs, once compiled",
     "forecast_compiled_h100": "gpu/run.sh forecasts, the compiled programs alone, on an H100",
-    "forecast_largest": "gpu/run.sh forecast_largest",
     "forecast_programs_h100": "gpu/run.sh forecasts, on an H100",
-    "forecast_ranks": "gpu/run.sh forecast_ranks, on two GPUs",
-    "gpu_four_loop": "gpu/run.sh four",
     "gpu_four_sharded": "gpu/run.sh four",
     "gpu_four_transports": "gpu/run.sh four",
-    "gpu_frontier_short": "gpu/frontier.py of the mixture, at three shorter lengths",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
-    "standin_vs_h200_default": RECORDED,
-    "standin_vs_h200_expandable": RECORDED,
     "validation_h200": RECORDED,
     "validation_standin": RECORDED,
 }
 
 OWED = {
     "driver_costs": "a GPU of a quiet host",
-    "gpu_features": "a GPU, for the compiled one",
-    "conv_workspaces_h100": "an H100",
     "validation_h200": "recordings that are not kept",
     "versions": "PyTorch 2.13.0, 6 GB",
 }
@@ -170,7 +159,7 @@ def test_results_say_what_made_them_and_it_can_be_run() -> None:
 
 def test_which_commands_are_refused() -> None:
     assert wrong_with_command("python benchmarks/speed.py --plans --write") == ""
-    assert wrong_with_command("python -m gpu.elastic --one elastic --steps 150, three times") == ""
+    assert wrong_with_command("python -m gpu.turns --pairs 150, three times") == ""
     assert wrong_with_command("python -m gpu.against --rounds=3") == ""
     for command, why in {
         "python benchmarks/gone.py": "there is no benchmarks/gone.py",
@@ -211,7 +200,7 @@ def test_a_command_makes_every_result_again() -> None:
     on_a_gpu = {name.removeprefix("gpu_") for name in kept - ELSEWHERE.keys()} & parts(WITH_GPU)
     without = set(listed(WITHOUT_GPU, "ALL"))
     left = kept - without - {f"gpu_{name}" for name in on_a_gpu}
-    assert left == {*ELSEWHERE, "driver_costs", "driver_waits"}
+    assert left == {*ELSEWHERE, "driver_costs"}
     assert "benchmarks/driver_costs.py" in WITH_GPU.read_text(encoding="utf-8")
     assert parts(WITHOUT_GPU) <= without <= kept
 
@@ -223,5 +212,5 @@ def listed(script: Path, *names: str) -> list[str]:
 
 
 def test_all_parts_are_listed_once() -> None:
-    names = listed(WITH_GPU, "SINGLE", "PAIRED", "NAMED", "PAIRED_NAMED")
+    names = listed(WITH_GPU, "SINGLE", "PAIRED", "NAMED")
     assert sorted(names) == sorted(parts(WITH_GPU))

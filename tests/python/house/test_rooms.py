@@ -41,7 +41,7 @@ ROOMS = {
     "src/gmlake/standin": 2770,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
-    "lab": 6430,
+    "lab": 4000,
     "tests": 60000,
     "tests/c": 24000,
     "tests/python": 17000,

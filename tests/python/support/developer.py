@@ -17,7 +17,6 @@ HAS_LAB: Final = hasattr(_core, "test_hooks")
 needs_lab: Final = pytest.mark.skipif(
     not HAS_LAB, reason="this gmlake is no developer build: `make .venv/.package` makes one"
 )
-PAPER: Final = pytest.param("gmlake-paper", marks=needs_lab)
 
 
 @contextmanager

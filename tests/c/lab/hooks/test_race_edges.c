@@ -224,7 +224,6 @@ TEST(unmap) {
         {"a view", "stitch", a_has_stitched, a_stitches_again, GML_CALL_DEVICE_SYNCHRONIZE,
          "max_views", 1},
         {"one stream", "expandable", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
-        {"one stream", "gmlake-paper", a_has_freed, trim, GML_CALL_DEVICE_SYNCHRONIZE, NULL, 0},
     };
     RUN_EDGES(edges);
 }
