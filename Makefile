@@ -185,7 +185,7 @@ bench: build/bench/.built $(VENV)/.package ## Speed, and reserved memory on the 
 	@$(BIN)/python benchmarks/speed.py --programs build/bench/benchmarks/c
 	@$(BIN)/python benchmarks/utilization.py $(TRACES)
 
-FILES ?= benchmarks/recordings/h200/*/*.gmtrace
+FILES ?= benchmarks/recordings/h200.zip
 validate: $(VENV)/.package ## Whether our models of PyTorch's allocators agree with recordings: FILES='...'
 	@$(BIN)/python benchmarks/validation.py $(FILES)
 

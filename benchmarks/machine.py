@@ -7,16 +7,18 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
 
 import gmlake
 from commit import commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,19 +53,23 @@ def describe(gpu: str = "none: every figure here is of the simulated driver") ->
     }
 
 
+def gpu_and_driver() -> tuple[str, str]:
+    """Return the name of the GPU and the version of its driver, or that nobody says."""
+    command = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    except FileNotFoundError:
+        return "unknown: there is no nvidia-smi", "unknown"
+    name, _, driver = done.stdout.partition("\n")[0].partition(", ")
+    return name or "unknown", driver or "unknown"
+
+
 def used_bytes() -> int:
     """Return what of the device is in use, by whomever."""
     import torch
 
     free_bytes, size_bytes = torch.cuda.mem_get_info()
     return int(size_bytes - free_bytes)
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how many seconds of processor time something takes, and what it returns."""
-    begin = time.process_time()
-    result = work()
-    return time.process_time() - begin, result
 
 
 def devices_of(ways: dict[str, dict[str, Any]]) -> str:
@@ -80,6 +86,34 @@ def write(
     told = {"run": describe(**circumstances), **figures}
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def end_process(status: int = 0) -> NoReturn:
+    """End with a status, without ending the interpreter.
+
+    Before CPython 3.14 a thread that asks for the interpreter while that ends is unwound, and C++
+    terminates the process for it. Where a backward pass ran Python hooks, a thread of PyTorch does
+    so now and then, with any allocator.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 (of JSON)
+    if isinstance(value, float):
+        return f"{value:,.5g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def show(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows below the names of what they tell; floats with five digits that count."""
+    rows = list(rows)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = Table(*(name.replace("_", " ") for name in columns), title=title)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name, "")) for name in columns))
+    Console(width=max(Console().width, 140)).print(table)
 
 
 def answer_of(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -17,17 +17,12 @@ import argparse
 import gc
 import json
 import os
-import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.table import Table
 
 import machine
 
@@ -36,17 +31,13 @@ if TYPE_CHECKING:
 
 WAYS = {
     "default": "PyTorch's own allocator",
-    "native": "gmlake, stitch, inside a region",
-    "outside": "gmlake, outside of regions",
+    "native": "gmlake",
     "expandable": "PyTorch's own, expandable segments",
-    "on_oom": "gmlake, on_oom",
     "on_oom_lines": "gmlake, on_oom with lines",
 }
 _NOWHERE = Path(tempfile.gettempdir()) / "never_written.pickle"  # memory does not run out
 MIB = 1 << 20
 SIZES = {"512 B": 512, "1 MiB": MIB, "20 MiB": 20 * MIB}
-MIXED = (512, 2048, 40_000, 300_000, MIB, 3 * MIB, 7 * MIB, 20 * MIB, 33 * MIB)
-LIVE = 64
 PAIRS = 10_000
 BATCHES = 21
 
@@ -65,34 +56,13 @@ def same_size(size_bytes: int) -> Callable[[], None]:
     return batch
 
 
-def mixed() -> Callable[[], None]:
-    """Return a batch of pairs in which each new tensor takes the place of one of 64 others."""
-    import torch
-
-    empty, kind = torch.empty, torch.uint8
-    choose = random.Random(1)  # noqa: S311 (no secret)
-    steps = [(choose.randrange(LIVE), choose.choice(MIXED)) for _ in range(PAIRS)]
-    live: list[torch.Tensor | None] = [None] * LIVE
-
-    def batch() -> None:
-        for place, size_bytes in steps:
-            live[place] = None
-            live[place] = empty(size_bytes, dtype=kind, device="cuda")
-
-    return batch
-
-
 def measure(way: str) -> dict[str, float]:
     """Return ns per pair in this process, by scenario; the first batches warm up."""
     import gmlake
 
     if way not in ("default", "expandable"):
-        gmlake.enable("stitch", on_oom=_NOWHERE if way.startswith("on_oom") else None)
-    if way == "outside":
-        gmlake.disable()
-    scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()} | {
-        "mix": mixed()
-    }
+        gmlake.enable("stitch", on_oom=_NOWHERE if way == "on_oom_lines" else None)
+    scenarios = {name: same_size(size_bytes) for name, size_bytes in SIZES.items()}
     found = {}
     gc.disable()
     for name, batch in scenarios.items():
@@ -115,11 +85,7 @@ def measure_elsewhere(way: str, *, has_gpu: bool) -> dict[str, float]:
         variables["GMLAKE_ON_OOM_LINES"] = "1"
     if way == "expandable":
         variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    done = subprocess.run(  # noqa: S603
-        command, cwd=machine.ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return machine.told_by(command, cwd=machine.ROOT, env=variables)
 
 
 def compare(ways: list[str], rounds: int, *, has_gpu: bool) -> dict[str, dict[str, Any]]:
@@ -144,19 +110,6 @@ def compare(ways: list[str], rounds: int, *, has_gpu: bool) -> dict[str, dict[st
     return figures
 
 
-def show(figures: dict[str, dict[str, Any]]) -> None:
-    """Print a table of ns and ratios."""
-    ways = next(iter(figures.values()))
-    table = Table("ns per pair (ratio)", *(WAYS[way] for way in ways))
-    for scenario, results in figures.items():
-        cells = results.values()
-        table.add_row(
-            scenario,
-            *(f"{cell['median_ns']:,.0f} ({cell['ratio_to_default']:.2f})" for cell in cells),
-        )
-    Console().print(table)
-
-
 def main() -> None:
     """Measure in turns, print, and keep it with --output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -170,15 +123,20 @@ def main() -> None:
         print(json.dumps(measure(arguments.way)))
         return
     figures = compare(arguments.ways.split(","), arguments.rounds, has_gpu=arguments.gpu)
-    show(figures)
+    machine.show(
+        "ns per pair",
+        (
+            {"tensor": tensor} | {way: told["median_ns"] for way, told in by_way.items()}
+            for tensor, by_way in figures.items()
+        ),
+    )
     if arguments.output:
         import torch
 
         standin = "none: host time on the stand-in GPU"
-        run = machine.describe(gpu=torch.cuda.get_device_name() if arguments.gpu else standin)
-        run |= {"torch": torch.__version__, "pairs": PAIRS, "batches": BATCHES}
-        text = json.dumps({"run": run, "ways": WAYS, "pairs": figures}, indent=1)
-        arguments.output.write_text(text + "\n", encoding="utf-8")
+        gpu = torch.cuda.get_device_name() if arguments.gpu else standin
+        told = {"torch": torch.__version__, "ways": WAYS, "pairs": figures}
+        machine.write("", told, path=arguments.output, gpu=gpu)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ part() {
     echo "==== $name: $(($(date +%s) - began)) s"
 }
 
-ALL="speed plan_speed utilization utilization_varying planner forecast_errors versions"
+ALL="speed utilization utilization_varying planner forecast_errors versions"
 [ $# -gt 0 ] || set -- $ALL
 wanted_parts=$*
 for wanted in "$@"; do
@@ -41,7 +41,7 @@ for wanted in "$@"; do
     esac
     # shellcheck disable=SC2086 # names of files, with blanks between
     case $wanted in
-    speed | plan_speed | utilization_varying)
+    speed | utilization_varying)
         part "$wanted" "$PYTHON" benchmarks/result.py "$wanted"
         ;;
     utilization)

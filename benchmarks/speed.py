@@ -1,8 +1,6 @@
 """ns per allocate+free pair, and events per second of a replay, by policy.
 
-    python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--plans] [--write]
-
-With --plans instead: ns per request of a step that repeats, stitched and by a plan.
+python benchmarks/speed.py [--programs build/bench/benchmarks/c] [--write]
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import gmlake
 import machine
@@ -66,47 +62,22 @@ def run(program: Path) -> dict[str, Any]:
     return found
 
 
-def show(scenarios: dict[str, Any], rates: dict[str, dict[str, float]]) -> None:
-    """Print the tables."""
-    console = Console()
-    names = gmlake.policies()
-    table = Table("ns per pair, median", *names)
-    for scenario, results in scenarios.items():
-        table.add_row(scenario, *(f"{results[name]['median_ns']:,.0f}" for name in names))
-    console.print(table)
-    table = Table("replay", *names)
-    rate = (f"{rates[name]['events_per_second'] / 1e6:.1f}" for name in names)
-    table.add_row("million events/s", *rate)
-    console.print(table)
-
-
-def measure_plans(programs: Path, *, is_kept: bool) -> None:
-    """Run what compares plans with stitching."""
-    found = run(programs / "bench_plan")
-    table = Table(found["unit"], "stitched", "by a plan", "part")
-    for scenario, times in found["scenarios"].items():
-        stitched_ns, planned_ns = times["stitched_ns"], times["planned_ns"]
-        table.add_row(
-            scenario, f"{stitched_ns:.0f}", f"{planned_ns:.0f}", f"{planned_ns / stitched_ns:.2f}"
-        )
-    Console().print(table)
-    if is_kept:
-        print(machine.write("plan_speed", found))
-
-
 def main() -> None:
     """Run everything, print it, and keep it with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--programs", default=PROGRAMS, type=Path, help="where the C ones are")
-    parser.add_argument("--plans", action="store_true", help="plans alone, as plan_speed.json")
     parser.add_argument("--write", action="store_true", help="keep it as results/speed.json")
     arguments = parser.parse_args()
-    if arguments.plans:
-        measure_plans(arguments.programs, is_kept=arguments.write)
-        return
     pairs = run(arguments.programs / "bench_policies")
     rates = replay_rates(EVENTS)
-    show(pairs["scenarios"], rates)
+    machine.show(
+        "ns per pair, median",
+        (
+            {"scenario": scenario} | {name: told["median_ns"] for name, told in results.items()}
+            for scenario, results in pairs["scenarios"].items()
+        ),
+    )
+    machine.show("replays", ({"policy": name, **told} for name, told in rates.items()))
     if arguments.write:
         print(machine.write("speed", {"pairs": pairs, "replay": rates}))
 

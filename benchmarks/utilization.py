@@ -14,20 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 import gmlake
 import machine
 from gmlake import _core
 from gmlake.replaying import ReplayResult
 from gmlake.snapshots.whole import of_one_trace
-from gmlake.tables import new_table
 from gmlake.trace.layout import Kind
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gmlake.trace import Trace
 
 MEMORY_CALLS = (
@@ -35,7 +30,6 @@ MEMORY_CALLS = (
     *("malloc", "free"),
 )
 DEVICE = "80GiB"
-HEADINGS = {"expandable": "expand-\nable", "live GiB": "live\nGiB"}
 
 
 def replayed(trace: Trace, capacity: int | str = DEVICE) -> list[ReplayResult]:
@@ -70,15 +64,6 @@ def refused(trace: Trace, fraction: float, live_bytes: int) -> dict[str, int]:
     return {result.policy: result.states["oom"] for result in results}
 
 
-def table(title: str, *names: str) -> Table:
-    """Return a table of traces whose columns are narrow enough for six policies in 80 columns."""
-    result = new_table(Text(f"\n{title}"))
-    result.add_column("trace", overflow="fold")
-    for name in names:
-        result.add_column(HEADINGS.get(name, name), justify="right", no_wrap=True)
-    return result
-
-
 def main() -> None:
     """Replay each trace, print the tables, and keep the figures with --write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -90,12 +75,7 @@ def main() -> None:
     arguments = parser.parse_args()
     fractions = [float(text) for text in arguments.fractions.split(",") if text]
     names = gmlake.policies()
-    shares = table("live / reserved at the peak", "live GiB", *names)
-    times = table("driver ms, and below calls per step behind the longest", *names)
-    tight = table("refused, in so many times the live peak", *names)
     kept: list[dict[str, Any]] = []
-    with gmlake.Lake("sim", capacity=DEVICE) as lake:
-        device = lake.device_name
     for path in arguments.traces:
         trace = gmlake.load(path).devices[0].trace
         results = replayed(trace)
@@ -110,25 +90,15 @@ def main() -> None:
             }
             for result in results
         ]
-        shares.add_row(
-            trace.name,
-            f"{live_bytes / (1 << 30):.2f}",
-            *(f"{result.utilization:.4f}" for result in results),
-        )
-        times.add_row(
-            trace.name,
-            *(
-                f"{result.driver_time_ns / 1e6:,.0f}"
-                + ("" if late[result.policy] is None else f"\n{late[result.policy]:,.1f}")
-                for result in results
-            ),
-        )
-        for fraction, counts in edge.items():
-            tight.add_row(f"{trace.name} {fraction}", *(str(counts[name]) for name in names))
-    console = Console()
-    console.print(shares, times, f"driver ms: what these calls cost on a {device}")
-    if fractions:
-        console.print(tight)
+    shown = (
+        "trace",
+        "policy",
+        "utilization",
+        "driver_time_ns",
+        "late_calls_per_step",
+        "refused",
+    )
+    machine.show(DEVICE, ({name: told[name] for name in shown} for told in kept))
     if arguments.write:
         print(machine.write(arguments.write, {"device": DEVICE, "results": kept}))
 

@@ -12,7 +12,7 @@
  * full and no size repeats. churn_64: the same with 64 sizes.
  *
  * view_8, view_512, view_4096: a block of that many 2 MiB chunks in a space of which every other
- * chunk is in use. new_view_512: the first such block, for which a view is made.
+ * chunk is in use.
  */
 #include "bench.h"
 
@@ -29,7 +29,6 @@ typedef struct bench_state {
     uint64_t random;
     uint64_t sizes[64];
     uint64_t size_bytes;
-    uint64_t created_calls[3]; /* reserve, map, set_access of a new view */
 } bench_state;
 
 static void open_lake(bench_state *bench, const char *policy) {
@@ -131,7 +130,7 @@ typedef struct bench_scenario {
     const char *name;
     int pairs; /* per round */
     uint64_t chunks;
-    bool is_full, exchanges, few_sizes, is_new;
+    bool is_full, exchanges, few_sizes;
     int holes;
     uint64_t size_bytes;
 } bench_scenario;
@@ -150,7 +149,6 @@ static const bench_scenario scenarios[] = {
     {.name = "view_8", .pairs = 100000, .chunks = 8},
     {.name = "view_512", .pairs = 100000, .chunks = 512},
     {.name = "view_4096", .pairs = 100000, .chunks = 4096},
-    {.name = "new_view_512", .pairs = 1, .chunks = 512, .is_new = true},
 };
 
 static void prepare(bench_state *bench, const bench_scenario *scenario, const char *policy) {
@@ -163,37 +161,17 @@ static void prepare(bench_state *bench, const bench_scenario *scenario, const ch
     } else if (scenario->chunks) {
         fragment(bench, scenario->chunks);
     }
-    if (!scenario->is_full && !scenario->is_new) {
+    if (!scenario->is_full) {
         (void)time_pairs(bench, 100);
     }
 }
 
-static double time_new_view(bench_state *bench) {
-    gml_stats before, after;
-    (void)gml_lake_stats(bench->lake, &before);
-    uint64_t begin_ns = gml_clock_ns();
-    gml_address address = allocate(bench, bench->size_bytes);
-    uint64_t spent_ns = gml_clock_ns() - begin_ns;
-    (void)gml_lake_stats(bench->lake, &after);
-    static const gml_driver_call calls[3] = {GML_CALL_RESERVE, GML_CALL_MAP, GML_CALL_SET_ACCESS};
-    for (int i = 0; i < 3; i++) {
-        bench->created_calls[i] = after.driver_calls[calls[i]] - before.driver_calls[calls[i]];
-    }
-    release(bench, address);
-    return (double)spent_ns;
-}
-
-/* One round of one scenario for one policy. A new view exists once per lake, so those reopen it. */
-static double run_round(bench_state *bench, const bench_scenario *scenario, const char *policy) {
+/* One round of one scenario for one policy. */
+static double run_round(bench_state *bench, const bench_scenario *scenario) {
     if (scenario->is_full) {
         return (scenario->exchanges ? time_exchanges : time_random_pairs)(bench, scenario->pairs);
     }
-    if (!scenario->is_new) {
-        return time_pairs(bench, scenario->pairs);
-    }
-    (void)gml_lake_close(bench->lake);
-    prepare(bench, scenario, policy);
-    return time_new_view(bench);
+    return time_pairs(bench, scenario->pairs);
 }
 
 static void run_scenario(const bench_scenario *scenario, bool is_last) {
@@ -205,20 +183,14 @@ static void run_scenario(const bench_scenario *scenario, bool is_last) {
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < count; i++) {
-            times[i][round] = run_round(&benches[i], scenario, gml_policy_name(i));
+            times[i][round] = run_round(&benches[i], scenario);
         }
     }
     printf("    \"%s\": {", scenario->name);
     for (size_t i = 0; i < count; i++) {
         double median = bench_median(times[i], ROUNDS);
-        printf("%s\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f", i ? ", " : "",
+        printf("%s\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}", i ? ", " : "",
                gml_policy_name(i), median, times[i][0]);
-        if (scenario->is_new) {
-            printf(", \"reserve\": %" PRIu64 ", \"map\": %" PRIu64 ", \"set_access\": %" PRIu64,
-                   benches[i].created_calls[0], benches[i].created_calls[1],
-                   benches[i].created_calls[2]);
-        }
-        printf("}");
         (void)gml_lake_close(benches[i].lake);
     }
     printf("}%s\n", is_last ? "" : ",");

@@ -18,16 +18,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
 from gmlake.standin.devices import DEFAULT
 from gmlake.standin.forecasts import Forecast, forecast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
+from forecast.names import named
 
-GIB: Final = 1 << 30
 MEASURED: Final = ("forecast_programs_h100", "forecast_compiled_h100")
 WAYS: Final = {"caching": "default", "expandable": "expandable", "stitch": "gmlake"}
 """By the name of a policy: what gpu/forecasts.py calls it."""
@@ -85,23 +82,16 @@ def compare(found: Forecast, took: Figures) -> Figures:
     return told
 
 
-def percent(figure: Figures) -> str:
-    """Return an error as text."""
-    return f"{100 * figure['error']:+.2f}"
-
-
 def show(programs: dict[str, Figures]) -> None:
-    """Print a row for each program: GiB foreseen and the errors in percent."""
-    columns = [f"{way}: GiB, %, device %" for way in WAYS.values()]
-    table = Table("program", "steps", "live: GiB, %", *columns)
+    """Print a row for each program: the errors in percent, live, reserved and of the device."""
+    rows = []
     for name, told in programs.items():
-        cells = [f"{told['live']['foreseen_bytes'] / GIB:.2f}  {percent(told['live'])}"]
+        row: Figures = {"program": name, "live": 100 * told["live"]["error"]}
         for way in WAYS.values():
-            reserved = told[way]["reserved"]
-            size = f"{reserved['foreseen_bytes'] / GIB:.2f}"
-            cells.append(f"{size}  {percent(reserved)}  {percent(told[way]['in_use'])}")
-        table.add_row(name, str(told["steps"]), *cells)
-    Console(width=140).print(table)
+            row[way] = 100 * told[way]["reserved"]["error"]
+            row[f"{way}, device"] = 100 * told[way]["in_use"]["error"]
+        rows.append(row)
+    machine.show("errors in percent", rows)
 
 
 def main() -> int:
@@ -116,9 +106,8 @@ def main() -> int:
         return 2
     programs: dict[str, Figures] = {}
     for name in options.programs or sorted(took):
-        path = machine.ROOT / "benchmarks" / "forecast" / "programs" / f"{name}.py"
         began = time.monotonic()
-        told = compare(forecast([str(path)], DEFAULT), took[name])
+        told = compare(forecast(named()[name], DEFAULT), took[name])
         programs[name] = told | {"seconds": round(time.monotonic() - began, 1)}
         print(f"{name}: {programs[name]['seconds']} s", flush=True)
     show(programs)

@@ -9,95 +9,84 @@ a GPU that gets warm gets slower.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
 import machine
-from gpu.settings import PROGRAMS, STEPS, STEPS_OF
-from gpu.workers import Allocator, Job, Run, started_ahead
+from gpu.processes import run_ranks
+from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 GIB = 1 << 30
-_LONGEST_RUN_SECONDS = 300
+_LONGEST_RUN_SECONDS = 300.0
 _DROPPED = ("losses", "program", "allocator", "knobs", "rank", "versions", "device")
+_SPREAD = (
+    *("late_step_seconds", "late_seconds", "peak_allocated_bytes", "peak_reserved_bytes"),
+    *("utilization", "retries", "late_driver_calls_per_step", "late_driver_seconds_per_step"),
+    "late_driver_share",
+)
 
 
-class Results:
-    """What came out so far, and the file that has it."""
+@dataclass(frozen=True)
+class Run:
+    """A program under an allocator, for the `round`th time; the first is 0.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        """Begin with nothing."""
-        self.options = options
-        self.began = time.monotonic()
-        self.circumstances = machine.describe()
-        self.runs: list[dict[str, Any]] = []
-        self.losses: dict[str, list[str]] = {}
-        self.versions: dict[str, str] = {}
-        self.is_complete = False
+    allocator: NAME[:SETTING=VALUE]..., of ALLOCATORS, with settings of gmlake.
+    """
 
-    def left_seconds(self) -> float:
-        """Return how much of the budget is left."""
-        return float(self.options.budget_seconds - (time.monotonic() - self.began))
+    program: str
+    allocator: str
+    round: int
 
-    def expected_seconds(self, job: Job) -> float:
-        """Return how long a run of that program took at most so far."""
-        took = [run["wall_seconds"] for run in self.runs if run["program"] == job.program]
-        return max(took, default=0.0)
+    def words(self) -> list[str]:
+        """Return what gpu.varying is told."""
+        name, *settings = self.allocator.split(":")
+        told = [self.program, "--allocator", name]
+        for setting in settings:
+            told += ["--set", setting]
+        return told
 
-    def add(self, job: Job, told: dict[str, Any]) -> None:
-        """Keep what a run told."""
-        losses = told.get("losses", [])
-        expected = self.losses.setdefault(job.program, losses)
-        if len(losses) > len(expected):
-            expected, self.losses[job.program] = losses, losses
-        self.versions = told.get("versions", self.versions)
-        self.circumstances["gpu"] = told.get("device", self.circumstances["gpu"])
-        kept = {name: value for name, value in told.items() if name not in _DROPPED}
-        run = {
-            "program": job.program,
-            "allocator": job.allocator.text,
-            "round": job.round,
-            **kept,
-            **late(told),
-            "has_same_losses": losses == self.losses[job.program][: len(losses)],
-        }
-        self.runs.append(run)
+    def take(self, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
+        """Return what its processes told, of several the worst."""
+        count = options.processes if self.program == "fsdp2" else 1
+        words = [*self.words(), "--size", options.size, "--backend", options.backend]
+        words += ["--steps", str(options.steps)] if options.steps else []
+        began = time.monotonic()
+        told = run_ranks(
+            ["gpu.varying", *words],
+            count,
+            seconds=seconds,
+            variables=environment(self.allocator.partition(":")[0]),
+        )
+        return {**worst(told), "wall_seconds": round(time.monotonic() - began, 3)}
 
-    def figures(self) -> dict[str, Any]:
-        """Return everything, sizes in bytes."""
-        self.circumstances["command"] = " ".join(["python", "-m", "gpu.against", *sys.argv[1:]])
-        return {
-            "run": self.circumstances,
-            "versions": self.versions,
-            "size": self.options.size,
-            "steps": {
-                name: self.options.steps or STEPS_OF.get(name, STEPS)
-                for name in self.options.programs
-            },
-            "rounds": self.options.rounds,
-            "seconds": round(time.monotonic() - self.began, 1),
-            "is_complete": self.is_complete,
-            "summary": summary(self.runs),
-            "losses": self.losses,
-            "runs": self.runs,
-        }
 
-    def write(self) -> None:
-        """Write the file, whole or not at all."""
-        if self.options.output:
-            path = Path(f"{self.options.output}.part")
-            path.write_text(json.dumps(self.figures(), indent=1) + "\n", encoding="utf-8")
-            path.replace(self.options.output)
+def worst(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the processes of a run told as one: the first's, the largest sizes, a failure."""
+    refused = next((one for one in told if one.get("has_finished") is False), None)
+    failed = refused or next((one for one in told if "failed" in one), None)
+    if failed or len(told) == 1:
+        return dict(failed or told[0])
+    largest = {
+        name: max(one[name] for one in told)
+        for name in told[0]
+        if name.endswith("_bytes") and isinstance(told[0][name], int)
+    }
+    by_reserved = max(told, key=lambda one: int(one["peak_reserved_bytes"]))
+    names = ("peak_allocated_bytes", "peak_reserved_bytes")
+    return {
+        **told[0],
+        **largest,
+        "utilization": by_reserved["utilization"],
+        "rank_peaks": [{name: one[name] for name in names} for one in told],
+    }
 
 
 def late(told: dict[str, Any]) -> dict[str, Any]:
@@ -110,16 +99,64 @@ def late(told: dict[str, Any]) -> dict[str, Any]:
     figures: dict[str, Any] = {"late_seconds": round(sum(seconds[third:]), 6)}
     if "gmlake" in told:
         calls, ns = (
-            values[-1] - values[third - 1]
-            for values in (
-                told["gmlake"]["driver_calls_by_step"],
-                told["gmlake"]["driver_ns_by_step"],
-            )
+            told["gmlake"][name][-1] - told["gmlake"][name][third - 1]
+            for name in ("driver_calls_by_step", "driver_ns_by_step")
         )
         figures["late_driver_calls_per_step"] = round(calls / steps, 2)
         figures["late_driver_seconds_per_step"] = round(ns / 1e9 / steps, 6)
         figures["late_driver_share"] = round(ns / 1e9 / figures["late_seconds"], 5)
     return figures
+
+
+class Results:
+    """What came out so far, and the file that has it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Begin with nothing."""
+        self.options = options
+        self.began = time.monotonic()
+        self.runs: list[dict[str, Any]] = []
+        self.losses: dict[str, list[str]] = {}
+        self.versions: dict[str, str] = {}
+        self.gpu = "none"
+        self.is_complete = False
+
+    def left_seconds(self) -> float:
+        """Return how much of the budget is left."""
+        return float(self.options.budget_seconds - (time.monotonic() - self.began))
+
+    def add(self, run: Run, told: dict[str, Any]) -> None:
+        """Keep what a run told, in the file, too."""
+        losses = told.get("losses", [])
+        expected = self.losses.setdefault(run.program, losses)
+        if len(losses) > len(expected):
+            expected, self.losses[run.program] = losses, losses
+        self.versions = told.get("versions", self.versions)
+        self.gpu = told.get("device", self.gpu)
+        kept = {name: value for name, value in told.items() if name not in _DROPPED}
+        is_same = losses == self.losses[run.program][: len(losses)]
+        self.runs.append({**vars(run), **kept, **late(told), "has_same_losses": is_same})
+        if self.options.output:
+            self.write(self.options.output)
+
+    def write(self, path: Path | None = None) -> Path:
+        """Write the file, or the result."""
+        return machine.write("gpu_varying", self.figures(), path=path, gpu=self.gpu)
+
+    def figures(self) -> dict[str, Any]:
+        """Return everything, sizes in bytes."""
+        programs = self.options.programs
+        return {
+            "versions": self.versions,
+            "size": self.options.size,
+            "steps": {name: self.options.steps or STEPS_OF.get(name, STEPS) for name in programs},
+            "rounds": self.options.rounds,
+            "seconds": round(time.monotonic() - self.began, 1),
+            "is_complete": self.is_complete,
+            "summary": summary(self.runs),
+            "losses": self.losses,
+            "runs": self.runs,
+        }
 
 
 def _spread(runs: Iterable[dict[str, Any]], name: str) -> dict[str, float] | None:
@@ -137,134 +174,47 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for (program, allocator), rounds in groups.items():
         done = [run for run in rounds if run.get("has_finished")]
-        failed = [run for run in rounds if not run.get("has_finished")]
         rows.append(
             {
                 "program": program,
                 "allocator": allocator,
                 "rounds": len(rounds),
                 "finished": len(done),
-                "failed_steps": [run["failed_step"] for run in failed if "failed_step" in run],
-                "failed": sorted({run["failed"] for run in failed if "failed" in run}),
+                "failed_steps": [run["failed_step"] for run in rounds if "failed_step" in run],
+                "failed": sorted({run["failed"] for run in rounds if "failed" in run}),
                 "has_same_losses": all(run["has_same_losses"] for run in rounds),
-                **{
-                    name: _spread(done, name)
-                    for name in (
-                        "late_step_seconds",
-                        "late_seconds",
-                        "peak_allocated_bytes",
-                        "peak_reserved_bytes",
-                        "utilization",
-                        "retries",
-                        "late_driver_calls_per_step",
-                        "late_driver_seconds_per_step",
-                        "late_driver_share",
-                    )
-                },
+                **{name: _spread(done, name) for name in _SPREAD},
             }
         )
     return rows
 
 
-# ---- what to run
-
-
-def jobs_of(options: argparse.Namespace) -> list[Job]:
-    """Return every run in its order."""
-    return [
-        Job(program, allocator, number)
-        for number in range(options.rounds)
-        for program in options.programs
-        for allocator in options.allocators[:: -1 if number % 2 else 1]
-    ]
-
-
 def measure(results: Results) -> None:
-    """Run the jobs one after the other, until all are done or the budget is spent."""
+    """Run everything, one after the other, until all is done or the budget is spent."""
     options = results.options
-    passed_on = ["--size", options.size, "--backend", options.backend]
-    passed_on += ["--steps", str(options.steps)] if options.steps else []
-
-    def start(job: Job) -> Run:
-        return Run(job, passed_on, options.processes if job.program == "fsdp2" else 1)
-
-    runs = started_ahead(jobs_of(options), start)
-    try:
-        for run in runs:
-            left = results.left_seconds()
-            if left <= results.expected_seconds(run.job):
-                run.end()
-                print("the budget is spent", flush=True)
-                return
-            told = run.finish(min(left, _LONGEST_RUN_SECONDS))
-            if told.get("is_late") and results.left_seconds() <= 0:
-                print("the budget is spent", flush=True)
-                return
-            results.add(run.job, told)
-            results.write()
-            print(line(results.runs[-1]), flush=True)
-        results.is_complete = True
-    finally:
-        runs.close()
-
-
-# ---- what came out
-
-
-def line(run: dict[str, Any]) -> str:
-    """Return a run in one line."""
-    where = f"{run['program']}, {run['allocator']}, round {run['round']}"
-    took = f"{run['wall_seconds']:.1f} s in all"
-    if "failed" in run:
-        return f"{where}: {run['failed']}; {took}"
-    if not run["has_finished"]:
-        return f"{where}: out of memory at step {run['failed_step']}; {took}"
-    return f"{where}: {run['late_step_seconds']:.4f} s a step; {took}"
-
-
-def _cell(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
-    return shown(row[name]["median"]) if row[name] else ""
+    for number in range(options.rounds):
+        for program in options.programs:
+            for allocator in options.allocators[:: -1 if number % 2 else 1]:
+                left = results.left_seconds()
+                if left <= 0:
+                    print("the budget is spent", flush=True)
+                    return
+                run = Run(program, allocator, number)
+                results.add(run, run.take(options, min(left, _LONGEST_RUN_SECONDS)))
+                took = results.runs[-1]["wall_seconds"]
+                print(f"{program}, {allocator}, round {number}: {took:.1f} s", flush=True)
+    results.is_complete = True
 
 
 def show(rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Print one row for each allocator and program."""
-    names = ("program", "allocator", "s/step")
-    columns = (
-        *("least", "most", "last 2/3, s", "to first", "live GiB", "reserved", "ratio"),
-        *("driver", "calls/step", "losses"),
-    )
-    table = Table(*(Column(name, no_wrap=True) for name in names), *columns, title=title)
-    first: dict[str, float] = {}
-    before: str | None = None
-    for row in rows:
-        key = row["program"]
-        if before not in (None, key):
-            table.add_section()
-        before = key
-        if row["finished"] < row["rounds"]:
-            reasons = [f"OOM, step {step}" for step in row["failed_steps"]]
-            reasons += ["failed, see below"] * bool(row["failed"])
-            table.add_row(key, row["allocator"], "\n".join(reasons))
-            continue
-        step = row["late_step_seconds"]
-        took = row["late_seconds"]["median"] if row["late_seconds"] else 0.0
-        base = first.setdefault(key, took)
-        table.add_row(
-            key,
-            row["allocator"],
-            *(f"{step[name]:.4f}" for name in ("median", "least", "most")),
-            *((f"{took:.3f}", f"{took / base:.3f}") if took and base else ("", "")),
-            _cell(row, "peak_allocated_bytes", lambda value: f"{value / GIB:.3f}"),
-            _cell(row, "peak_reserved_bytes", lambda value: f"{value / GIB:.3f}"),
-            _cell(row, "utilization", "{:.4f}".format),
-            _cell(row, "late_driver_share", "{:.2%}".format),
-            _cell(row, "late_driver_calls_per_step", "{:.1f}".format),
-            "same" if row["has_same_losses"] else "DIFFER",
-        )
-    Console(width=max(Console().width, 170)).print(table)
-    for row in rows:
-        for failed in row["failed"]:
-            print(f"{row['program']}, {row['allocator']}: {failed}")
+    """Print one row for each allocator and program, with medians."""
+    names = ("program", "allocator", "finished", "failed_steps", "failed", "has_same_losses")
+    shown = [
+        {name: row[name] for name in names}
+        | {name: row[name]["median"] for name in _SPREAD[:5] if row[name]}
+        for row in rows
+    ]
+    machine.show(title, shown)
 
 
 def _programs(text: str) -> list[str]:
@@ -276,11 +226,13 @@ def _programs(text: str) -> list[str]:
     return names
 
 
-def _allocators(text: str) -> list[Allocator]:
-    try:
-        return [Allocator.of(name.strip()) for name in text.split(",") if name.strip()]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _allocators(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for text_ in names:
+        name, *settings = text_.split(":")
+        if name not in ALLOCATORS or (settings and name != "gmlake"):
+            raise argparse.ArgumentTypeError(f"{text_!r} is no allocator, nor gmlake:SETTING=VALUE")
+    return names
 
 
 def main() -> int:
@@ -291,34 +243,26 @@ def main() -> int:
     add(
         "--allocators",
         type=_allocators,
-        default=_allocators("default,expandable,gmlake"),
-        help="a,b: of default, expandable, async, gmlake; gmlake:chunk_size=16MiB "
-        "has settings, gmlake:path=FOLDER is imported from there, gmlake:region=NAME runs in a "
-        "region that can sleep",
+        default=["default", "expandable", "gmlake"],
+        help="a,b: of default, expandable, async, gmlake; gmlake:chunk_size=16MiB has settings, "
+        "gmlake:region=NAME runs in a region that can sleep",
     )
     add("--rounds", type=int, default=3)
     add("--steps", type=int, help=f"{STEPS}, of generate {STEPS_OF['generate']}, unless said")
     add("--size", choices=("full", "tiny"), default="full")
-    add("--budget-seconds", type=float, default=540, help="no run begins that would exceed it")
+    add("--budget-seconds", type=float, default=540, help="no run begins later")
     add("--processes", type=int, default=2, help="and devices, of fsdp2")
     add("--backend", default="nccl", help="of fsdp2: nccl, gloo")
     add("--output", type=Path, help="file for the figures, as JSON; written after each run")
     add("--write", action="store_true", help="keep it as results/gpu_varying.json")
     options = parser.parse_args()
     results = Results(options)
-    try:
-        measure(results)
-    finally:
-        results.write()
-        figures = results.figures()
-        show(figures["summary"], f"{figures['size']}, {figures['run']['gpu']}")
-    if options.write:
-        del figures["run"]
-        print(machine.write("gpu_varying", figures, gpu=results.circumstances["gpu"]))
-    rows = figures["summary"]
-    told = any(row["failed"] or not row["has_same_losses"] for row in rows)
-    short = any(row["failed_steps"] for row in rows)
-    return 1 if told or short else 0
+    measure(results)
+    rows = summary(results.runs)
+    show(rows, f"{options.size}, {results.gpu}")
+    for path in [options.output] * bool(options.output) + [None] * options.write:
+        print(results.write(path))
+    return int(any(row["finished"] < row["rounds"] or not row["has_same_losses"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -12,29 +12,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
 import machine
-from gpu.ranks import run_ranks
-from gpu.settings import ALLOCATORS, FRONTIERS
-from gpu.slots import deal, slots
+from gpu.processes import deal, run_ranks, slots
+from gpu.settings import ALLOCATORS, FRONTIERS, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gpu.slots import Slot
+    from gpu.processes import Slot
 
 _RANKS = {"fsdp2": 2}
 _MULTIPLE = 64
@@ -103,10 +97,9 @@ def ask(run: Run, place: Slot, options: argparse.Namespace) -> dict[str, Any]:
     words += [options.backend, *(["--tiny"] if options.tiny else [])]
     words += ["--left", str(0 if options.tiny else options.left << 30)]
     words += ["--lengths", *map(str, options.lengths or usual)]
-    setting = ALLOCATORS[run.allocator]
-    environment = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
+    variables = environment(run.allocator)
     if options.gpus > 1:
-        environment |= place.environment()
+        variables |= place.environment()
     count = 1 if options.backend == "fake" else _RANKS.get(run.model, 1)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lengths"
@@ -114,9 +107,7 @@ def ask(run: Run, place: Slot, options: argparse.Namespace) -> dict[str, Any]:
             [*words, "--output", str(output)],
             count,
             cores=place.cores if options.gpus > 1 else (),
-            CUBLAS_WORKSPACE_CONFIG=":4096:8",
-            HF_HUB_OFFLINE="1",
-            **environment,
+            variables=variables,
         )
         files = [
             [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -206,19 +197,14 @@ def differing(runs: Sequence[dict[str, Any]]) -> list[str]:
 def show(runs: Sequence[dict[str, Any]]) -> None:
     """Print tokens a second of each model by length, as medians."""
     for model in dict.fromkeys(run["model"] for run in runs):
-        those = [run for run in runs if run["model"] == model]
-        found = medians(those)
-        every = sorted({longest for by_length in found.values() for longest in by_length})
-        rounds = max(Counter(run["allocator"] for run in those).values(), default=0)
-        title = f"{model}: tokens a second, medians of {rounds} rounds"
-        table = Table("longest", *(Column(name, justify="right") for name in found), title=title)
-        for longest in every:
-            cells = [by_length.get(longest) for by_length in found.values()]
-            table.add_row(f"{longest:,}", *(f"{cell[1]:,.0f}" if cell else "-" for cell in cells))
-        Console().print(table)
-        for run in those:
-            if "failed" in run:
-                print(f"{model}, {run['allocator']}, round {run['round']}: {run['failed']}")
+        rows: dict[int, dict[str, Any]] = {}
+        for allocator, by_length in medians(run for run in runs if run["model"] == model).items():
+            for longest, (_, middle, _) in by_length.items():
+                rows.setdefault(longest, {"longest": longest})[allocator] = middle
+        machine.show(f"{model}: tokens a second, medians", (rows[each] for each in sorted(rows)))
+    for run in runs:
+        if "failed" in run:
+            print(f"{run['model']}, {run['allocator']}, round {run['round']}: {run['failed']}")
 
 
 def joined(paths: Sequence[Path]) -> dict[str, Any]:
@@ -245,8 +231,6 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_frontier.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
     options = parser.parse_args()
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        os.environ.pop(name, None)
 
     def keep(figures: dict[str, Any]) -> Path | None:
         if not (options.write or options.output):

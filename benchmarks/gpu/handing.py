@@ -33,11 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 import machine
-from gmlake.units import format_size, parse_size
+from gmlake.units import parse_size
 from gpu.settings import ALLOCATORS
 
 if TYPE_CHECKING:
@@ -115,16 +112,6 @@ class Turns:
             return {"refused": str(error).splitlines()[0]}
         seconds = time.perf_counter() - began
         return {"seconds": seconds, "taken_bytes": self._taken_bytes() - before_bytes}
-
-    def told(self, _: int) -> dict[str, Any]:
-        """Return what the driver was asked so far, and how long that took."""
-        import gmlake
-
-        if not self.is_shared:
-            return {}
-        stats = gmlake.enable().stats()
-        calls = {name: stats[name] for name in ("driver_calls", "driver_call_ns")}
-        return {"files_bytes": gmlake.sharing().handed_bytes, **calls}
 
     def _taken_bytes(self) -> int:
         import gmlake
@@ -246,7 +233,6 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
                 if is_first and not seen.refused:  # takes all it ever has
                     begun.append(seen.seconds.pop())
                     seen.handed.pop()
-        calls = other.tell("told")
     print("ms")
     if "refused" in all_of_it:
         seen.refused.append(all_of_it["refused"])
@@ -263,7 +249,6 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         "first_turns_seconds": [round(each, 5) for each in begun],
         "turns_seconds": [round(each, 5) for each in seen.seconds],
         "refused": seen.refused,
-        **calls,
         "has_same_bits": seen.is_equal,
         "used_after_the_kill": round(used_bytes / about["total_bytes"], 4),
     }
@@ -271,15 +256,12 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def show(figures: dict[str, Any]) -> None:
     """Print a row for each way."""
-    names = ("median_seconds", "p99_seconds", "most_seconds", "used_after_the_kill")
-    table = Table("way", "handed", *names, "refused", "bits")
-    for way, told in figures["ways"].items():
-        cells = [f"{told[name]}" for name in names]
-        bits = "equal" if told["has_same_bits"] else "differ"
-        table.add_row(
-            way, format_size(told["handed_bytes"]), *cells, str(len(told["refused"])), bits
-        )
-    Console(width=110).print(table)
+    names = ("handed_bytes", "median_seconds", "p99_seconds", "most_seconds", "refused")
+    rows = (
+        {"way": way, **{name: told[name] for name in names}, "same bits": told["has_same_bits"]}
+        for way, told in figures["ways"].items()
+    )
+    machine.show("two processes in turns", rows)
 
 
 def main() -> int:

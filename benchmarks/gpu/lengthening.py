@@ -20,7 +20,7 @@ import gc
 import json
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,10 @@ from gpu.programs import (
     ShardedTraining,
 )
 from gpu.settings import ALLOCATORS, FRONTIERS
-from gpu.varying import begin, is_short_of_memory, region
-from workloads.ending import end_process
+from gpu.varying import REFUSED, begin, is_short_of_memory, region
+from machine import end_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
 
@@ -50,54 +48,37 @@ SHARES = (0.6, 1.0, 0.7, 0.9, 0.5, 0.8)
 UNTIMED = 6
 TIMED = {"dense": 6, "moe": 18, "fsdp2": 6}
 """Steps; those of a mixture take turns with the host, whose times differ more."""
-REFUSED = 3
-"""The exit status where memory has ended."""
 
 
-def _of_lengths(program: LlamaTraining | ShardedTraining) -> Callable[[int], Tensor]:
-    def step(tokens: int) -> Tensor:
-        program.lengths = [tokens]
-        return program.step(0)
-
-    return step
-
-
-def _of_mixture(program: MixtureTraining) -> Callable[[int], Tensor]:
-    def step(tokens: int) -> Tensor:
-        program.sizes = replace(program.sizes, tokens=tokens)
-        return program.step(0)
-
-    return step
-
-
-@dataclass(frozen=True)
 class Trainer:
-    """A model that is trained on `batch` sequences of any length by step(length).
+    """A model that is trained on sequences of any length.
 
     timed: how many steps of a length.
     """
 
-    batch: int
-    timed: int
-    step: Callable[[int], Tensor]
+    def __init__(self, model: str, *, is_tiny: bool) -> None:
+        """Build it on the current device."""
+        torch.manual_seed(0)
+        self.timed = TIMED[model]
+        self.mixture = self.llama = None
+        size = {"moe": "full", "fsdp2": "2b", "dense": "1b"}[model]
+        if model == "moe":
+            self.mixture = MixtureTraining(MIXTURES["tiny" if is_tiny else size])
+            self.batch = self.mixture.sizes.batch
+            return
+        sizes = replace(LLAMAS["tiny" if is_tiny else size], batch=1)
+        self.llama = ShardedTraining(sizes, 1) if model == "fsdp2" else LlamaTraining(sizes, 1)
+        self.batch = 1
 
     def take(self, length: int) -> Tensor:
         """Take a step, with the same random numbers whenever it has that length."""
         torch.manual_seed(length)
-        return self.step(length)
-
-
-def make(model: str, *, is_tiny: bool) -> Trainer:
-    """Build a model on the current device."""
-    torch.manual_seed(0)
-    if model == "moe":
-        sizes = MIXTURES["tiny" if is_tiny else "full"]
-        return Trainer(sizes.batch, TIMED[model], _of_mixture(MixtureTraining(sizes)))
-    if model == "fsdp2":
-        sharded = replace(LLAMAS["tiny" if is_tiny else "2b"], batch=1)
-        return Trainer(1, TIMED[model], _of_lengths(ShardedTraining(sharded, 1)))
-    dense = replace(LLAMAS["tiny" if is_tiny else "1b"], batch=1)
-    return Trainer(1, TIMED[model], _of_lengths(LlamaTraining(dense, 1)))
+        if self.mixture:
+            self.mixture.sizes = replace(self.mixture.sizes, tokens=length)
+            return self.mixture.step(0)
+        assert self.llama is not None  # noqa: S101 (for the type checker)
+        self.llama.lengths = [length]
+        return self.llama.step(0)
 
 
 def at_length(trainer: Trainer, longest: int, lake: Session | None) -> dict[str, Any]:
@@ -150,14 +131,12 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="sizes for the stand-in")
     options = parser.parse_args()
     rank = os.environ.get("RANK", "0")
-    os.environ["LOCAL_RANK"] = rank
     chosen = argparse.Namespace(
         program=options.model,
         record=None,
         limit=options.left,
         backend=options.backend,
         allocator=options.allocator,
-        policy="stitch",
         knobs=[],
     )
     with (
@@ -167,12 +146,12 @@ def main() -> None:
         begin(chosen)
         about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
         print(json.dumps(about), file=file, flush=True)
-        trainer = make(options.model, is_tiny=options.tiny)
+        trainer = Trainer(options.model, is_tiny=options.tiny)
         for longest in options.lengths:
             told = at_length(trainer, longest, lake)
             print(json.dumps(told), file=file, flush=True)
             if "refused" in told:
-                os._exit(REFUSED)  # other ranks still wait for this one: gpu.ranks ends them
+                end_process(REFUSED)  # other ranks still wait for this one
     print(json.dumps({}))
 
 

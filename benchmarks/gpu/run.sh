@@ -7,22 +7,19 @@
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# All parts, unless some are named; four, which wants four GPUs, runs only where it is named. The tree has to be
-# clean, for a result names its commit; GMLAKE_COMMIT names it where only the files were taken to another
-# machine.
+# All parts, unless some are named; four, which wants four GPUs, and frontier and transports, which want two, run
+# only where they are named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it
+# where only the files were taken to another machine. `turns` and `frontier` use GPUS of the host at once.
 #
-# With GPUS, so many parts run side by side, each with a GPU and an equal share of the cores of its own; those
-# that want several GPUs run alone at the end. What a part prints goes to LOGS (build/gpu-logs), results go to
-# benchmarks/results/. A part that fails does not stop the others; the last lines say what ran and what failed.
-#
-# PYTHON chooses the interpreter.
+# What a part prints goes to LOGS (build/gpu-logs), results go to benchmarks/results/. A part that fails does not
+# stop the others; the last lines say what ran and what failed. PYTHON chooses the interpreter.
 set -u
 cd "$(dirname "$0")/../.."
-export PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
+PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
+results=benchmarks/results
 
-SINGLE="varying turns forecasts sleeping handing streams overhead costs tests"
-PAIRED="frontier transports"
-NAMED="four"
+ALL="varying turns forecasts sleeping handing streams overhead costs tests"
+NAMED="frontier transports four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -33,7 +30,6 @@ build() {
 
 # What is different where a program has four GPUs.
 four() {
-    results=benchmarks/results
     "$PYTHON" -m gpu.against --programs fsdp2 --processes 4 --rounds 2 --output $results/gpu_four_sharded.json &&
         "$PYTHON" -m gpu.transports --ranks 4 --output $results/gpu_four_transports.json
 }
@@ -46,45 +42,20 @@ measure() {
         build bench -DGMLAKE_BENCHMARKS=ON -DCMAKE_BUILD_TYPE=Release &&
             "$PYTHON" benchmarks/driver_costs.py --write
         ;;
-    overhead)
-        "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output benchmarks/results/overhead_gpu.json
-        ;;
+    overhead) "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output $results/overhead_gpu.json ;;
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
-    forecasts) "$PYTHON" -m gpu.forecasts --write ;;
-    frontier) "$PYTHON" -m gpu.frontier --gpus "$GPUS" --write ;;
+    turns | frontier) "$PYTHON" -m "gpu.$1" --gpus "$GPUS" --write ;;
+    forecasts | sleeping | handing | streams | transports) "$PYTHON" -m "gpu.$1" --write ;;
     four) four ;;
-    turns | sleeping | handing | streams | transports)
-        "$PYTHON" -m "gpu.$1" --write
-        ;;
     esac
 }
 
-# One part of several side by side: xargs says in SLOT which of the GPUs is free.
-if [ "${1:-}" = --one ]; then
-    part=$2
-    if [ -n "${SLOT:-}" ]; then
-        export CUDA_VISIBLE_DEVICES="$SLOT"
-        share=$(($(nproc) / GPUS))
-        [ "$share" -eq 0 ] || taskset -cp "$((SLOT * share))-$((SLOT * share + share - 1))" $$ >/dev/null
-    fi
-    began=$(date +%s)
-    outcome=ran
-    measure "$part" >"$LOGS/$part.log" 2>&1 || outcome=failed
-    echo "$part" >>"$LOGS/$outcome"
-    [ $outcome = ran ] || tail -n 20 "$LOGS/$part.log"
-    echo "==== $part: $outcome, $(($(date +%s) - began)) s"
-    exit 0
-fi
-
-[ $# -gt 0 ] || set -- $SINGLE $PAIRED
-alone=""
-together=""
+[ $# -gt 0 ] || set -- $ALL
 for wanted in "$@"; do
-    case " $SINGLE | $PAIRED $NAMED " in
-    *" $wanted "*"|"*) alone="$alone $wanted" ;;
-    *"|"*" $wanted "*) together="$together $wanted" ;;
+    case " $ALL $NAMED " in
+    *" $wanted "*) ;;
     *)
-        echo "run.sh: no part is called '$wanted'; there are $SINGLE $PAIRED $NAMED" >&2
+        echo "run.sh: no part is called '$wanted'; there are $ALL $NAMED" >&2
         exit 2
         ;;
     esac
@@ -96,17 +67,14 @@ assert torch.cuda.is_available(), "PyTorch sees no GPU"
 print(torch.__version__, torch.cuda.get_device_name(), "gmlake", gmlake.__version__, gmlake.__file__)' ||
     exit 2
 
-mkdir -p "$LOGS" && rm -f "$LOGS/ran" "$LOGS/failed" && touch "$LOGS/ran" "$LOGS/failed"
-if [ "$GPUS" -gt 1 ] && [ -n "$alone" ]; then
-    printf '%s\n' $alone | xargs -n 1 -P "$GPUS" --process-slot-var=SLOT benchmarks/gpu/run.sh --one
-else
-    together="$alone $together"
-fi
-for wanted in $together; do
-    benchmarks/gpu/run.sh --one "$wanted"
+mkdir -p "$LOGS"
+failed=""
+for wanted in "$@"; do
+    began=$(date +%s)
+    measure "$wanted" >"$LOGS/$wanted.log" 2>&1 || failed="$failed $wanted"
+    echo "==== $wanted: $(($(date +%s) - began)) s"
 done
 
-echo "ran at $COMMIT:" $(cat "$LOGS/ran")
-failed=$(cat "$LOGS/failed")
-[ -z "$failed" ] || echo "failed:" $failed >&2
+echo "ran at $COMMIT: $*"
+[ -z "$failed" ] || echo "failed:$failed" >&2
 [ -z "$failed" ]

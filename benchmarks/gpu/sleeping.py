@@ -32,9 +32,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 import machine
 from gpu import vllm_alone
 
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
 
     import torch
 
-GIB = 1 << 30
 _SAVER = "torch_memory_saver"
 _RETAINED = f"{_SAVER}_retained"
 _REGISTERED = "vllm_registered"
@@ -216,29 +212,16 @@ def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> None:
-    """Print a row for each way."""
-    table = Table(
-        "way", "first s", "sleep s", "GB/s", "wake s", "GB/s", "copies GB/s", "stays MiB", "logits"
-    )
+    """Print a row for each way, with medians."""
+    rows = []
     for way, told in figures["ways"].items():
-        if "failed" in told:
-            table.add_row(way, told["failed"])
-            continue
-        size = told["weight_bytes"] / 1e9
-        sleep, wake = (statistics.median(told[f"{part}_seconds"]) for part in ("sleep", "wake"))
-        copies = [statistics.median(told["copies"][side]) for side in ("out", "in")]
-        table.add_row(
-            way,
-            f"{told['first_sleep_seconds']:.3f}",
-            f"{sleep:.3f}",
-            f"{size / sleep:.1f}",
-            f"{wake:.3f}",
-            f"{size / wake:.1f}",
-            " ".join(f"{size / each:.1f}" for each in copies),
-            f"{told['stays_bytes'] / (1 << 20):.0f}",
-            "same" if told["has_same_logits"] else "DIFFER",
-        )
-    Console(width=120).print(table)
+        times = {f"{what} s": told.get(f"{what}_seconds", []) for what in ("sleep", "wake")}
+        times |= {f"copy {what} s": taken for what, taken in told.get("copies", {}).items()}
+        names = ("first_sleep_seconds", "stays_bytes", "has_same_logits", "failed")
+        kept = {name: told[name] for name in names if name in told}
+        medians = {name: statistics.median(each) for name, each in times.items() if each}
+        rows.append({"way": way, **medians, **kept})
+    machine.show(figures["size"], rows)
 
 
 def main() -> int:

@@ -23,9 +23,8 @@ wall     host time until the device has finished.
 launch   host time until the step has returned.
 device   between two events around the step; where launches take longer than kernels, this is the
          host's time as well.
-kernels  of the kernels and copies alone, in a few more pairs under the profiler.
 
-nvidia-smi runs beside a pair that is not counted. Garbage is collected before such pairs only.
+Garbage is collected before pairs that are not counted only.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -40,8 +39,6 @@ import argparse
 import gc
 import json
 import random
-import shutil
-import subprocess
 import sys
 import time
 from contextlib import contextmanager, nullcontext
@@ -49,7 +46,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import DeviceType
 
 import gmlake
 from gpu.model import SIZES as TUNED_SIZES
@@ -67,14 +63,14 @@ from gpu.programs import (
 )
 from gpu.settings import TURNS
 from gpu.varying import begin
-from workloads.ending import end_process
+from machine import end_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 SIDES = ("gmlake", "expandable", "default", "again")
 TIMES = ("wall", "launch", "device")
-_EVERY = 50  # pairs between two looks at the clock
+_EVERY = 50  # pairs between two that are not counted
 _BEGAN = time.monotonic()
 
 # No side may be the first to meet a shape, where planning it takes a large part of a step: cuDNN
@@ -215,71 +211,6 @@ class Side:
                 loss=float(loss).hex(),
             )
 
-    def kernel_ns(self, index: int) -> int:
-        """Take the step of that index; return what its kernels and copies took alone."""
-        from torch.profiler import ProfilerActivity, profile
-
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            self.step(index)
-        kernels = [
-            each
-            for each in seen.key_averages()
-            if each.device_type == DeviceType.CUDA and not each.is_user_annotation
-        ]
-        return int(1000 * sum(each.self_device_time_total for each in kernels))
-
-    def held(self, segments: Sequence[dict[str, Any]]) -> dict[str, int]:
-        """Return the bytes of this side's stream among the segments of a snapshot.
-
-        They show whether each allocator served its side alone. Most segments of gmlake are those
-        of no stream: `gmlake_bytes` has all of them.
-        """
-        mine = [each for each in segments if each["stream"] == self.stream.cuda_stream]
-        return {
-            "bytes": sum(each["total_size"] for each in mine),
-            "expandable_bytes": sum(each["total_size"] for each in mine if each["is_expandable"]),
-            "gmlake_bytes": self.session.stats()["reserved_bytes"] if self.session else 0,
-        }
-
-
-# ---- the clock ----------------------------------------------------------------------------------
-
-
-class Clock:
-    """The SM clock and the reasons for slowing down, as nvidia-smi tells them."""
-
-    def __init__(self) -> None:
-        """Begin with no sample; there will be none where there is no nvidia-smi."""
-        self.tool = shutil.which("nvidia-smi")
-        self.reasons = "clocks_throttle_reasons.active"
-        self.samples: list[dict[str, Any]] = []
-
-    def _ask(self) -> subprocess.Popen[str]:
-        uuid = torch.cuda.get_device_properties().uuid
-        assert self.tool is not None  # noqa: S101 (for the type checker)
-        return subprocess.Popen(  # noqa: S603
-            [
-                *(self.tool, "-i", f"GPU-{uuid}", f"--query-gpu=clocks.sm,{self.reasons}"),
-                "--format=csv,noheader,nounits",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def sample(self, pair: int, work: Callable[[], None]) -> None:
-        """Take a sample before that pair, while `work` runs, and wait until it is there."""
-        asked = self._ask() if self.tool else None
-        work()
-        if asked is None:
-            return
-        output, _ = asked.communicate()
-        clock, comma, reasons = output.strip().partition(", ")
-        if asked.returncode == 0 and comma and clock.isdigit():
-            self.samples.append({"pair": pair, "sm_mhz": int(clock), "reasons": reasons})
-        else:
-            self.reasons = "clocks_event_reasons.active"  # the name that newer drivers use
-
 
 # ---- pairs --------------------------------------------------------------------------------------
 
@@ -292,8 +223,7 @@ class Turns:
         self.options = options
         self.sides = [Side(options.side), Side(options.base)]
         self.scout = Side("default") if options.program in _PLANNED else None
-        looks = 2 + options.pairs // _EVERY
-        steps = options.warming + options.pairs + looks + options.profiled
+        steps = options.warming + options.pairs + 2 + options.pairs // _EVERY
         for side in [*self.sides, *([self.scout] if self.scout else [])]:
             side.build(options.program, is_tiny=options.tiny, steps=steps)
         self.index = 0
@@ -321,11 +251,6 @@ class Turns:
         self.losses_differ += len({step.loss for step in taken.values()}) > 1
         return taken, order[0].name
 
-    def profiled(self) -> dict[str, int]:
-        """Take the next step on both sides; return what the kernels of each took."""
-        index, order = self._next()
-        return {side.name: side.kernel_ns(index) for side in order}
-
     def rest(self) -> None:
         """Collect garbage, and take a pair that is not counted."""
         gc.collect()
@@ -340,12 +265,10 @@ class Turns:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Take the pairs, and tell of each; times in ns."""
     begin(argparse.Namespace(program=options.program, record=None, limit=0))
-    turns, clock = Turns(options), Clock()
+    turns = Turns(options)
     gc.collect()
     gc.freeze()
     gc.disable()
-    name = f"{options.program}, {options.side} against {options.base}"
-    print(f"{name}: made after {time.monotonic() - _BEGAN:.0f} s", file=sys.stderr)
     took = 0.0
     for _ in range(options.warming):
         began = time.monotonic()
@@ -353,27 +276,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         took = time.monotonic() - began
         if turns.is_late():
             break
-    expected = took * options.pairs
-    print(
-        f"{name}: warm after {time.monotonic() - _BEGAN:.0f} s; {took:.3f} s a pair, "
-        f"{options.pairs} pairs in {expected:.0f} s",
-        file=sys.stderr,
-    )
-    last = 1.5 * took * options.profiled  # of the time, for the profiler
     pairs: list[dict[str, Step]] = []
     firsts: list[str] = []
     for number in range(options.pairs):
         if number % _EVERY == 0:
-            clock.sample(number, turns.rest)
+            turns.rest()
         taken, first = turns.pair()
         pairs.append(taken)
         firsts.append(first)
-        if turns.is_late(last):
+        if turns.is_late(took):
             break
-    clock.sample(len(pairs), turns.rest)
-    profiled = [turns.profiled() for _ in range(options.profiled) if not turns.is_late(took)]
     free_bytes, device_bytes = torch.cuda.mem_get_info()
-    segments = torch.cuda.memory._snapshot()["segments"]
     names = (options.side, options.base)
     return {
         "wanted_pairs": options.pairs,
@@ -383,7 +296,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             side: {kind: [getattr(each[side], kind) for each in pairs] for kind in TIMES}
             for side in names
         },
-        "kernels": {side: [each[side] for each in profiled] for side in names},
         "driver": {
             side: {
                 kind: [getattr(each[side], f"driver_{kind}") for each in pairs]
@@ -392,8 +304,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             for side in names
         },
         "has_same_losses": turns.losses_differ == 0,
-        "clock": clock.samples,
-        "held": {side.name: side.held(segments) for side in turns.sides},
         "free_bytes": free_bytes,
         "device_bytes": device_bytes,
         "seconds": round(time.monotonic() - _BEGAN, 1),
@@ -410,7 +320,6 @@ def main() -> None:
     parser.add_argument("base", choices=SIDES)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--warming", type=int, default=20, help="pairs before those (20)")
-    parser.add_argument("--profiled", type=int, default=10, help="pairs after those (10)")
     parser.add_argument("--seconds", type=float, default=0, help="to be ended after (0: never)")
     parser.add_argument("--tiny", action="store_true", help="sizes for the stand-in")
     options = parser.parse_args()

@@ -6,7 +6,6 @@ PYTHONPATH=benchmarks python -m gpu.tested [--write]
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections import Counter
 
@@ -28,16 +27,6 @@ class Outcomes:
             self.tests[report.nodeid] = report.outcome
 
 
-def device() -> str:
-    """Return the name of the GPU and the version of its driver."""
-    command = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    except FileNotFoundError:
-        return "unknown: there is no nvidia-smi"
-    return "; ".join(done.stdout.split("\n")).strip("; ") or "unknown"
-
-
 def main() -> int:
     """Run them; return pytest's exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -48,7 +37,7 @@ def main() -> int:
     status = pytest.main(["-m", "gpu", "--durations=5", tests], plugins=[outcomes])
     if options.write:
         figures = {"counts": Counter(outcomes.tests.values()), "tests": outcomes.tests}
-        print(machine.write("gpu_tests", figures, gpu=device()))
+        print(machine.write("gpu_tests", figures, gpu="; ".join(machine.gpu_and_driver())))
     return int(status)
 
 

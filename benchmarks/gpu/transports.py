@@ -4,8 +4,7 @@
 
 A process for each GPU. `registered`: what ncclCommRegister answers for a tensor of
 gmlake.exportable(), for one side by side in several and for a stitched one, and whether
-the sum over all GPUs is right then. `pool`: the same for a tensor of a MemPool over NCCL's own
-allocator, which register_mem_pool took. `opened`: whether each process reads what every other one
+the sum over all GPUs is right then. `opened`: whether each process reads what every other one
 sent by torch.multiprocessing, through its own GPU, of a tensor of gmlake.exportable() and of a
 stitched one.
 
@@ -32,7 +31,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 import gmlake
 import machine
-from gpu.ranks import run_ranks
+from gpu.processes import run_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,18 +75,6 @@ def registered(tensor: torch.Tensor, rank: int, backend: Any) -> dict[str, Any]:
     torch.cuda.synchronize()
     if code == 0 and handle.value:
         found["ended"] = nccl.ncclCommDeregister(communicator, handle)
-    return found
-
-
-def pooled(rank: int, backend: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Sum a tensor of NCCL's own allocator, in a pool that is registered."""
-    pool = torch.cuda.MemPool(backend.mem_allocator)
-    with torch.cuda.use_mem_pool(pool):
-        tensor = torch.empty(16 * MIB, dtype=torch.int32, device="cuda")
-    backend.register_mem_pool(pool)
-    found = {"is_summed": is_summed(tensor, rank)}
-    torch.cuda.synchronize()
-    backend.deregister_mem_pool(pool)
     return found
 
 
@@ -143,7 +130,6 @@ def measure(backend_name: str) -> dict[str, Any]:
             "plain": part(lambda: registered(plain, rank, backend)),
             "stitched": part(lambda: registered(wide, rank, backend)),
         }
-        found["pool"] = part(lambda: pooled(rank, backend))
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     del between
     dist.barrier()
@@ -155,7 +141,7 @@ def is_right(told: dict[str, Any]) -> bool:
     """Whether a rank found what it should, but for what NCCL answers for stitched memory."""
     if "failed" in told:
         return False
-    sums = [told.get("pool", {"is_summed": True}), *told.get("registered", {}).values()]
+    sums = told.get("registered", {}).values()
     return (
         told["exportable"] == [True, False, False]
         and told["opened"] == {"exportable": True, "stitched": True}

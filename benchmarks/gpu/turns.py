@@ -8,7 +8,7 @@ Processes of one program differ by more than allocators do, so each comparison i
 (gpu.taking_turns, which says what is measured) in which both sides take the same steps, no two of
 them alike. Shown is the median of the ratios of each pair, with the interval that holds it at 95 %
 (bootstrap), for this process. `first` is the ratio of the first step of a pair to the second one,
-whichever side it is: what the order does. It is drawn, and taken out of the ratios (gpu.ratios).
+whichever side it is: what the order does. It is drawn, and taken out of the ratios.
 
 --against says what is compared with. `--sides again` compares PyTorch's default allocator with
 itself, which shows what the way of measuring leaves to chance.
@@ -18,31 +18,66 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Column, Table
+import numpy as np
 
 import machine
-from gpu.ranks import run_ranks
-from gpu.ratios import compared_pairs, compared_turns
-from gpu.settings import TURNS
-from gpu.slots import deal, slots
+from gpu.processes import deal, run_ranks, slots
+from gpu.settings import TURNS, environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu.slots import Slot
+    from gpu.processes import Slot
 
 _SIDES = ("gmlake", "expandable", "again")
 _TIMES = ("wall", "launch", "device")
 _TINY_WARMING = 2
+_DRAWS = 2000
 _OF_EACH_PAIR = ("first", "steps", "driver")
 """What a process tells of each pair; a result has what summary() makes of it."""
+
+
+# ---- ratios --------------------------------------------------------------------------------------
+
+
+def compared(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the median, and the interval that holds it at 95 % (bootstrap)."""
+    chance = np.random.default_rng(0)
+    drawn = np.median(chance.choice(ratios, (_DRAWS, len(ratios))), axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return {"ratio": float(np.median(ratios)), "low": float(low), "high": float(high)}
+
+
+def compared_pairs(mine: Sequence[float], base: Sequence[float]) -> dict[str, float]:
+    """Return compared() of the ratios of `mine` to `base`, pair by pair."""
+    return compared([one / other for one, other in zip(mine, base, strict=True)])
+
+
+def compared_turns(
+    mine: Sequence[float], base: Sequence[float], is_mine_first: Sequence[bool]
+) -> dict[str, float]:
+    """Return compared_pairs() without what the order of a pair does.
+
+    Whoever comes first pays for both, for example for the plan of a product of a new shape. So the
+    median is taken of each order by itself, and the ratio is the geometric mean of the two; where
+    there is one order only, its median.
+    """
+    ratios = np.asarray(mine, float) / np.asarray(base, float)
+    is_first = np.asarray(is_mine_first, bool)
+    halves = [half for half in (ratios[is_first], ratios[~is_first]) if len(half)]
+    chance = np.random.default_rng(0)
+    drawn = [np.median(chance.choice(half, (_DRAWS, len(half))), axis=1) for half in halves]
+    low, high = np.percentile(np.exp(np.mean(np.log(drawn), axis=0)), (2.5, 97.5))
+    ratio = np.exp(np.mean([np.log(np.median(half)) for half in halves]))
+    return {"ratio": float(ratio), "low": float(low), "high": float(high)}
+
+
+# ---- processes -----------------------------------------------------------------------------------
 
 
 def ask(names: tuple[str, str, str], place: Slot, options: argparse.Namespace) -> dict[str, Any]:
@@ -53,16 +88,17 @@ def ask(names: tuple[str, str, str], place: Slot, options: argparse.Namespace) -
     program, side, base = names
     words = [program, side, base, "--pairs", str(options.pairs), "--seconds", str(options.seconds)]
     if options.tiny:
-        words += ["--tiny", "--warming", str(_TINY_WARMING), "--profiled", "1"]
+        words += ["--tiny", "--warming", str(_TINY_WARMING)]
     (told,) = run_ranks(
         ["gpu.taking_turns", *words],
         1,
         cores=place.cores if options.gpus > 1 else (),
-        **(place.environment() if options.gpus > 1 else {}),
-        CUBLAS_WORKSPACE_CONFIG=":4096:8",
-        HF_HUB_OFFLINE="1",
-        PYTHONWARNINGS="ignore",
-        TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT="0",  # no plan of a shape is thrown away
+        variables=environment("default")
+        | (place.environment() if options.gpus > 1 else {})
+        | {
+            "PYTHONWARNINGS": "ignore",
+            "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT": "0",  # no plan of a shape is thrown away
+        },
     )
     named = {"program": program, "side": side, "base": base}
     if "failed" in told:
@@ -73,12 +109,10 @@ def ask(names: tuple[str, str, str], place: Slot, options: argparse.Namespace) -
 
 def summary(side: str, base: str, told: dict[str, Any]) -> dict[str, Any]:
     """Return the ratios of a comparison, and what its driver calls took a step."""
-    steps, kernels, driver = told["steps"], told["kernels"], told["driver"]
+    steps, driver = told["steps"], told["driver"]
     mine, other = steps[side], steps[base]
     is_mine_first = [name == side for name in told["first"]]
     ratios = {name: compared_turns(mine[name], other[name], is_mine_first) for name in _TIMES}
-    if all(kernels[name] and min(kernels[name]) > 0 for name in (side, base)):
-        ratios["kernels"] = compared_pairs(kernels[side], kernels[base])
     pairs = list(zip(mine["wall"], other["wall"], is_mine_first, strict=True))
     ratios["first"] = compared_pairs(
         [one if is_first else two for one, two, is_first in pairs],
@@ -100,48 +134,16 @@ def summary(side: str, base: str, told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cell(ratio: dict[str, float] | None) -> str:
-    if ratio is None:
-        return "-"
-    return f"{ratio['ratio']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
-
-
-def _clock_cell(samples: Sequence[dict[str, Any]]) -> str:
-    """Return the least and the most of the clock, and the reasons other than 0, each once."""
-    if not samples:
-        return "-"
-    clocks = [sample["sm_mhz"] for sample in samples]
-    reasons = {int(sample["reasons"], 16) for sample in samples} - {0}
-    return ", ".join([f"{min(clocks)}-{max(clocks)}", *(f"{each:#x}" for each in sorted(reasons))])
-
-
 def show(found: Sequence[dict[str, Any]]) -> None:
     """Print a row for each comparison."""
-    names = ("program", "sides", "pairs", "wall", "launch", "device", "kernels", "first")
-    right = ("ms", "driver ms", "calls", "SM MHz", "losses")
-    table = Table(*names, *(Column(name, justify="right") for name in right))
+    names = ("program", "side", "base", "pairs", "wanted_pairs", "has_same_losses", "failed")
+    rows = []
     for told in found:
-        side, base = told["side"], told["base"]
-        if "failed" in told:
-            table.add_row(told["program"], f"{side}/{base}", told["failed"])
-            continue
-        driver = told["driver_per_step"]
-        table.add_row(
-            *(told["program"], f"{side}/{base}", f"{told['pairs']}"),
-            *(_cell(told["ratios"].get(name)) for name in names[3:]),
-            "/".join(f"{told['median_ms'][name]['wall']:.1f}" for name in (side, base)),
-            f"{driver[side]['ms']:.2f}" if side == "gmlake" else "-",
-            "/".join(f"{driver[name]['calls']:g}" for name in (side, base)),
-            _clock_cell(told["clock"]),
-            "same" if told["has_same_losses"] else "DIFFER",
-        )
-    Console(width=max(Console().width, 220)).print(table)
-    for told in found:
-        if told.get("pairs", 0) < told.get("wanted_pairs", 0):
-            print(
-                f"{told['program']}, {told['side']}/{told['base']}: {told['pairs']} of "
-                f"{told['wanted_pairs']} pairs, since the time was spent"
-            )
+        row = {name: told[name] for name in names if name in told}
+        for name, each in told.get("ratios", {}).items():
+            row[name] = f"{each['ratio']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+        rows.append(row)
+    machine.show("in turns", rows)
 
 
 def joined(paths: Sequence[Path]) -> dict[str, Any]:
@@ -177,8 +179,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.pairs < 1:
         parser.error("--pairs takes at least 1")
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        os.environ.pop(name, None)
     figures: dict[str, Any] = {"comparisons": []}
     if options.join:
         figures = joined(options.join)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib
 import json
 import os
 import sys
@@ -33,13 +32,15 @@ import gmlake
 from gmlake.pytorch import Session
 from gmlake.trace import Kind, Trace
 from gpu.settings import ALLOCATORS, PROGRAMS, STEPS, STEPS_OF
-from workloads.ending import end_process
+from machine import end_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu.programs import Program
 
+REFUSED = 3
+"""The exit status where memory has ended."""
 _MOST_EVENTS = 100_000_000
 _SHORT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDA calloc")
 
@@ -87,15 +88,8 @@ def region(options: argparse.Namespace) -> Iterator[Session | None]:
     settings: dict[str, Any] = dict(text.split("=", 1) for text in options.knobs)
     name = settings.pop("region", None)
     inside = gmlake.region(name, everywhere=True) if name else nullcontext()
-    with gmlake.enabled(**{"policy": options.policy} | settings) as lake, inside:
+    with gmlake.enabled(**settings) as lake, inside:
         yield None if name else lake
-
-
-def wait() -> None:
-    """Wait for the word to begin on standard input."""
-    print("ready", flush=True)
-    if not os.read(0, 1):
-        sys.exit("gpu.varying: nobody waits for this run any more")
 
 
 def leave_only(left_bytes: int) -> None:
@@ -251,23 +245,11 @@ def record(path: Path, seen: Seen) -> dict[str, int]:
     }
 
 
-def import_ahead(program: str) -> None:
-    """Import what the run will need, without touching a device."""
-    names = ["torch", "gpu.programs"]
-    if program not in ("lora", "moe", "convnet"):
-        names += ["transformers.models.llama.modeling_llama"]
-    if program == "fsdp2":
-        names += ["torch.distributed.fsdp"]
-    for name in names:
-        importlib.import_module(name)
-
-
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("--allocator", choices=ALLOCATORS, default="default")
-    parser.add_argument("--policy", default="stitch", help="of gmlake")
     parser.add_argument(
         "--set",
         action="append",
@@ -283,9 +265,6 @@ def main() -> None:
     )
     parser.add_argument("--backend", default="nccl", help="of fsdp2: nccl, gloo, fake")
     parser.add_argument("--record", type=Path, help="file for what was asked of memory")
-    parser.add_argument(
-        "--wait", action="store_true", help="import everything, say ready, wait for the word"
-    )
     options = parser.parse_args()
     if any("=" not in text for text in options.knobs):
         parser.error("--set takes NAME=VALUE")
@@ -297,12 +276,10 @@ def main() -> None:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = setting
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    import_ahead(options.program)
-    if options.wait:
-        wait()
-    print(json.dumps(run(options)), flush=True)
+    told = run(options)
+    print(json.dumps(told), flush=True)
+    end_process(0 if told["has_finished"] else REFUSED)  # other ranks still wait for this one
 
 
 if __name__ == "__main__":
     main()
-    end_process()

@@ -9,9 +9,8 @@ import random
 from typing import TYPE_CHECKING
 
 import torch
-from examples.train_gpt import GPT, Block, Config, language_loss, random_batch
+from examples.train_gpt import GPT, language_loss, random_batch
 from torch import Tensor, nn
-from torch.nn import functional
 
 if TYPE_CHECKING:
     from workloads.session import Session
@@ -149,51 +148,3 @@ def train_in_tight_memory(session: Session, size: str, batch: int) -> None:
             session.empty_cache()
             fits(trainer, max(1, session.batch(batch) // 2))
         session.mark(f"step {step + 1}, {length} tokens")
-
-
-Cache = tuple[Tensor, Tensor]
-
-
-def decode(session: Session, size: str, batch: int) -> None:
-    """Generate text: keys and values of all tokens so far are kept and grow token by token."""
-    config = session.config(size)
-    with session.device:
-        model = GPT(config).to(torch.bfloat16).eval()
-    session.mark("model")
-    prompts = lengths(session.steps, config.context // 2)
-    for number, prompt in enumerate(prompts):
-        shape = (session.batch(batch), prompt)
-        tokens = torch.randint(config.vocab, shape, device=session.device)
-        generate(model, tokens, min(config.context - prompt, 48))
-        session.mark(f"request {number + 1}, prompt of {prompt} tokens")
-
-
-@torch.inference_mode()
-def generate(model: GPT, tokens: Tensor, count: int) -> Tensor:
-    """Extend tokens [batch, prompt] by `count`, always with the likeliest one."""
-    caches: list[Cache | None] = [None] * model.config.layers
-    text = fresh = tokens
-    for _ in range(count):
-        places = torch.arange(text.shape[1] - fresh.shape[1], text.shape[1], device=text.device)
-        x = model.tokens(fresh) + model.positions(places)
-        for index, block in enumerate(model.blocks):
-            assert isinstance(block, Block)  # noqa: S101 - for the type checker
-            x, caches[index] = run_block(block, x, caches[index], model.config)
-        logits = functional.linear(model.norm(x[:, -1:]), model.tokens.weight)
-        fresh = logits.argmax(dim=-1)
-        text = torch.cat([text, fresh], dim=1)
-    return text
-
-
-def run_block(block: Block, x: Tensor, cache: Cache | None, config: Config) -> tuple[Tensor, Cache]:
-    """Run one block on new tokens; return its output and the longer cache."""
-    batch, sequence, width = x.shape
-    shape = (batch, sequence, config.heads, width // config.heads)
-    mixed = block.attention.project_in(block.norm_attention(x))
-    query, key, value = (part.view(shape).transpose(1, 2) for part in mixed.split(width, dim=2))
-    if cache is not None:
-        key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
-    out = functional.scaled_dot_product_attention(query, key, value, is_causal=cache is None)
-    x = x + block.attention.project_out(out.transpose(1, 2).reshape(batch, sequence, width))
-    x = x + block.narrow(functional.gelu(block.widen(block.norm_mlp(x))))
-    return x, (key, value)

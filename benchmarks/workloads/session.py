@@ -1,8 +1,7 @@
 """One recorded run: memory history from the first allocation on, and what PyTorch reports.
 
 A workload is written against `Session`: it asks where and how large to run, and marks moments at
-which PyTorch's statistics are kept. On a CPU everything works the same and nothing is recorded,
-which is for trying a workload out.
+which PyTorch's statistics are kept.
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +41,8 @@ _MEMORY_ACTIONS = {
 class Scale:
     """How much of a workload to run: "full" is what its name says.
 
-    layers: at most so many. The others shrink what a CPU would have to compute; "short" keeps
-    them, so that sizes of tensors stay true and only their number falls.
+    layers: at most so many. "short" keeps the others, so that sizes of tensors stay true and only
+    their number falls.
     """
 
     name: str
@@ -90,27 +88,21 @@ class Session:
     limit_bytes: memory that PyTorch may take from the device at most; None: all of it.
     """
 
-    device: torch.device
     scale: Scale
     steps: int
     limit_bytes: int | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cuda", 0))
     marks: list[Mark] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         """Switch recording on, before anything is allocated."""
         torch.manual_seed(0)
-        if self.is_recording:
-            torch.cuda.memory._record_memory_history(
-                context=None, stacks="python", max_entries=_MOST_EVENTS
-            )
-            self._limit_memory()
-            self.mark("begin")
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether there is a device whose memory can be recorded."""
-        return bool(self.device.type == "cuda")
+        torch.cuda.memory._record_memory_history(
+            context=None, stacks="python", max_entries=_MOST_EVENTS
+        )
+        self._limit_memory()
+        self.mark("begin")
 
     def _limit_memory(self) -> None:
         total_bytes = torch.cuda.mem_get_info(self.device)[1]
@@ -144,8 +136,6 @@ class Session:
 
     def mark(self, label: str, *, is_trim: bool = False) -> None:
         """Keep what PyTorch reports now, and note its place among the events."""
-        if not self.is_recording:
-            return
         stats = torch.cuda.memory_stats(self.device)
         free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)
         # A snapshot leaves an event behind, by which `finish` finds the place.
@@ -155,8 +145,7 @@ class Session:
     def empty_cache(self) -> None:
         """Call torch.cuda.empty_cache(), which leaves no event of its own, and note it."""
         self.mark("empty_cache", is_trim=True)
-        if self.is_recording:
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the snapshot and the notes about the run."""
@@ -196,42 +185,38 @@ class Session:
 
 
 class SideStream:
-    """A second stream beside the current one; on a CPU, nothing at all."""
+    """A second stream beside the current one."""
 
     def __init__(self, device: torch.device) -> None:
         """Make the stream."""
-        self.stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device)
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return a context in which the stream is the current one."""
-        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
+        return torch.cuda.stream(self.stream)
 
     def after_main(self, *used: torch.Tensor) -> None:
         """Let the stream go on only after the current one; it uses these tensors."""
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            for tensor in used:
-                tensor.record_stream(self.stream)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        for tensor in used:
+            tensor.record_stream(self.stream)
 
     def before_main(self, *made: torch.Tensor) -> None:
         """Let the current stream wait for this one, which made these tensors for it."""
-        if self.stream is not None:
-            main = torch.cuda.current_stream()
-            main.wait_stream(self.stream)
-            for tensor in made:
-                tensor.record_stream(main)
+        main = torch.cuda.current_stream()
+        main.wait_stream(self.stream)
+        for tensor in made:
+            tensor.record_stream(main)
 
 
 @dataclass(frozen=True)
 class Workload:
     """A program to record.
 
-    run: the program. help: one line about it.
     limit_gib: by scale, the memory it may take at most, for programs that run out of it.
     """
 
     run: Callable[[Session], None]
-    help: str
     limit_gib: dict[str, float] = field(default_factory=dict)
 
     def limit_bytes(self, scale: Scale) -> int | None:

@@ -81,6 +81,6 @@ def run(session: Session, rounds: int, seed: int) -> None:
     """Run so many rounds of 1000 steps for each step of the session."""
     storm = Storm(session, seed)
     for number in range(session.steps * rounds):
-        for _ in range(1000 if session.is_recording else 20):
+        for _ in range(1000):
             storm.step()
         session.mark(f"round {number + 1}, {len(storm.live)} live")

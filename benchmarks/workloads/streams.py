@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from workloads.gpt import Trainer
 from workloads.session import SideStream
-from workloads.vision import ConvNet, image_size
+from workloads.vision import image_size, make_network
 
 if TYPE_CHECKING:
     from workloads.session import Session
@@ -28,9 +28,7 @@ class Prefetcher:
         self.device = session.device
         pixels = image_size(session)
         shape = (session.batch(batch), 3, pixels, pixels)
-        self.batches = [torch.zeros(shape, dtype=torch.uint8) for _ in range(2)]
-        if session.is_recording:
-            self.batches = [pictures.pin_memory() for pictures in self.batches]
+        self.batches = [torch.zeros(shape, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
         self.turn = 0
         self._load()
 
@@ -52,8 +50,7 @@ class Prefetcher:
 
 def train_prefetching(session: Session, batch: int) -> None:
     """Train a network for pictures that a second stream copies and prepares one step ahead."""
-    with session.device:
-        model = ConvNet(session.scale.name == "full")
+    model = make_network(session)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=True)
     pictures = Prefetcher(session, batch)
     session.mark("model")
@@ -131,9 +128,7 @@ class Offloader:
             return tensor
         self.side.after_main(tensor)
         with self.side.scope():
-            pinned = torch.empty(
-                tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda"
-            )
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             pinned.copy_(tensor, non_blocking=True)
         return (pinned,)
 

@@ -124,10 +124,10 @@ PROGRAMS = ("wavelet", "wavelet-varying", "prefetch", "experts", "offload", "sto
 
 
 def reserved(program: str, way: str) -> dict[str, Any]:
-    """Run a program of benchmarks/workloads/measure.py."""
+    """Run a program of benchmarks/gpu/streams.py."""
     paths = os.pathsep.join(filter(None, (str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "tests.standin", "--capacity", "80GiB"]
-    command += ["-m", "workloads.measure", program, "--way", way, "--steps", "4"]
+    command += ["-m", "gpu.streams", "--one", program, "--ways", way, "--steps", "4"]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -158,7 +158,7 @@ def test_results_say_what_made_them_and_it_can_be_run() -> None:
 
 
 def test_which_commands_are_refused() -> None:
-    assert wrong_with_command("python benchmarks/speed.py --plans --write") == ""
+    assert wrong_with_command("python benchmarks/speed.py --programs FOLDER --write") == ""
     assert wrong_with_command("python -m gpu.turns --pairs 150, three times") == ""
     assert wrong_with_command("python -m gpu.against --rounds=3") == ""
     for command, why in {
@@ -212,5 +212,5 @@ def listed(script: Path, *names: str) -> list[str]:
 
 
 def test_all_parts_are_listed_once() -> None:
-    names = listed(WITH_GPU, "SINGLE", "PAIRED", "NAMED")
+    names = listed(WITH_GPU, "ALL", "NAMED")
     assert sorted(names) == sorted(parts(WITH_GPU))
