@@ -1,5 +1,5 @@
 /* What a convolution works in, beside what an H100 asked for: PyTorch 2.11, cuDNN 9.19, float32
- * with TF32, from benchmarks/gpu/workspaces.py. */
+ * with TF32. */
 #include "standin/libraries/conv_workspace.h"
 #include "support/check.h"
 
