@@ -158,10 +158,10 @@ sanitize: sanitize-address sanitize-thread ## The C tests under ASan and UBSan, 
 sanitize-address: build/address/.built
 	@$(CTEST) --test-dir build/address --output-on-failure --timeout 600 --parallel $(JOBS)
 
-# Half a minute of threads: ThreadSanitizer keeps a mapping of its own for every range of addresses that
+# Ten seconds of threads: ThreadSanitizer keeps a mapping of its own for every range of addresses that
 # `host` ever mapped, and the system allows a process 65,530 of them.
 sanitize-thread: build/thread/.built
-	@GMLAKE_STRESS_SECONDS=30 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --label-exclude sequential --output-on-failure --timeout 600 --parallel $(JOBS)
+	@GMLAKE_STRESS_SECONDS=10 $(FIXED_ADDRESSES) $(CTEST) --test-dir build/thread --label-exclude sequential --output-on-failure --timeout 600 --parallel $(JOBS)
 
 ROWS ?= build/rows.jsonl
 COUNT ?= 240

@@ -2,7 +2,6 @@
 #include "driver/streams.h"
 #include "support/check.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
 /* What ran, in order. */

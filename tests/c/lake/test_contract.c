@@ -1,7 +1,6 @@
 /* What gmlake.h promises, tried through it on every policy over `sim` and `host`. */
 #include "support/contract.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 

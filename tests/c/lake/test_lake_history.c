@@ -2,7 +2,6 @@
 #include "gmlake_replay.h"
 #include "support/contract.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

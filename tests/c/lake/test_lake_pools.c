@@ -4,7 +4,6 @@
 #include "lake/lake.h"
 #include "support/contract.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,7 @@ enum { BLOCKS = 14, STRIDE_BYTES = 509 /* of the bytes that are looked at */ };
 /* Of the calls that fail in turn: test_lake_sleep_faults lets each fail under `stitch`. One thread
  * makes them all, so the sanitizer that looks for races, under which they take ten times as long,
  * is shown fewer. */
-enum { EVERY = HAS_THREAD_SANITIZER ? 16 : 4 };
+enum { EVERY = 4 };
 
 typedef struct sleep_test {
     gml_lake *lake;

@@ -205,9 +205,10 @@ TEST(the_bound_knows_orderings_of_two_streams) {
     const gml_ordering ordering = {1, 1, 2};
     gml_problem problem = {
         .lifetimes = lifetimes, .count = 3, .orderings = &ordering, .ordering_count = 1};
+    const gml_planner_options options = {.budget_ms = QUICK_MS};
     uint64_t offsets[3];
     gml_solution solution;
-    CHECK_OK(solve(&problem, NULL, offsets, &solution));
+    CHECK_OK(solve(&problem, &options, offsets, &solution));
     CHECK_EQ(solution.lower_bound_bytes, 2 * 512);
 }
 
