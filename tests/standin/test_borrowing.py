@@ -87,9 +87,8 @@ def test_a_block_that_a_recorded_stream_reads_is_lent_to_nobody() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("seed", ["0", pytest.param("1", marks=pytest.mark.long)])
-def test_tensors_of_all_streams_keep_their_bytes(pace: str, seed: str) -> None:
-    seen = with_bytes("stress", pace, seed)
+def test_tensors_of_all_streams_keep_their_bytes(pace: str) -> None:
+    seen = with_bytes("stress", pace, "0")
     assert seen["wrong"] == 0
     assert seen["compared"] > 1000
     assert seen["borrowed"] > 0
@@ -120,7 +119,8 @@ def test_the_example_shows_what_lending_saves() -> None:
     assert pytorch["reserved_mib"] > 1.3 * lending["reserved_mib"]
 
 
-PROGRAMS = ("wavelet", "wavelet-varying", "prefetch", "experts", "offload", "storm", "storm-2")
+# Streams in turn, behind copies, of many experts, and at random.
+PROGRAMS = ("wavelet-varying", "prefetch", "experts", "offload", "storm")
 
 
 def reserved(program: str, way: str) -> dict[str, Any]:

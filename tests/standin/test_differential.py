@@ -57,19 +57,16 @@ def used_aside(*between: Step, size: int = 4 * MIB) -> list[Step]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("programs", ["40", pytest.param("150", marks=pytest.mark.long)])
-def test_random_programs_do_not_differ(programs: str) -> None:
+def test_random_programs_do_not_differ() -> None:
     seen = subprocess.run(
-        [sys.executable, "-m", "tests.standin.differential", "--programs", programs, "--jobs", "2"],
+        [sys.executable, "-m", "tests.standin.differential", "--programs", "40", "--jobs", "2"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert seen.stdout.splitlines()[-1:] == [f"{programs} programs, 0 differ"], (
-        seen.stdout + seen.stderr
-    )
+    assert seen.stdout.splitlines()[-1:] == ["40 programs, 0 differ"], seen.stdout + seen.stderr
     assert seen.returncode == 0
 
 

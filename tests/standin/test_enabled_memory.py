@@ -64,10 +64,7 @@ def test_a_snapshot_is_replayed(snapshots: dict[str, Any], dump: Path) -> None:
     "command",
     [
         "trace_plot",
-        *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in ("trace", "stats", "segment_plot")
-        ),
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("stats", "segment_plot")),
     ],
 )
 def test_pytorchs_viewer_reads_a_snapshot(
