@@ -29,10 +29,9 @@ def run(*options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.long)])
-def test_no_input_of_a_short_run_fails(tmp_path: Path, count: int) -> None:
-    said = run("--count", str(count), "--seed", "1", "--keep", str(tmp_path))
-    assert f"0 of {count} failed" in said
+def test_no_input_of_a_short_run_fails(tmp_path: Path) -> None:
+    said = run("--count", "40", "--seed", "1", "--keep", str(tmp_path))
+    assert "0 of 40 failed" in said
     assert not list(tmp_path.iterdir())
 
 
