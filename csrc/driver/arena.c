@@ -133,7 +133,6 @@ gml_status gml_arena_driver_open(uint64_t size_bytes, gml_driver **driver) {
     ops->unmap = do_nothing;
     ops->set_access = do_nothing;
     ops->memory_info = memory_info;
-    ops->reserve_at = NULL;
     ops->share = NULL;
     ops->export_file = export_file;
     self->arena = address;

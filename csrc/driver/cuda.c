@@ -156,18 +156,6 @@ gml_status gml_cuda_reserve(gml_driver *self, uint64_t size_bytes, uint64_t alig
     return status;
 }
 
-/* The address is a wish to CUDA, which may answer with another one. */
-static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    gml_cuda_driver *cuda = gml_cuda_of(self);
-    gml_cu_pointer given;
-    gml_status status = GML_CUDA_CALL(cuda, cuMemAddressReserve, &given, size_bytes, 0, address, 0);
-    if (status == GML_OK && given != address) {
-        (void)cuda->api.cuMemAddressFree(given, size_bytes);
-        status = gml_driver_fail_taken(self, address, size_bytes);
-    }
-    return status;
-}
-
 gml_status gml_cuda_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     return GML_CUDA_CALL(cuda, cuMemAddressFree, address, size_bytes);
@@ -332,8 +320,7 @@ static const gml_driver_ops cuda_ops = {
 #define ENTRY(upper, lower, parameters, arguments, cost_bytes) .lower = gml_cuda_##lower,
     GML_DRIVER_TABLE(ENTRY, ENTRY)
 #undef ENTRY
-        .reserve_at = reserve_at,
-    .record_elsewhere = gml_cuda_record_elsewhere,
+        .record_elsewhere = gml_cuda_record_elsewhere,
     .grant = grant,
     .share = gml_cuda_share,
     .export_file = gml_cuda_export_file,

@@ -39,12 +39,6 @@ gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *fo
     return status;
 }
 
-gml_status gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes) {
-    return gml_driver_fail(driver, GML_INVALID_ARGUMENT,
-                           "of the %s at 0x%" PRIx64 " some addresses are in use already",
-                           gml_size_of(size_bytes).text, address);
-}
-
 void gml_driver_take_reason(gml_driver *driver, const gml_driver *from) {
     if (!driver->undo_depth) {
         memcpy(driver->reason, from->reason, sizeof driver->reason);

@@ -115,8 +115,6 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * expect_malloc: makes the next malloc of `size_bytes` return `address`.
  *
- * reserve_at: as reserve, at that address. GML_INVALID_ARGUMENT where it is not free.
- *
  * grant: gives another device access to all memory accessible now or later; GML_OK if that device
  * cannot reach this one.
  *
@@ -139,8 +137,6 @@ typedef struct gml_streams gml_streams; /* streams.h */
       (driver, address, size_bytes, out), "has no bytes on the host; open the driver 'host'")      \
     X(expect_malloc, (gml_driver *self, gml_address address, uint64_t size_bytes),                 \
       (driver, address, size_bytes), "cannot choose addresses; open the driver 'sim'")             \
-    X(reserve_at, (gml_driver *self, gml_address address, uint64_t size_bytes),                    \
-      (driver, address, size_bytes), "cannot choose where its addresses begin")                    \
     X(grant, (gml_driver *self, int peer), (driver, peer), "knows no other devices")               \
     X(record_elsewhere,                                                                            \
       (gml_driver *self, int device, gml_stream stream, gml_event *out),                           \
@@ -211,8 +207,7 @@ struct gml_driver {
     bool
         has_own_account; /* tells the device itself of the memory it holds, see remap.h, common.h */
     gml_address arena;   /* start of all created memory, see arena.h, */
-    uint64_t arena_bytes;  /* and its size; 0: anywhere */
-    uint64_t window_bytes; /* all that reserve has, see window.h; 0: whatever the device has */
+    uint64_t arena_bytes;          /* and its size; 0: anywhere */
     char reason[GML_REASON_BYTES]; /* of the last failure that was not one of undoing */
     unsigned undo_depth;           /* see gml_driver_begin_undo() */
     uint64_t tried;                /* for the request being served, as bits by gml_tried */
@@ -235,9 +230,6 @@ gml_status gml_driver_fail(gml_driver *driver, gml_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 gml_status gml_driver_vfail(gml_driver *driver, gml_status status, const char *format,
                             va_list arguments) __attribute__((format(printf, 3, 0)));
-
-/* The same for reserve_at() where something is there already; GML_INVALID_ARGUMENT. */
-gml_status gml_driver_fail_taken(gml_driver *driver, gml_address address, uint64_t size_bytes);
 
 /* Keeps the reason that another driver has. */
 void gml_driver_take_reason(gml_driver *driver, const gml_driver *from);

@@ -33,13 +33,10 @@ static gml_status take_addresses(gml_model *model, const char *call, const gml_r
                                  uint64_t alignment_bytes, gml_address *out) {
     *out = wanted->node.address;
     if (model->page_bytes) {
-        return *out ? gml_model_host_take_at(model, *out, wanted->size_bytes)
-                    : gml_model_host_take(model, call, wanted->size_bytes, alignment_bytes, out);
+        return gml_model_host_take(model, call, wanted->size_bytes, alignment_bytes, out);
     }
-    if (*out) {
-        return gml_ranges_is_hole(&model->ranges, *out, wanted->size_bytes)
-                   ? GML_OK
-                   : gml_driver_fail_taken(&model->base, *out, wanted->size_bytes);
+    if (*out) { /* the caller found it free */
+        return GML_OK;
     }
     *out = gml_ranges_find_hole(&model->ranges, wanted->size_bytes, alignment_bytes);
     model->ranges.next = *out + wanted->size_bytes; /* they ascend */

@@ -76,7 +76,6 @@ void gml_model_host_close(gml_model *model);
 /* Address space without access. The second is GML_INVALID_ARGUMENT where something is. */
 gml_status gml_model_host_take(gml_model *model, const char *call, uint64_t size_bytes,
                                uint64_t alignment_bytes, gml_address *out);
-gml_status gml_model_host_take_at(gml_model *model, gml_address address, uint64_t size_bytes);
 gml_status gml_model_host_give(gml_model *model, const char *call, gml_address address,
                                uint64_t size_bytes);
 

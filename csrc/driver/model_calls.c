@@ -71,15 +71,6 @@ static gml_status model_memory_info(gml_driver *self, uint64_t *free_bytes, uint
 
 /* ---- address space --------------------------------------------------------------------------- */
 
-static gml_status add_reservation(gml_driver *self, gml_address wanted, uint64_t size_bytes,
-                                  uint64_t alignment_bytes, gml_address *out) {
-    gml_range range = {.node.address = wanted, .size_bytes = size_bytes};
-    gml_status status = gml_model_check_aligned(model_of(self), "reserve", wanted, size_bytes);
-    return status == GML_OK
-               ? gml_model_add_range(model_of(self), "reserve", &range, alignment_bytes, out)
-               : status;
-}
-
 static gml_status model_reserve(gml_driver *self, uint64_t size_bytes, uint64_t alignment_bytes,
                                 gml_address *out) {
     uint64_t granule_bytes = self->info.granularity_bytes;
@@ -88,14 +79,12 @@ static gml_status model_reserve(gml_driver *self, uint64_t size_bytes, uint64_t 
                                "reserve: alignment %" PRIu64 " is not a power of two",
                                alignment_bytes);
     }
-    return add_reservation(self, 0, size_bytes,
-                           alignment_bytes < granule_bytes ? granule_bytes : alignment_bytes, out);
-}
-
-static gml_status reserve_at(gml_driver *self, gml_address address, uint64_t size_bytes) {
-    gml_address same;
-    return address ? add_reservation(self, address, size_bytes, 0, &same)
-                   : gml_driver_fail_taken(self, address, size_bytes);
+    const gml_range range = {.size_bytes = size_bytes};
+    gml_status status = gml_model_check_aligned(model_of(self), "reserve", 0, size_bytes);
+    uint64_t even_bytes = alignment_bytes < granule_bytes ? granule_bytes : alignment_bytes;
+    return status == GML_OK
+               ? gml_model_add_range(model_of(self), "reserve", &range, even_bytes, out)
+               : status;
 }
 
 static gml_status model_unreserve(gml_driver *self, gml_address address, uint64_t size_bytes) {
@@ -351,14 +340,12 @@ static void destroy(gml_driver *self) {
 static const gml_driver_ops host_ops = {
     GML_DRIVER_TABLE(ENTRY, ENTRY).name = "host",
     .destroy = destroy,
-    .reserve_at = reserve_at,
     .bytes = bytes,
 };
 
 static const gml_driver_ops sim_ops = {
     GML_DRIVER_TABLE(ENTRY, ENTRY).name = "sim",
     .destroy = destroy,
-    .reserve_at = reserve_at,
     .bytes = bytes,
     .expect_malloc = expect_malloc,
     .cost_ns = cost_ns,

@@ -81,18 +81,6 @@ gml_status gml_model_host_take(gml_model *model, const char *call, uint64_t size
     return GML_OK;
 }
 
-gml_status gml_model_host_take_at(gml_model *model, gml_address address, uint64_t size_bytes) {
-    void *wanted = pointer_to(address);
-    void *taken = mmap(wanted, (size_t)size_bytes, PROT_NONE, HIDDEN | MAP_FIXED_NOREPLACE, -1, 0);
-    if (taken == MAP_FAILED && errno != EEXIST) {
-        return fail_system(model, "reserve", size_bytes);
-    }
-    if (taken != wanted && taken != MAP_FAILED) {
-        (void)munmap(taken, (size_t)size_bytes); /* an old kernel takes it for a wish */
-    }
-    return taken == wanted ? GML_OK : gml_driver_fail_taken(&model->base, address, size_bytes);
-}
-
 gml_status gml_model_host_give(gml_model *model, const char *call, gml_address address,
                                uint64_t size_bytes) {
     return !model->page_bytes || munmap(pointer_to(address), (size_t)size_bytes) == 0

@@ -52,7 +52,6 @@ void gml_wrap(gml_wrapped *wrapped, gml_driver *inner, void (*destroy)(gml_drive
     wrapped->base.streams = inner->streams;
     wrapped->base.arena = inner->arena;
     wrapped->base.arena_bytes = inner->arena_bytes;
-    wrapped->base.window_bytes = inner->window_bytes;
     wrapped->base.can_sleep = inner->can_sleep;
     wrapped->base.has_own_account = inner->has_own_account;
     wrapped->base.device = inner->device;

@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "driver/arena.h"
 #include "driver/handed.h"
-#include "driver/window.h"
 #include "policy/torch/rounding.h"
 
 #include <inttypes.h>
@@ -75,17 +74,6 @@ static gml_status open_arena(const gml_lake_config *config, const gml_policy_ops
     return arena_bytes ? gml_arena_driver_open(arena_bytes, driver) : GML_OK;
 }
 
-/* All addresses out of one range, if configured. */
-static gml_status open_window(const gml_knobs *knobs, gml_driver **driver) {
-    if (!knobs->base) {
-        return GML_OK;
-    }
-    return knobs->arena
-               ? gml_driver_fail(*driver, GML_INVALID_ARGUMENT,
-                                 "an arena lies where the device puts it: name base or arena")
-               : gml_window_driver_open(knobs->base, driver);
-}
-
 static gml_status open_remapper(gml_lake *lake, const gml_lake_hooks *hooks) {
     gml_status status = hook(lake, hooks, GML_HOOK_BELOW_SLEEP);
     if (status == GML_OK) {
@@ -100,10 +88,7 @@ static gml_status open_parts(gml_lake *lake, const gml_lake_config *config,
     if (status != GML_OK) {
         return status;
     }
-    status = open_window(&lake->knobs, &lake->driver);
-    if (status == GML_OK) {
-        status = open_arena(config, policy, lake->knobs.arena, &lake->driver);
-    }
+    status = open_arena(config, policy, lake->knobs.arena, &lake->driver);
     if (status == GML_OK) {
         status = config->can_sleep ? open_remapper(lake, config->hooks)
                                    : hook(lake, config->hooks, GML_HOOK_ONLY);

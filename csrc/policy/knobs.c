@@ -48,11 +48,6 @@ static const knob_entry knobs_table[] = {
       "off, or the capacity if the device has no virtual memory management",
       ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(arena)},
-    {{"base",
-      "address at which all reservations begin, so that processes that make the same requests get "
-      "the same addresses; 0: the driver chooses",
-      ours, SIZE(0, 0, UINT64_C(1) << 47)},
-     FIELD(base)},
     {{"max_views", "maximum number of stitched views kept mapped", ours,
       NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},

@@ -17,7 +17,6 @@ typedef struct gml_knobs {
     uint64_t max_views;      /* cached views kept at most */
     uint64_t max_view_bytes; /* address space of cached views at most */
     uint64_t arena;          /* the one allocation to serve from, bytes; 0: none */
-    uint64_t base;           /* where all addresses begin, see driver/window.h; 0: anywhere */
     /* the same: what streams lend each other */
     uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
     uint64_t reuse_allow_opportunistic;         /* reuse completed memory */

@@ -84,8 +84,8 @@ uint64_t gml_cost_model_small(const gml_cost_model *costs, const gml_base_range 
 
 uint64_t gml_cost_model_room(const gml_base_range *range) {
     uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
-    if (range->driver->window_bytes || is_shared(range)) {
-        return space_bytes; /* the same whatever other processes hold; or these may give it */
+    if (is_shared(range)) {
+        return space_bytes; /* other processes may give it */
     }
     uint64_t device_bytes =
         least(gml_device_room(range->driver->device), gml_driver_left(range->driver));

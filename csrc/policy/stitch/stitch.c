@@ -33,17 +33,13 @@ static uint64_t choose_granule(gml_driver *driver, const gml_knobs *knobs) {
 }
 
 static void init_parts(gml_stitch *stitch, const gml_knobs *knobs) {
-    uint64_t window_bytes = stitch->policy.driver->window_bytes;
     stitch->frag_limit = knobs->frag_limit;
     stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
-    stitch->max_view_bytes = window_bytes && window_bytes / 2 < knobs->max_view_bytes
-                                 ? window_bytes / 2
-                                 : knobs->max_view_bytes;
+    stitch->max_view_bytes = knobs->max_view_bytes;
     const gml_fence_rules rules = {
         .follows_events = knobs->reuse_follow_event_dependencies,
-        /* Addresses that are to be the same do not depend on what a device has done by now. */
-        .is_opportunistic = knobs->reuse_allow_opportunistic && !window_bytes,
+        .is_opportunistic = knobs->reuse_allow_opportunistic,
         .may_wait = knobs->reuse_allow_internal_dependencies,
         .most_waits = knobs->borrow_waits,
     };

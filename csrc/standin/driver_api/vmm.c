@@ -236,14 +236,11 @@ cudaError_t standin_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
                                         CUdeviceptr addr, unsigned long long flags) {
     standin_device *device = standin_device_at(standin_current_ordinal());
     gml_address address = 0;
+    (void)addr; /* it is a wish */
     TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
     TRY(flags == 0 ? cudaSuccess : cudaErrorInvalidValue);
-    bool is_granted = addr && gml_driver_reserve_at(device->driver, addr, size) == GML_OK;
-    if (!is_granted) { /* it is a wish */
-        TRY(standin_error_of(device,
-                             gml_driver_reserve(device->driver, size, alignment, &address)));
-    }
-    *ptr = is_granted ? addr : address;
+    TRY(standin_error_of(device, gml_driver_reserve(device->driver, size, alignment, &address)));
+    *ptr = address;
     return cudaSuccess;
 }
 

@@ -330,22 +330,6 @@ TEST(a_driver_that_is_not_ready_is_asked_again) {
     gml_driver_close(driver);
 }
 
-#if MAY_CHOOSE_ADDRESSES
-TEST(addresses_lie_where_they_are_asked_for_or_nowhere) {
-    gml_driver *driver = open_cuda();
-    gml_address wanted = UINT64_C(1) << 45, other = 0;
-    uint64_t size = UINT64_C(1) << 40; /* as a window; a driver may put less elsewhere */
-    CHECK_OK(gml_driver_reserve_at(driver, wanted, size));
-    CHECK_STATUS(gml_driver_reserve_at(driver, wanted, size), GML_INVALID_ARGUMENT);
-    CHECK(strstr(driver->reason, "at 0x200000000000 some addresses are in use") != NULL);
-    CHECK_OK(gml_driver_reserve(driver, size, 0, &other));
-    CHECK(other != wanted);
-    CHECK_OK(gml_driver_unreserve(driver, other, size));
-    CHECK_OK(gml_driver_unreserve(driver, wanted, size));
-    gml_driver_close(driver);
-}
-#endif
-
 int main(void) {
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
@@ -360,9 +344,6 @@ int main(void) {
     RUN(what_cannot_be_imported_is_created);
     RUN(a_device_that_is_full_gets_what_was_handed_over);
     RUN(a_margin_is_left_beside_what_was_handed_over);
-#if MAY_CHOOSE_ADDRESSES
-    RUN(addresses_lie_where_they_are_asked_for_or_nowhere);
-#endif
     if (strcmp(cuda, "fake") == 0) {
         RUN(what_cannot_be_exported_is_released_alone);
         RUN(defects_are_told_in_one_line);

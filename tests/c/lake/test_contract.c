@@ -81,5 +81,5 @@ TEST(a_bad_configuration_gets_a_reason) {
     }
 }
 int main(void) {
-    return contract_main_everywhere();
+    return contract_main_with_arenas();
 }

@@ -34,5 +34,5 @@ TEST(nothing_is_given_during_a_capture) {
 }
 
 int main(void) {
-    return contract_main_everywhere();
+    return contract_main_with_arenas();
 }

@@ -1,5 +1,5 @@
 /* Everything that a program may tell its lakes, at random, while anything may fail that can: four
- * lakes on two devices, plain ones, arenas, windows and regions that sleep and wake; streams that
+ * lakes on two devices, plain ones, arenas and regions that sleep and wake; streams that
  * end and whose handles come back, elastic buffers, captures, graphs that take turns, pools that
  * are put back, marks, trims, memory given away, limits, margins and refusals, by one thread or by
  * four that hand each other blocks. See support/stress.h.

@@ -45,8 +45,6 @@
 #else
 #define HAS_ADDRESS_SANITIZER 0
 #endif
-/* Whether memory may lie where a test wants it: ThreadSanitizer uses most addresses itself. */
-#define MAY_CHOOSE_ADDRESSES (!HAS_THREAD_SANITIZER)
 #define IS_SANITIZED (HAS_THREAD_SANITIZER || HAS_ADDRESS_SANITIZER)
 
 typedef struct check_test {

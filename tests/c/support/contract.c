@@ -16,19 +16,16 @@ enum { STRIDE_BYTES = 4096 };
 
 const char *contract_policy;
 const char *contract_driver;
-bool contract_is_arena, contract_is_window;
+bool contract_is_arena;
 
 gml_lake_config lake_config_of(uint64_t capacity_bytes) {
     static gml_setting place_settings[1];
-    place_settings[0] = (gml_setting){"base", UINT64_C(1) << 45};
-    if (contract_is_arena) {
-        place_settings[0] = (gml_setting){"arena", capacity_bytes ? capacity_bytes : 512 * MIB};
-    }
+    place_settings[0] = (gml_setting){"arena", capacity_bytes ? capacity_bytes : 512 * MIB};
     return (gml_lake_config){.driver = contract_driver,
                              .policy = contract_policy,
                              .capacity_bytes = capacity_bytes,
                              .settings = place_settings,
-                             .setting_count = contract_is_arena || contract_is_window,
+                             .setting_count = contract_is_arena,
                              .hooks = GML_HOOKS(.check_order = true)};
 }
 
@@ -160,7 +157,6 @@ static void run_on(const char *policy, const char *driver, const char *place, co
     contract_policy = policy;
     contract_driver = driver;
     contract_is_arena = strcmp(place, ", arena") == 0;
-    contract_is_window = strcmp(place, ", window") == 0;
     char whole[160];
     snprintf(whole, sizeof whole, "%s over %s%s: %s", policy, driver, place, name);
     check_run(whole, run);
@@ -174,25 +170,20 @@ void contract_run(const char *name, void (*run)(void)) {
     }
 }
 
-/* On the policies that have the settings arena and base. */
-static void run_in(const char *driver, const char *place) {
+/* On the policies that have the setting arena. */
+static void run_in_arenas(void) {
     for (const check_test *test = check_tests(); test; test = test->next) {
         for (size_t p = 0; gml_policy_name(p); p++) {
             if (gml_policy_find(gml_policy_name(p))->can_serve_arena) {
-                run_on(gml_policy_name(p), driver, place, test->name, test->run);
+                run_on(gml_policy_name(p), "host", ", arena", test->name, test->run);
             }
         }
     }
 }
 
 int contract_main_with_arenas(void) {
-    run_in("host", ", arena");
+    run_in_arenas();
     return contract_main();
-}
-
-int contract_main_everywhere(void) {
-    run_in(MAY_CHOOSE_ADDRESSES ? "host" : "sim", ", window");
-    return contract_main_with_arenas();
 }
 
 int contract_main(void) {

@@ -12,17 +12,14 @@ extern const char *contract_driver;
 /* Whether one allocation serves. Its end alone is given back, so a test that asks for more than
  * that of trimming is not run on it. */
 extern bool contract_is_arena;
-/* Whether all addresses lie in one range. */
-extern bool contract_is_window;
 
 /* Runs a test on each pair of policy and driver. */
 void contract_run(const char *name, void (*run)(void));
 
 /* Runs every test of the program like that; the exit status of main. */
 int contract_main(void);
-/* On arenas too; and in windows as well. */
+/* On arenas too. */
 int contract_main_with_arenas(void);
-int contract_main_everywhere(void);
 
 /* capacity_bytes 0: the driver's own. The order of streams is checked. */
 gml_lake_config lake_config_of(uint64_t capacity_bytes);

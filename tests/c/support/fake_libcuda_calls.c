@@ -128,14 +128,13 @@ gml_cu_result fake_cuMemRelease(gml_cu_handle handle) {
 
 gml_cu_result fake_cuMemAddressReserve(gml_cu_pointer *out, size_t size, size_t alignment,
                                        gml_cu_pointer hint, unsigned long long flags) {
-    gml_address address = hint;
+    (void)hint;
+    gml_address address = 0;
     if (flags != 0) {
         return GML_CU_INVALID_VALUE;
     }
-    bool is_granted = hint && gml_driver_reserve_at(fake_device(), hint, size) == GML_OK;
     gml_cu_result result =
-        is_granted ? GML_CU_SUCCESS
-                   : fake_result_of(gml_driver_reserve(fake_device(), size, alignment, &address));
+        fake_result_of(gml_driver_reserve(fake_device(), size, alignment, &address));
     if (result == GML_CU_SUCCESS) {
         *out = address;
     }

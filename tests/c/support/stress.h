@@ -66,7 +66,7 @@ typedef struct stress_lake {
     strikes strikes;
     uint64_t capacity_bytes;
     gml_device *device;
-    bool can_sleep, has_elastic, is_arena, is_window;
+    bool can_sleep, has_elastic, is_arena;
     pthread_rwlock_t awake;
     /* Guarded by it. A sleep is a try to sleep, counted from 1. */
     uint64_t sleeps;

@@ -91,9 +91,6 @@ static size_t draw_settings(check_random *random, const stress_lake *at, gml_set
     if (at->is_arena) {
         out[count++] = (gml_setting){"arena", at->capacity_bytes};
     }
-    if (at->is_window) {
-        out[count++] = (gml_setting){"base", UINT64_C(1) << 45};
-    }
     return count;
 }
 
@@ -119,9 +116,6 @@ static void open_lake(stress_lake *at, size_t kind, check_random *random, stress
                         .device = &shared->devices[devices[kind]]};
     CHECK(pthread_rwlock_init(&at->awake, NULL) == 0);
     at->is_arena = kind == 1 && policy->can_serve_arena && check_below(random, 3) == 0;
-    bool may_choose = MAY_CHOOSE_ADDRESSES || !lake_is_host();
-    at->is_window =
-        may_choose && !at->is_arena && policy->can_serve_arena && check_below(random, 3) == 0;
     at->can_sleep = kind > 1 || (!at->is_arena && check_below(random, 2));
     at->has_elastic = policy_lends(contract_policy) && !at->is_arena;
     at->strikes.random_state = check_next(random);
