@@ -349,11 +349,9 @@ static gml_status find_in_object(dead_pile *pile) {
     return status == GML_OK ? pile_finish(pile) : status;
 }
 
-gml_status gml_find_dead_writes(const gml_trace_index *index, const gml_diagnose_options *options,
-                                gml_findings *out) {
+gml_status gml_find_dead_writes(const gml_trace_index *index, gml_findings *out) {
     dead_pile pile = {.index = index, .out = out};
     gml_status status = GML_OK;
-    (void)options;
     for (uint32_t o = 0; o < index->trace->object_count && status == GML_OK; o++) {
         pile.object = o;
         if (has_two_writes(&pile)) {

@@ -5,80 +5,16 @@
 #include "diagnosis/findings.h"
 #include "gmlake_diagnose.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint32_t ALL_PATTERNS = (UINT32_C(1) << GML_PATTERN_COUNT) - 1;
-static const double MOST_PERCENT = 100;
 
 const char *gml_pattern_name(gml_pattern pattern) {
 #define NAME(pattern, name) name,
     static const char *const names[] = {GML_PATTERNS(NAME)};
 #undef NAME
     return (unsigned)pattern < GML_PATTERN_COUNT ? names[pattern] : "unknown pattern";
-}
-
-/* ---- options --------------------------------------------------------------------------------- */
-
-void gml_diagnose_defaults(gml_diagnose_options *options) {
-    *options = (gml_diagnose_options){
-        .patterns = ALL_PATTERNS,
-        .peak_count = 2,
-        .early_apis = 1,
-        .late_apis = 1,
-        .idle_apis = 2,
-        .reuse_percent = 10,
-        .accessed_percent = 80,
-        .fragmented_percent = 80,
-        .frequency_percent = 20,
-    };
-}
-
-static bool is_percent(double value) {
-    return value >= 0 && value <= MOST_PERCENT;
-}
-
-/* The error in the options; NULL: valid. */
-static const char *options_fault(const gml_diagnose_options *options) {
-    const uint32_t most_peaks =
-        sizeof(((gml_diagnosis *)NULL)->peaks) / sizeof(((gml_diagnosis *)NULL)->peaks[0]);
-    if (options->patterns & ~ALL_PATTERNS) {
-        return "patterns has bits of no pattern";
-    }
-    if (options->peak_count < 1 || options->peak_count > most_peaks) {
-        return "peak_count is outside 1 to 8";
-    }
-    if (!options->early_apis || !options->late_apis || !options->idle_apis) {
-        return "early_apis, late_apis or idle_apis is 0";
-    }
-    if (!is_percent(options->reuse_percent) || !is_percent(options->accessed_percent) ||
-        !is_percent(options->fragmented_percent)) {
-        return "reuse_percent, accessed_percent or fragmented_percent is outside 0 to 100";
-    }
-    if (!isfinite(options->frequency_percent) || options->frequency_percent < 0) {
-        return "frequency_percent is negative or not a number";
-    }
-    return NULL;
-}
-
-/* A copy in which every pattern that is wanted has its bit. */
-static gml_status complete_options(gml_diagnose_options *completed,
-                                   const gml_diagnose_options *options, char *reason,
-                                   size_t reason_bytes) {
-    gml_diagnose_defaults(completed);
-    if (!options) {
-        return GML_OK;
-    }
-    const char *fault = options_fault(options);
-    if (fault) {
-        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes, "%s", fault);
-    }
-    *completed = *options;
-    if (!completed->patterns) {
-        completed->patterns = ALL_PATTERNS;
-    }
-    return GML_OK;
 }
 
 /* ---- the order of findings ------------------------------------------------------------------- */
@@ -154,30 +90,25 @@ static gml_status sort_findings(gml_diagnosis *diagnosis) {
 
 /* ---- the diagnosis --------------------------------------------------------------------------- */
 
-typedef gml_status (*find_pass)(const gml_trace_index *, const gml_diagnose_options *,
-                                gml_findings *);
+typedef gml_status (*find_pass)(const gml_trace_index *, gml_findings *);
 
-static gml_status find_all(const gml_trace_index *index, const gml_diagnose_options *options,
-                           gml_findings *findings) {
+static gml_status find_all(const gml_trace_index *index, gml_findings *findings) {
     static const find_pass passes[] = {gml_find_timing, gml_find_reuse, gml_find_dead_writes,
                                        gml_find_inside};
     gml_status status = GML_OK;
     for (size_t i = 0; status == GML_OK && i < sizeof passes / sizeof *passes; i++) {
-        status = passes[i](index, options, findings);
+        status = passes[i](index, findings);
     }
     return status;
 }
 
 /* The findings move to the diagnosis, in their order. */
-static gml_status fill(const gml_trace_index *index, const gml_diagnose_options *options,
-                       gml_diagnosis *out) {
-    gml_findings findings = {0};
-    gml_status status = find_all(index, options, &findings);
+static gml_status fill(const gml_trace_index *index, uint32_t patterns, gml_diagnosis *out) {
+    gml_findings findings = {.wanted = patterns};
+    gml_status status = find_all(index, &findings);
     out->findings = findings.items;
     out->finding_count = findings.count;
-    if (status == GML_OK) {
-        status = gml_find_peaks(index, options, out);
-    }
+    gml_find_peaks(index, out);
     if (status == GML_OK) {
         status = gml_value_findings(index, out);
     }
@@ -187,19 +118,18 @@ static gml_status fill(const gml_trace_index *index, const gml_diagnose_options 
     return status == GML_OK ? gml_value_together(index, out) : status;
 }
 
-gml_status gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
-                        gml_diagnosis *out, char *reason, size_t reason_bytes) {
+gml_status gml_diagnose(const gml_object_trace *trace, uint32_t patterns, gml_diagnosis *out,
+                        char *reason, size_t reason_bytes) {
     uint64_t begin_ns = gml_clock_ns();
-    gml_diagnose_options completed;
-    gml_status status = complete_options(&completed, options, reason, reason_bytes);
-    if (status != GML_OK) {
-        return status;
+    if (patterns & ~ALL_PATTERNS) {
+        return gml_refuse(GML_INVALID_ARGUMENT, reason, reason_bytes,
+                          "patterns has bits of no pattern");
     }
     gml_diagnosis found = {0};
     gml_trace_index index;
-    status = gml_index_build(&index, trace, reason, reason_bytes);
+    gml_status status = gml_index_build(&index, trace, reason, reason_bytes);
     if (status == GML_OK) {
-        status = fill(&index, &completed, &found);
+        status = fill(&index, patterns ? patterns : ALL_PATTERNS, &found);
     }
     if (status == GML_OK) {
         found.lives = index.lives;

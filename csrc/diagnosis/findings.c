@@ -19,6 +19,9 @@ static gml_status grow(gml_findings *findings) {
 }
 
 gml_status gml_findings_add(gml_findings *findings, const gml_finding *finding) {
+    if (!gml_findings_want(findings, finding->pattern)) {
+        return GML_OK;
+    }
     if (findings->count == findings->capacity) {
         gml_status status = grow(findings);
         if (status != GML_OK) {

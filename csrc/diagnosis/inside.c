@@ -3,9 +3,12 @@
 #include "diagnosis/frequency.h"
 #include "diagnosis/slices.h"
 
+/* An object with fewer elements accessed is overallocated; above so much fragmentation, unaccessed
+ * bytes are scattered; a larger coefficient of variation is not uniform. */
+static const double ACCESSED_PERCENT = 80, FRAGMENTED_PERCENT = 80, FREQUENCY_PERCENT = 20;
+
 typedef struct inside {
     const gml_trace_index *index;
-    const gml_diagnose_options *options;
     gml_findings *out;
     gml_slices slices;
     gml_sheet sheet; /* of one API */
@@ -15,10 +18,6 @@ typedef struct inside {
     double most_percent; /* the most uneven API's coefficient of variation */
     uint64_t most_api;
 } inside;
-
-static bool is_wanted(const inside *pass, gml_pattern pattern) {
-    return pass->options->patterns >> pattern & 1;
-}
 
 static gml_finding finding_of(const inside *pass, gml_pattern pattern) {
     return (gml_finding){
@@ -47,7 +46,7 @@ static uint64_t size_of(const inside *pass) {
 /* Bytes scattered over slices are saved as well when each slice gets its own memory. */
 static bool is_left_to_slices(const inside *pass, gml_guidance guidance) {
     return guidance == GML_GUIDANCE_HARD && pass->slices.count > 1 &&
-           is_wanted(pass, GML_PATTERN_STRUCTURED_ACCESS) &&
+           gml_findings_want(pass->out, GML_PATTERN_STRUCTURED_ACCESS) &&
            !(pass->index->trace->objects[pass->object].flags & GML_OBJECT_KEPT);
 }
 
@@ -57,15 +56,14 @@ static gml_status find_overallocation(inside *pass) {
     double accessed = (double)slices->accessed_elements;
     gml_finding finding = finding_of(pass, GML_PATTERN_OVERALLOCATION);
     finding.percent = 100.0 * accessed / elements;
-    if (slices->too_large || finding.percent >= pass->options->accessed_percent ||
+    if (slices->too_large || finding.percent >= ACCESSED_PERCENT ||
         slices->accessed_elements == slices->element_count) {
         return GML_OK;
     }
     finding.fragmented_percent =
         100.0 - 100.0 * (double)slices->largest_gap / (elements - accessed);
-    finding.guidance = finding.fragmented_percent > pass->options->fragmented_percent
-                           ? GML_GUIDANCE_HARD
-                           : GML_GUIDANCE_EASY;
+    finding.guidance =
+        finding.fragmented_percent > FRAGMENTED_PERCENT ? GML_GUIDANCE_HARD : GML_GUIDANCE_EASY;
     finding.bytes = slices->unaccessed_bytes;
     return is_left_to_slices(pass, (gml_guidance)finding.guidance)
                ? GML_OK
@@ -169,9 +167,7 @@ static gml_status find_frequency(inside *pass, bool has_slices) {
             set_accesses(pass, &finding);
         }
     }
-    return finding.percent > pass->options->frequency_percent
-               ? gml_findings_add(pass->out, &finding)
-               : GML_OK;
+    return finding.percent > FREQUENCY_PERCENT ? gml_findings_add(pass->out, &finding) : GML_OK;
 }
 
 /* ---- every object ---------------------------------------------------------------------------- */
@@ -195,11 +191,11 @@ static gml_status find_in_slices(inside *pass, bool *has_slices) {
         return GML_OK;
     }
     gml_status status = gml_slices_find(&pass->slices, pass->index, pass->object);
-    if (status == GML_OK && is_wanted(pass, GML_PATTERN_OVERALLOCATION)) {
+    if (status == GML_OK) {
         status = find_overallocation(pass);
     }
     *has_slices = !(flags & GML_OBJECT_KEPT) && pass->slices.count > 1;
-    if (status == GML_OK && *has_slices && is_wanted(pass, GML_PATTERN_STRUCTURED_ACCESS)) {
+    if (status == GML_OK && *has_slices) {
         status = find_structured_access(pass);
     }
     return status;
@@ -208,15 +204,11 @@ static gml_status find_in_slices(inside *pass, bool *has_slices) {
 static gml_status find_in_object(inside *pass) {
     bool has_slices = false;
     gml_status status = find_in_slices(pass, &has_slices);
-    if (status == GML_OK && is_wanted(pass, GML_PATTERN_NON_UNIFORM_FREQUENCY)) {
-        status = find_frequency(pass, has_slices);
-    }
-    return status;
+    return status == GML_OK ? find_frequency(pass, has_slices) : status;
 }
 
-gml_status gml_find_inside(const gml_trace_index *index, const gml_diagnose_options *options,
-                           gml_findings *out) {
-    inside pass = {.index = index, .options = options, .out = out};
+gml_status gml_find_inside(const gml_trace_index *index, gml_findings *out) {
+    inside pass = {.index = index, .out = out};
     gml_status status = GML_OK;
     for (uint32_t o = 0; o < index->trace->object_count && status == GML_OK; o++) {
         pass.object = o;

@@ -4,7 +4,7 @@
 /* Live bytes in order of invocation. */
 typedef struct peak_walk {
     gml_memory_peak *peaks; /* from the highest on; of equals the first comes first */
-    size_t count, most;
+    size_t count;
     gml_memory_peak top; /* of the current rise */
     bool rises;
 } peak_walk;
@@ -19,10 +19,10 @@ static void end_rise(peak_walk *walk) {
     while (place > 0 && walk->peaks[place - 1].bytes < walk->top.bytes) {
         place--;
     }
-    if (place == walk->most) {
+    if (place == GML_MARKED_PEAKS) {
         return;
     }
-    walk->count += walk->count < walk->most;
+    walk->count += walk->count < GML_MARKED_PEAKS;
     for (size_t i = walk->count - 1; i > place; i--) {
         walk->peaks[i] = walk->peaks[i - 1];
     }
@@ -64,9 +64,8 @@ static bool lives_after(const gml_object_life *life, uint64_t api) {
     return has_begun && (life->free == GML_NO_API || life->free > api);
 }
 
-gml_status gml_find_peaks(const gml_trace_index *index, const gml_diagnose_options *options,
-                          gml_diagnosis *out) {
-    peak_walk walk = {.peaks = out->peaks, .most = options->peak_count};
+void gml_find_peaks(const gml_trace_index *index, gml_diagnosis *out) {
+    peak_walk walk = {.peaks = out->peaks};
     walk_lives(&walk, index->trace);
     out->peak_count = walk.count;
     for (size_t o = 0; o < index->trace->object_count; o++) {
@@ -76,5 +75,4 @@ gml_status gml_find_peaks(const gml_trace_index *index, const gml_diagnose_optio
             life->peaks |= lives_after(life, walk.peaks[k].api) ? UINT32_C(1) << k : 0;
         }
     }
-    return GML_OK;
 }

@@ -25,6 +25,9 @@
 
 enum { MOST_TRIES = 32 };
 
+/* The most that sizes differ, of the smaller one. */
+static const double REUSE_PERCENT = 10;
+
 typedef struct stream_end {
     uint32_t stream;
     uint32_t turns; /* of the stream, that have to be over */
@@ -32,7 +35,6 @@ typedef struct stream_end {
 
 typedef struct reuse_pass {
     const gml_trace_index *index;
-    const gml_diagnose_options *options;
     gml_findings *out;
     gml_keyed *list; /* room for twice the objects */
 
@@ -140,10 +142,9 @@ static uint32_t highest_in(const reuse_pass *pass, size_t begin, size_t end) {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static bool are_close(const reuse_pass *pass, uint64_t smaller, uint64_t larger_bytes) {
+static bool are_close(uint64_t smaller, uint64_t larger_bytes) {
     const double whole = 100;
-    return (double)(larger_bytes - smaller) * whole <=
-           pass->options->reuse_percent * (double)smaller;
+    return (double)(larger_bytes - smaller) * whole <= REUSE_PERCENT * (double)smaller;
 }
 
 static uint64_t size_at(const reuse_pass *pass, size_t place) {
@@ -156,7 +157,7 @@ static size_t first_close(const reuse_pass *pass, uint64_t bytes) {
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         uint64_t size_bytes = size_at(pass, middle);
-        if (size_bytes < bytes && !are_close(pass, size_bytes, bytes)) {
+        if (size_bytes < bytes && !are_close(size_bytes, bytes)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -171,7 +172,7 @@ static size_t end_of_close(const reuse_pass *pass, uint64_t bytes, size_t low) {
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         uint64_t size_bytes = size_at(pass, middle);
-        if (size_bytes <= bytes || are_close(pass, bytes, size_bytes)) {
+        if (size_bytes <= bytes || are_close(bytes, size_bytes)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -347,12 +348,8 @@ static void close_pass(reuse_pass *pass) {
     free(pass->over);
 }
 
-gml_status gml_find_reuse(const gml_trace_index *index, const gml_diagnose_options *options,
-                          gml_findings *out) {
-    if (!(options->patterns & (UINT32_C(1) << GML_PATTERN_REDUNDANT_ALLOCATION))) {
-        return GML_OK;
-    }
-    reuse_pass pass = {.index = index, .options = options, .out = out};
+gml_status gml_find_reuse(const gml_trace_index *index, gml_findings *out) {
+    reuse_pass pass = {.index = index, .out = out};
     gml_status status = open_pass(&pass);
     if (status == GML_OK) {
         sort_objects(&pass);

@@ -4,9 +4,11 @@
 
 #include <stdlib.h>
 
+/* Fewer APIs in between are no finding. */
+enum { EARLY_APIS = 1, LATE_APIS = 1, IDLE_APIS = 2 };
+
 typedef struct timing_pass {
     const gml_trace_index *index;
-    const gml_diagnose_options *options;
     gml_findings *out;
     gml_keyed *list; /* room for twice the accesses of any object */
 } timing_pass;
@@ -25,10 +27,6 @@ static gml_status add(const timing_pass *pass, gml_pattern pattern, size_t objec
     return gml_findings_add(pass->out, &finding);
 }
 
-static bool wants(const timing_pass *pass, gml_pattern pattern) {
-    return pass->options->patterns & (UINT32_C(1) << pattern);
-}
-
 static bool has_flag(const timing_pass *pass, size_t object, uint32_t flag) {
     return pass->index->trace->objects[object].flags & flag;
 }
@@ -37,16 +35,14 @@ static bool has_flag(const timing_pass *pass, size_t object, uint32_t flag) {
 
 static gml_status find_early(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
-    bool is_early =
-        gml_index_between(pass->index, life->alloc, life->first) >= pass->options->early_apis;
+    bool is_early = gml_index_between(pass->index, life->alloc, life->first) >= EARLY_APIS;
     return is_early ? add(pass, GML_PATTERN_EARLY_ALLOCATION, object, life->alloc, life->first)
                     : GML_OK;
 }
 
 static gml_status find_late(const timing_pass *pass, size_t object) {
     const gml_object_life *life = &pass->index->lives[object];
-    bool is_late =
-        gml_index_between(pass->index, life->last, life->free) >= pass->options->late_apis;
+    bool is_late = gml_index_between(pass->index, life->last, life->free) >= LATE_APIS;
     return is_late ? add(pass, GML_PATTERN_LATE_DEALLOCATION, object, life->last, life->free)
                    : GML_OK;
 }
@@ -109,8 +105,7 @@ static gml_status find_idle(const timing_pass *pass, size_t object) {
         highest = from > highest ? from : highest;
         bool is_consecutive =
             from == highest && from < to && pass->index->times[to] == list[i + 1].key;
-        if (is_consecutive &&
-            gml_index_between(pass->index, from, to) >= pass->options->idle_apis) {
+        if (is_consecutive && gml_index_between(pass->index, from, to) >= IDLE_APIS) {
             status = add(pass, GML_PATTERN_TEMPORARY_IDLENESS, object, from, to);
         }
     }
@@ -121,25 +116,12 @@ static gml_status find_idle(const timing_pass *pass, size_t object) {
 
 typedef gml_status (*find_one)(const timing_pass *, size_t);
 
-static gml_status find_everywhere(const timing_pass *pass, gml_pattern pattern, find_one find) {
-    gml_status status = GML_OK;
-    for (size_t o = 0;
-         status == GML_OK && wants(pass, pattern) && o < pass->index->trace->object_count; o++) {
-        status = find(pass, o);
-    }
-    return status;
-}
-
 static gml_status find_patterns(const timing_pass *pass) {
-    static const find_one finders[GML_PATTERN_COUNT] = {
-        [GML_PATTERN_EARLY_ALLOCATION] = find_early,   [GML_PATTERN_LATE_DEALLOCATION] = find_late,
-        [GML_PATTERN_UNUSED_ALLOCATION] = find_unused, [GML_PATTERN_MEMORY_LEAK] = find_leak,
-        [GML_PATTERN_TEMPORARY_IDLENESS] = find_idle,
-    };
+    static const find_one finders[] = {find_early, find_late, find_unused, find_leak, find_idle};
     gml_status status = GML_OK;
-    for (int p = 0; status == GML_OK && p < GML_PATTERN_COUNT; p++) {
-        if (finders[p]) {
-            status = find_everywhere(pass, (gml_pattern)p, finders[p]);
+    for (size_t i = 0; i < sizeof finders / sizeof *finders; i++) {
+        for (size_t o = 0; status == GML_OK && o < pass->index->trace->object_count; o++) {
+            status = finders[i](pass, o);
         }
     }
     return status;
@@ -153,9 +135,8 @@ static size_t most_uses(const gml_trace_index *index) {
     return most;
 }
 
-gml_status gml_find_timing(const gml_trace_index *index, const gml_diagnose_options *options,
-                           gml_findings *out) {
-    timing_pass pass = {.index = index, .options = options, .out = out};
+gml_status gml_find_timing(const gml_trace_index *index, gml_findings *out) {
+    timing_pass pass = {.index = index, .out = out};
     pass.list = malloc((2 * most_uses(index) + 1) * sizeof *pass.list);
     if (!pass.list) {
         return GML_NO_HOST_MEMORY;

@@ -118,23 +118,6 @@ typedef enum gml_pattern { GML_PATTERNS(GML_PATTERN_NUMBER) GML_PATTERN_COUNT } 
 /* "early allocation", ...; never NULL. */
 GML_API const char *gml_pattern_name(gml_pattern pattern);
 
-/* gml_diagnose_defaults() fills in the paper's. Numbers of APIs are at least 1, percentages 0 to
- * 100; frequency_percent has no upper bound. */
-typedef struct gml_diagnose_options {
-    uint32_t patterns;       /* bit 1 << gml_pattern each; 0: all */
-    uint32_t peak_count;     /* whose objects are marked: the highest this many peaks, 1 to 8. 2 */
-    uint64_t early_apis;     /* least APIs between allocation and first access. 1 */
-    uint64_t late_apis;      /* least APIs between last access and free. 1 */
-    uint64_t idle_apis;      /* least APIs between two consecutive accesses. 2 */
-    double reuse_percent;    /* most difference in size, of the smaller object. 10 */
-    double accessed_percent; /* an object with fewer elements accessed is overallocated. 80 */
-    double fragmented_percent; /* above this, unaccessed bytes are scattered. 80 */
-    double frequency_percent;  /* a larger coefficient of variation is non-uniform. 20 */
-} gml_diagnose_options;
-
-/* Fills in the paper's. */
-GML_API void gml_diagnose_defaults(gml_diagnose_options *options);
-
 /* ---- what is found --------------------------------------------------------------------------- */
 
 /* Table 2 of the paper, of an overallocation. */
@@ -143,6 +126,9 @@ typedef enum gml_guidance {
     GML_GUIDANCE_EASY, /* few elements accessed, the rest in one piece: shrink it */
     GML_GUIDANCE_HARD  /* few elements accessed, the rest scattered */
 } gml_guidance;
+
+/* Whose objects are marked: those of so many highest peaks. */
+enum { GML_MARKED_PEAKS = 2 };
 
 /* Meaning of from_api and to_api, and of bytes, by pattern:
  *   early allocation       the allocation, the first access; the object
@@ -211,19 +197,20 @@ typedef struct gml_diagnosis {
     size_t finding_count;
     gml_object_life *lives; /* of each object */
     uint64_t *times;        /* of each API */
-    gml_memory_peak peaks[8];
+    gml_memory_peak peaks[GML_MARKED_PEAKS];
     size_t peak_count;
     uint64_t fixed_peak_bytes; /* the highest peak with every finding fixed: redundant allocations
                                   last, and without those that would raise it */
     uint64_t time_ns;
 } gml_diagnosis;
 
-/* Finds every pattern. GML_INVALID_ARGUMENT for a trace that contradicts itself (an access outside
- * its object's bytes or life, two allocations of one object, ...) or an option outside its range,
- * GML_NO_HOST_MEMORY; `reason` (may be NULL) then holds one line, at most reason_bytes. The result
- * belongs to the caller, for gml_diagnosis_clear(). `options` may be NULL. Cost: about linear in
- * APIs, accesses and expanded ranges, times a logarithm. */
-GML_API gml_status gml_diagnose(const gml_object_trace *trace, const gml_diagnose_options *options,
+/* Finds the patterns, each by its bit 1 << gml_pattern; 0: all. The thresholds are the paper's.
+ * GML_INVALID_ARGUMENT for a trace that contradicts itself (an access outside its object's bytes or
+ * life, two allocations of one object, ...) or for bits of no pattern, GML_NO_HOST_MEMORY; `reason`
+ * (may be NULL) then holds one line, at most reason_bytes. The result belongs to the caller, for
+ * gml_diagnosis_clear(). Cost: about linear in APIs, accesses and expanded ranges, times a
+ * logarithm. */
+GML_API gml_status gml_diagnose(const gml_object_trace *trace, uint32_t patterns,
                                 gml_diagnosis *out, char *reason, size_t reason_bytes);
 GML_API void gml_diagnosis_clear(gml_diagnosis *diagnosis);
 

@@ -78,56 +78,6 @@ static bool read_trace(const trace_arguments *from, own_diagnosis *own) {
     return own->ranges != NULL;
 }
 
-/* A converter for "O&": as convert_number, up to 2^32 - 1. */
-static int convert_small(PyObject *object, void *argument) {
-    number_argument *number = argument;
-    if (!convert_number(object, number)) {
-        return 0;
-    }
-    if (number->value > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**32 - 1", number->name);
-        return 0;
-    }
-    return 1;
-}
-
-static bool read_arguments(PyObject *args, PyObject *keywords, trace_arguments *from,
-                           gml_diagnose_options *options) {
-    static char *names[] = {"apis",
-                            "objects",
-                            "accesses",
-                            "ranges",
-                            "patterns",
-                            "peak_count",
-                            "early_apis",
-                            "late_apis",
-                            "idle_apis",
-                            "reuse_percent",
-                            "accessed_percent",
-                            "fragmented_percent",
-                            "frequency_percent",
-                            NULL};
-    number_argument patterns = {"patterns", options->patterns};
-    number_argument peaks = {"peak_count", options->peak_count};
-    number_argument early = {"early_apis", options->early_apis};
-    number_argument late = {"late_apis", options->late_apis};
-    number_argument idle = {"idle_apis", options->idle_apis};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOO|$O&O&O&O&O&dddd:diagnose", names,
-                                     &from->apis, &from->objects, &from->accesses, &from->ranges,
-                                     convert_small, &patterns, convert_small, &peaks,
-                                     convert_number, &early, convert_number, &late, convert_number,
-                                     &idle, &options->reuse_percent, &options->accessed_percent,
-                                     &options->fragmented_percent, &options->frequency_percent)) {
-        return false;
-    }
-    options->patterns = (uint32_t)patterns.value;
-    options->peak_count = (uint32_t)peaks.value;
-    options->early_apis = early.value;
-    options->late_apis = late.value;
-    options->idle_apis = idle.value;
-    return true;
-}
-
 /* ---- results --------------------------------------------------------------------------------- */
 
 static PyObject *records(const void *items, size_t count, size_t record_bytes) {
@@ -172,10 +122,11 @@ static PyObject *diagnosis_dict(own_diagnosis *own) {
 }
 
 static PyObject *diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject *keywords) {
+    static char *names[] = {"apis", "objects", "accesses", "ranges", "patterns", NULL};
     trace_arguments from = {0};
-    gml_diagnose_options options;
-    gml_diagnose_defaults(&options);
-    if (!read_arguments(args, keywords, &from, &options)) {
+    unsigned patterns = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOO|$I:diagnose", names, &from.apis,
+                                     &from.objects, &from.accesses, &from.ranges, &patterns)) {
         return NULL;
     }
     own_diagnosis *own = calloc(1, sizeof *own);
@@ -189,7 +140,7 @@ static PyObject *diagnose(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
     char reason[REASON_BYTES] = "";
     gml_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = gml_diagnose(&own->trace, &options, &own->found, reason, sizeof reason);
+    status = gml_diagnose(&own->trace, patterns, &own->found, reason, sizeof reason);
     Py_END_ALLOW_THREADS
     if (status != GML_OK) {
         drop_diagnosis(own);
@@ -243,7 +194,7 @@ static PyObject *peak_with(PyObject *Py_UNUSED(module), PyObject *args) {
     return status == GML_OK ? PyLong_FromUnsignedLongLong(peak_bytes) : raise_status(status, NULL);
 }
 
-/* ---- names and defaults ---------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static PyObject *pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *tuple = PyTuple_New(GML_PATTERN_COUNT);
@@ -256,22 +207,9 @@ static PyObject *pattern_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return tuple;
 }
 
-static PyObject *default_options(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    gml_diagnose_options options;
-    gml_diagnose_defaults(&options);
-    return Py_BuildValue(
-        "{sIsKsKsKsdsdsdsd}", "peak_count", options.peak_count, "early_apis",
-        (unsigned long long)options.early_apis, "late_apis", (unsigned long long)options.late_apis,
-        "idle_apis", (unsigned long long)options.idle_apis, "reuse_percent", options.reuse_percent,
-        "accessed_percent", options.accessed_percent, "fragmented_percent",
-        options.fragmented_percent, "frequency_percent", options.frequency_percent);
-}
-
 PyDoc_STRVAR(
     diagnose_doc,
-    "diagnose(apis, objects, accesses, ranges, *, patterns=0, peak_count=2, early_apis=1,\n"
-    "         late_apis=1, idle_apis=2, reuse_percent=10.0, accessed_percent=80.0,\n"
-    "         fragmented_percent=80.0, frequency_percent=20.0)\n--\n\n"
+    "diagnose(apis, objects, accesses, ranges, *, patterns=0)\n--\n\n"
     "Find patterns of memory inefficiency; the arguments are buffers of whole records.\n\n"
     "Return a dict: findings, lives, times (bytes of records), peaks (a list of (api, bytes)),\n"
     "fixed_peak_bytes, time_ns, and a handle for peak_with().\n"
@@ -282,14 +220,10 @@ PyDoc_STRVAR(peak_with_doc,
              "them.");
 PyDoc_STRVAR(names_doc, "patterns()\n--\n\n"
                         "Return the names of the patterns, as a tuple.");
-PyDoc_STRVAR(defaults_doc, "defaults()\n--\n\n"
-                           "Return the default thresholds, as a dict.");
-
 static PyMethodDef methods[] = {
     {"diagnose", (PyCFunction)(void (*)(void))diagnose, METH_VARARGS | METH_KEYWORDS, diagnose_doc},
     {"peak_with", peak_with, METH_VARARGS, peak_with_doc},
     {"patterns", pattern_names, METH_NOARGS, names_doc},
-    {"defaults", default_options, METH_NOARGS, defaults_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -5,7 +5,6 @@
 
 void scenario_open(scenario *self) {
     *self = (scenario){0};
-    gml_diagnose_defaults(&self->options);
 }
 
 void scenario_close(scenario *self) {
@@ -113,8 +112,7 @@ void scenario_pause(scenario *self, size_t apis) {
 
 gml_status scenario_diagnose(scenario *self, uint32_t patterns) {
     gml_diagnosis_clear(&self->diagnosis);
-    self->options.patterns = patterns;
-    return gml_diagnose(&self->trace, &self->options, &self->diagnosis, self->reason,
+    return gml_diagnose(&self->trace, patterns, &self->diagnosis, self->reason,
                         sizeof self->reason);
 }
 

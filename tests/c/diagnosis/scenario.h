@@ -26,7 +26,6 @@ typedef struct scenario {
     gml_access_range *ranges;
     size_t api_room, object_room, access_room, range_room;
     gml_stream stream; /* of the APIs that follow */
-    gml_diagnose_options options;
     gml_diagnosis diagnosis;
     char reason[160];
 } scenario;
@@ -61,7 +60,7 @@ void scenario_add_range(scenario *self, gml_access_range range);
 /* APIs that access nothing of interest. */
 void scenario_pause(scenario *self, size_t apis);
 
-/* Looks for these patterns with self->options; the diagnosis before is cleared. */
+/* Looks for these patterns; the diagnosis before is cleared. */
 gml_status scenario_diagnose(scenario *self, uint32_t patterns);
 
 /* Of the pattern and the object: how many, and the first; NULL: none. */

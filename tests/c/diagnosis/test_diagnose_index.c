@@ -39,7 +39,8 @@ static void expect_refusal(scenario *s, const char *words) {
         fprintf(stderr, "the reason is \"%s\", not \"%s\"\n", s->reason, words);
     }
     CHECK(!s->diagnosis.findings);
-    CHECK_STATUS(gml_diagnose(&s->trace, NULL, &s->diagnosis, NULL, 0), GML_INVALID_ARGUMENT);
+    CHECK_STATUS(gml_diagnose(&s->trace, SCENARIO_EVERY_PATTERN, &s->diagnosis, NULL, 0),
+                 GML_INVALID_ARGUMENT);
 }
 
 /* The trace is refused where one thing in it is changed. */

@@ -242,8 +242,6 @@ static bool stress_open(uint64_t seed, const random_shape *shape) {
     it.seed = seed;
     scenario_open(&it.scenario);
     random_trace(&it.scenario, shape, &random);
-    it.scenario.options.idle_apis = 1 + check_below(&random, 2);
-    it.scenario.options.accessed_percent = (double)(50 + check_below(&random, 51));
     if (!CHECK_OK(scenario_diagnose(&it.scenario, SCENARIO_EVERY_PATTERN))) {
         return false;
     }
