@@ -28,7 +28,7 @@ gml_plan *plan_of(const planner_state *state, PyObject *object);
 
 extern PyType_Spec profile_spec, plan_spec;
 
-/* solve and check_placement; and those about the steps of a lake. Ended by an empty one. */
+/* solve; and those about the steps of a lake. Ended by an empty one. */
 extern PyMethodDef solve_methods[], step_methods[];
 
 #endif

@@ -88,46 +88,7 @@ static void profile_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-/* ---- what it holds --------------------------------------------------------------------------- */
-
-static PyObject *as_bytes(const void *records, size_t count, size_t record_bytes) {
-    return PyBytes_FromStringAndSize(records, (Py_ssize_t)(count * record_bytes));
-}
-
-static PyObject *profile_requests(PyObject *self, PyObject *Py_UNUSED(unused)) {
-    const gml_step *step = &held(self)->last;
-    return as_bytes(step->requests, step->request_count, sizeof *step->requests);
-}
-
-static PyObject *get_event_count(PyObject *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(held(self)->last.event_count);
-}
-
-static PyObject *get_serial(PyObject *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(held(self)->last.serial);
-}
-
-static PyObject *get_previous_event_count(PyObject *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLongLong(held(self)->previous.event_count);
-}
-
 /* ---- the type -------------------------------------------------------------------------------- */
-
-PyDoc_STRVAR(requests_doc,
-             "requests($self, /)\n--\n\n"
-             "Return the step's requests as bytes, see gmlake.planner.plan_layout.STEP_REQUEST.");
-static PyMethodDef profile_methods[] = {
-    {"requests", profile_requests, METH_NOARGS, requests_doc},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef profile_getset[] = {
-    {"event_count", get_event_count, NULL, "How many requests and frees the step has.", NULL},
-    {"serial", get_serial, NULL, "The number of the step among those of its kind.", NULL},
-    {"previous_event_count", get_previous_event_count, NULL,
-     "The same of the step before; 0 where there is none.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
 
 PyDoc_STRVAR(profile_doc,
              "Profile(requests, event_count, previous=None, previous_event_count=0, serial=1,\n"
@@ -136,9 +97,10 @@ PyDoc_STRVAR(profile_doc,
              "live at the end will be freed. Made by profile(), or from records.");
 
 static PyType_Slot profile_slots[] = {
-    {Py_tp_doc, (void *)profile_doc}, {Py_tp_new, profile_new},
-    {Py_tp_dealloc, profile_dealloc}, {Py_tp_methods, profile_methods},
-    {Py_tp_getset, profile_getset},   {0, NULL},
+    {Py_tp_doc, (void *)profile_doc},
+    {Py_tp_new, profile_new},
+    {Py_tp_dealloc, profile_dealloc},
+    {0, NULL},
 };
 
 PyType_Spec profile_spec = {

@@ -51,21 +51,11 @@ def solve(
     lifetimes: _Bytes,
     offsets: _Bytes,
     *,
-    period: int = 0,
     alignment: int = 512,
     orderings: _Bytes | None = None,
     budget_ms: int = 0,
     capacity: int = 0,
 ) -> Solution: ...
-def check_placement(
-    lifetimes: _Bytes,
-    offsets: _Bytes,
-    peak_bytes: int,
-    *,
-    period: int = 0,
-    alignment: int = 512,
-    orderings: _Bytes | None = None,
-) -> None: ...
 def watch_steps(lake: Lake, /) -> None: ...
 def begin_step(lake: Lake, kind: int, /) -> None: ...
 def end_step(lake: Lake, /) -> StepReport: ...
@@ -85,13 +75,6 @@ class Profile:
         serial: int = 1,
         previous_serial: int = 0,
     ) -> Self: ...
-    @property
-    def event_count(self) -> int: ...
-    @property
-    def serial(self) -> int: ...
-    @property
-    def previous_event_count(self) -> int: ...
-    def requests(self) -> bytes: ...
 
 @final
 class Plan:

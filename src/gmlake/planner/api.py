@@ -18,12 +18,10 @@ from gmlake.planner.lifetimes import (
     orderings_of,
 )
 from gmlake.planner.periods import find_steps
-from gmlake.planner.plan_errors import PlanError
 from gmlake.planner.plan_report import PlanReport, PlanResult, StepResult
 from gmlake.planner.profiles import profile_of
 from gmlake.settings import parse_capacity
 from gmlake.snapshots.whole import Source, load
-from gmlake.trace.layout import Records
 
 if TYPE_CHECKING:
     from gmlake.trace import Trace
@@ -94,7 +92,6 @@ class _Settings:
             peak_bytes=found["peak_bytes"],
             method=found["method"],
             seconds=found["time_ns"] / 1e9,
-            valid=_is_valid(lifetimes, offsets, found["peak_bytes"], orderings),
             is_proven=found["is_proven"],
             capacity_bytes=self.capacity_bytes,
             streams=len(np.unique(lifetimes["stream"])),
@@ -125,14 +122,6 @@ class _Settings:
             fingerprint=told["fingerprint"],
             plan=built,
         )
-
-
-def _is_valid(lifetimes: Records, offsets: Records, peak_bytes: int, orderings: Records) -> bool:
-    try:
-        _planner.check_placement(lifetimes, offsets, peak_bytes, orderings=orderings)
-    except PlanError:
-        return False
-    return True
 
 
 def interruptible(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -14,7 +14,7 @@ from gmlake.snapshots.whole import load
 
 _DOES_NOT_FIT = 1
 _EXIT_CODES = (
-    "exit code: 0 if every placement is valid and within --capacity, 1 if one is not or the output "
+    "exit code: 0 if every placement is within --capacity, 1 if one is not or the output "
     "could not be written, 2 for a wrong argument or a file that could not be planned"
 )
 

@@ -87,7 +87,7 @@ class PlanResult(_Placed):
         they share no memory in between.
     peak_bytes: how much memory the placement takes. method: the algorithm that found it.
     is_proven: no placement takes less.
-    seconds: the time to place it. valid: it has passed the independent check.
+    seconds: the time to place it.
     capacity_bytes: as asked for, 0 for none.
     streams: that blocks are on. ordered_moments: at which the work of each follows that of all.
     step: the plan of the repeated step; None if nothing repeats.
@@ -97,7 +97,6 @@ class PlanResult(_Placed):
     trace: str
     device: int
     live_bytes: int
-    valid: bool
     is_proven: bool
     capacity_bytes: int = 0
     streams: int = 1
@@ -128,8 +127,8 @@ class PlanReport(Drawable, Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether everything is valid, and within the capacity if one was given."""
-        return all(result.valid and result.fits is not False for result in self.results)
+        """Whether everything is within the capacity, if one was given."""
+        return all(result.fits is not False for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
         """Return {"results": [...]}, as `gmlake plan --json` prints it."""
@@ -206,8 +205,6 @@ def _tables(report: PlanReport) -> Tables:
             proven = ", and no placement does" if result.is_proven else ""
             line = f"{printable(result.trace)}: does not fit into {capacity}{proven}"
             yield Text(line, style="red")
-        if not result.valid:
-            yield Text(f"{printable(result.trace)}: the placement is not valid", style="red")
 
 
 def _row(name: str, placed: _Placed) -> list[RenderableType]:

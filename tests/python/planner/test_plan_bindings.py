@@ -1,4 +1,4 @@
-"""Solving, checking, profiles and plans through gmlake._core, and the steps of a lake."""
+"""Solving, profiles and plans through gmlake._core, and the steps of a lake."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def test_solutions_are_placements(seed: int, alignment: int) -> None:
     assert solution["peak_bytes"] == int((offsets + sizes).max())
     assert solution["lower_bound_bytes"] <= solution["peak_bytes"]
     assert re.fullmatch("[a-z-]+", solution["method"])
-    _planner.check_placement(problem, offsets, solution["peak_bytes"], alignment=alignment)
 
 
 # ---- the steps of a lake
