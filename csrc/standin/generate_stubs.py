@@ -1,9 +1,9 @@
 """Write the entry points of the stand-in: the functions that bear NVIDIA's names.
 
-The names are those of names.txt, which several versions of PyTorch leave undefined, and those that
-libcudart exports, less those that the object files of the stand-in define. A function that NVIDIA's
-headers declare is defined with exactly that declaration, so the compiler checks it; any other one
-becomes ``int name(void)``.
+The names are those that the headers of the libraries declare and that libcudart exports, and those
+of names.txt, which several versions of PyTorch leave undefined beside them, less those that the
+object files of the stand-in define. A function that NVIDIA's headers declare is defined with that
+very declaration, so the compiler checks it; any other one becomes ``int name(void)``.
 
 What a function does is, in this order:
 
@@ -16,9 +16,10 @@ What a function does is, in this order:
     python generate_stubs.py --runtime .../libcudart.so.13 --declarations entries.h
     python generate_stubs.py --runtime .../libcudart.so.13 --names names.txt \
         [--torch .../torch/lib] --output entries.c object.o ...
-    python generate_stubs.py --names names.txt --torch .../torch/lib --collect
+    python generate_stubs.py --runtime .../libcudart.so.13 --names names.txt \
+        --torch .../torch/lib --output entries.c --collect
 
-The last adds to names.txt, which has what each version of PyTorch wants that this stand-in knows.
+The last adds to names.txt what that version of PyTorch wants beside what is declared and exported.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 OURS = re.compile(
     r"(__cuda|cuda[A-Z]|cu(?!File)[A-Z]|cublas|cudnn|cufft|curand|cusolver|cusparse|cupti|nccl)"
 )
+
+# Libraries of which every function that a header declares is defined, whoever calls it.
+LIBRARIES = re.compile(r"cublas|cudnn|cufft|cusolver|cusparse|cupti|nccl")
 
 # What another function does too: with the same arguments, or with these of its own.
 SAME = {
@@ -236,13 +240,14 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # Words and numbers.
         (r"cublasLtGetVersion", "return CUBLAS_VERSION;"),
         (r"cudnnGetVersion", "return CUDNN_VERSION;"),
-        (r"cudnnGetCudartVersion", "return CUDART_VERSION;"),
+        (r"(cublas|cublasLt|cudnn)GetCudartVersion", "return CUDART_VERSION;"),
+        (r"cudnnGetMaxDeviceVersion", "return 1200;"),
         (
             r"cudnnGetProperty",
             "*{1} = (int[]){{CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL}}[{0}];",
         ),
         (
-            r"(cudnn|cusparse)GetErrorString|cublasGetStatusString",
+            r"(cudnn|cusparse)GetError(String|Name)|cublas(Lt)?GetStatus(String|Name)",
             'return {0} ? "the stand-in GPU does not do this" : "success";',
         ),
         (r"cudnnGetLastErrorString", '(void)snprintf({0}, {1}, "the stand-in keeps no message");'),
@@ -539,13 +544,14 @@ def main() -> None:
     listed = set(arguments.names.read_text().split()) if arguments.names.exists() else set()
     if arguments.torch and arguments.torch.is_dir():
         listed |= wanted_by(arguments.torch)
-    if arguments.collect:
-        arguments.names.write_text("".join(f"{name}\n" for name in sorted(listed)))
-        return
     known = declarations(arguments.runtime, arguments.compiler, HEADERS, arguments.output)
+    wanted = symbols([arguments.runtime], "--dynamic", "--defined-only")
+    wanted |= {name for name in known if LIBRARIES.match(name)}
+    if arguments.collect:
+        arguments.names.write_text("".join(f"{name}\n" for name in sorted(listed - wanted)))
+        return
     done = symbols(arguments.objects, "--defined-only", "--extern-only")
-    wanted = listed | symbols([arguments.runtime], "--dynamic", "--defined-only")
-    wanted |= {
+    wanted |= listed | {
         name
         for name, each in known.items()
         if each.plain in (*SAME, *LOOKED_UP) or f"standin_{each.plain}" in done
