@@ -39,7 +39,6 @@ class Build:
     cuda: str  # the version of CUDA that it was built for; "" for none
     commit: str
     home: Path
-    has_cxx11_abi: bool = True  # every release that has an adapter, see KNOWN
 
     @property
     def minor(self) -> int:
@@ -70,7 +69,7 @@ class Build:
         """The file name of its adapter. Raises AdapterError."""
         is_release = re.fullmatch(r"[\d.]+(\+cu\d+)?", self.version)
         build = "" if is_release else f"{self.version} {self.commit}"
-        return compiling.file_name(self.minor, has_cxx11_abi=self.has_cxx11_abi, build=build)
+        return compiling.file_name(self.minor, build)
 
 
 @dataclass(frozen=True)
@@ -94,19 +93,18 @@ def installed() -> Build | None:
     loaded = sys.modules.get("torch")
     if loaded is not None:
         about = vars(loaded.version)
-        home, has_cxx11_abi = Path(str(loaded.__file__)).parent, loaded.compiled_with_cxx11_abi()
+        home = Path(str(loaded.__file__)).parent
     else:
         spec = find_spec("torch")
         if spec is None or spec.origin is None:
             return None
-        home, has_cxx11_abi = Path(spec.origin).parent, True
+        home = Path(spec.origin).parent
         about = runpy.run_path(str(home / "version.py"))
     return Build(
         str(about["__version__"]),
         about.get("cuda") or "",
         about.get("git_version") or "",
         home,
-        has_cxx11_abi=has_cxx11_abi,
     )
 
 
@@ -181,7 +179,7 @@ def find(*, is_exact: bool = False) -> Path:
 
     @cache
     def made() -> bytes:
-        return compiling.make(build.home, build.minor, has_cxx11_abi=build.has_cxx11_abi)
+        return compiling.make(build.home, build.minor)
 
     try:
         return _kept(name, made)

@@ -23,7 +23,10 @@ SOURCES: Final = Path(gmlake.__file__).parent / "adapter"
 COMPILERS: Final = ("c++", "g++", "clang++")
 _SOURCE: Final = {".cpp", ".hpp", ".h"}
 _COMPILE_SECONDS: Final = 300
-_OPTIONS: Final = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete")
+_OPTIONS: Final = (
+    "-D_GLIBCXX_USE_CXX11_ABI=1",  # as every release of PyTorch that has an adapter
+    *("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s", "-Wl,-z,nodelete"),
+)
 _INTERFACE: Final = (
     *("c10/core/Allocator.h", "c10/core/CachingDeviceAllocator.h"),
     "c10/cuda/CUDACachingAllocator.h",
@@ -36,14 +39,13 @@ class AdapterError(RuntimeError):
     """There is no adapter for this PyTorch, and none can be built; the text says why."""
 
 
-def file_name(minor: int, *, has_cxx11_abi: bool = True, build: str = "") -> str:
+def file_name(minor: int, build: str = "") -> str:
     """Return an adapter's file name, which is unique for each set of sources.
 
     build: identifies a PyTorch that is not a release, whose headers are its own.
     """
     digest = hashlib.sha256()
-    parts = (platform.machine(), *_options(minor, has_cxx11_abi=has_cxx11_abi), build)
-    for part in parts:
+    for part in (platform.machine(), *_options(minor), build):
         digest.update(part.encode() + b"\0")
     for path in sorted(path for path in SOURCES.rglob("*") if path.suffix in _SOURCE):
         digest.update(path.read_bytes() + b"\0")
@@ -62,7 +64,7 @@ def interface(home: Path) -> bytes:
     return f"gmlake adapter to {hashlib.sha256(texts).hexdigest()}".encode()
 
 
-def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
+def make(home: Path, minor: int) -> bytes:
     """Return an adapter, built where no other user can reach it. Raises AdapterError.
 
     home: the folder `torch` with the headers and libraries of a build of PyTorch for CUDA.
@@ -70,7 +72,7 @@ def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
     command = [
         *compiler(),
         f'-DGML_NATIVE_INTERFACE="{interface(home).decode()}"',
-        *_options(minor, has_cxx11_abi=has_cxx11_abi),
+        *_options(minor),
         *("-isystem", str(home / "include"), "-isystem", str(SOURCES / "cuda")),
         *(f"-I{SOURCES}", str(SOURCES / "adapter.cpp")),
         *(f"-L{home / 'lib'}", "-lc10", "-lc10_cuda"),
@@ -96,9 +98,8 @@ def make(home: Path, minor: int, *, has_cxx11_abi: bool = True) -> bytes:
     raise AdapterError(f"the adapter to PyTorch cannot be compiled: {printable(why)[:300]}")
 
 
-def _options(minor: int, *, has_cxx11_abi: bool) -> tuple[str, ...]:
-    standard = "-std=c++20" if minor >= _CXX20_SINCE else "-std=c++17"
-    return (standard, f"-D_GLIBCXX_USE_CXX11_ABI={int(has_cxx11_abi)}", *_OPTIONS)
+def _options(minor: int) -> tuple[str, ...]:
+    return ("-std=c++20" if minor >= _CXX20_SINCE else "-std=c++17", *_OPTIONS)
 
 
 def compiler() -> list[str]:
