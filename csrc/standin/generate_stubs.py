@@ -252,6 +252,31 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"cudnnGetLastErrorString", '(void)snprintf({0}, {1}, "the stand-in keeps no message");'),
         (r"ncclGetVersion", "*{0} = NCCL_VERSION_CODE;"),
+        # NCCL of one rank, see nccl.c.
+        (r"ncclGetUniqueId", "*{0} = (ncclUniqueId){{{{0}}}};"),
+        (r"ncclCommInitRank(Config)?", "return standin_communicate({0}, {1}, {3});"),
+        (r"ncclCommInitRankScalable", "return standin_communicate({0}, {1}, {2});"),
+        (
+            r"ncclCommSplit",
+            "return standin_communicate({3}, {1} == NCCL_SPLIT_NOCOLOR ? 0 : 1, 0);",
+        ),
+        (r"ncclCommFinalize", "return ncclSuccess;"),
+        (r"ncclComm(Destroy|Abort)", "free({0});"),
+        (r"ncclComm(GetAsyncError|UserRank)", "*{1} = 0;"),
+        (r"ncclCommCount", "*{1} = 1;"),
+        (r"ncclCommCuDevice", "*{1} = {0}->device;"),
+        (
+            r"nccl(AllReduce|ReduceScatter|AllGather)",
+            "return standin_reduce(comm, {0}, {1}, {2}, {3}, stream);",
+        ),
+        (
+            r"nccl(Reduce|Broadcast)",
+            "return root ? ncclInvalidArgument : standin_reduce(comm, {0}, {1}, {2}, {3}, stream);",
+        ),
+        (
+            r"ncclBcast",
+            "return root ? ncclInvalidArgument : standin_reduce(comm, {0}, {0}, {1}, {2}, stream);",
+        ),
         (
             r"ncclGet(LastError|ErrorString)",
             'return "the stand-in GPU has no NCCL between ranks: use gloo";',

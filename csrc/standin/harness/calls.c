@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_CALLS = 2047 }; /* more than the library exports */
+enum { MOST_CALLS = 2047 }; /* more than a program calls; what comes after them is "others" */
 
 /* One line of a report, as launcher.py reads it. */
 typedef struct entry {

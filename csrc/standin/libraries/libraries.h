@@ -21,6 +21,7 @@
 #pragma GCC visibility push(default)
 #include <cublas_v2.h>
 #include <cublasLt.h>
+#include <nccl.h>
 #pragma GCC visibility pop
 
 /* What a handle of any library points to. */
@@ -58,5 +59,19 @@ cublasStatus_t standin_multiply(standin_handle *handle, cublasOperation_t transp
                                 int64_t batches, standin_matrix *operands);
 
 cublasStatus_t standin_cublas_status(cudaError_t error);
+
+/* ---- nccl.c ---------------------------------------------------------------------------------- */
+
+/* What a ncclComm_t points to; whoever ends it frees it. */
+struct ncclComm {
+    int device;
+};
+
+/* Of one rank; NULL of none, who has no colour and is in no part; ncclInvalidUsage for more. */
+ncclResult_t standin_communicate(ncclComm_t *out, int ranks, int rank);
+
+/* Copies from one rank to itself. */
+ncclResult_t standin_reduce(ncclComm_t of, const void *from, void *to, size_t count,
+                            ncclDataType_t type, cudaStream_t stream);
 
 #endif

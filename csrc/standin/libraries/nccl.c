@@ -4,18 +4,6 @@
  * refused when it is made. */
 #include "standin/libraries/libraries.h"
 
-#pragma GCC visibility push(default)
-#include <nccl.h>
-#pragma GCC visibility pop
-
-#include <stdlib.h>
-#include <string.h>
-
-/* What a ncclComm_t points to. */
-typedef struct ncclComm {
-    int device;
-} communicator;
-
 static unsigned bytes_of(ncclDataType_t type) {
     static const unsigned char bytes[ncclNumTypes] = {
         [ncclInt8] = 1,    [ncclUint8] = 1,    [ncclInt32] = 4,      [ncclUint32] = 4,
@@ -25,18 +13,10 @@ static unsigned bytes_of(ncclDataType_t type) {
     return type >= 0 && type < ncclNumTypes ? bytes[type] : 0;
 }
 
-/* ---- communicators --------------------------------------------------------------------------- */
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
-    CALLED();
-    memset(out, 0, sizeof *out);
-    return ncclSuccess;
-}
-
-static ncclResult_t make(ncclComm_t *out, int ranks, int rank) {
+ncclResult_t standin_communicate(ncclComm_t *out, int ranks, int rank) {
     *out = NULL;
     if (ranks != 1 || rank != 0) {
-        return ncclInvalidUsage;
+        return ranks ? ncclInvalidUsage : ncclSuccess;
     }
     standin_enter();
     ncclComm_t made = standin_new(sizeof *made);
@@ -46,84 +26,8 @@ static ncclResult_t make(ncclComm_t *out, int ranks, int rank) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, int rank) {
-    CALLED();
-    (void)id;
-    return make(out, ranks, rank);
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
-                                    ncclConfig_t *config) {
-    CALLED();
-    (void)id, (void)config;
-    return make(out, ranks, rank);
-}
-
-ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int id_count,
-                                      ncclUniqueId *ids, ncclConfig_t *config) {
-    CALLED();
-    (void)id_count, (void)ids, (void)config;
-    return make(out, ranks, rank);
-}
-
-/* Who has no colour is in no part. */
-ncclResult_t ncclCommSplit(ncclComm_t of, int color, int key, ncclComm_t *out,
-                           ncclConfig_t *config) {
-    CALLED();
-    (void)of, (void)key, (void)config;
-    *out = NULL;
-    return color == NCCL_SPLIT_NOCOLOR ? ncclSuccess : make(out, 1, 0);
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t of) {
-    CALLED();
-    (void)of;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t of) {
-    CALLED();
-    free(of);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t of) {
-    CALLED();
-    free(of);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t *out) {
-    CALLED();
-    (void)of;
-    *out = ncclSuccess;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommCount(ncclComm_t of, int *out) {
-    CALLED();
-    (void)of;
-    *out = 1;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommUserRank(ncclComm_t of, int *out) {
-    CALLED();
-    (void)of;
-    *out = 0;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommCuDevice(ncclComm_t of, int *out) {
-    CALLED();
-    *out = of->device;
-    return ncclSuccess;
-}
-
-/* ---- collectives ----------------------------------------------------------------------------- */
-
 /* In place, it touches the memory all the same. */
-static ncclResult_t collect(ncclComm_t of, const void *from, void *to, size_t count,
+ncclResult_t standin_reduce(ncclComm_t of, const void *from, void *to, size_t count,
                             ncclDataType_t type, cudaStream_t stream) {
     size_t size_bytes = count * bytes_of(type);
     if (!of || bytes_of(type) == 0) {
@@ -141,43 +45,4 @@ static ncclResult_t collect(ncclComm_t of, const void *from, void *to, size_t co
     }
     standin_leave();
     return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream) {
-    CALLED();
-    (void)operation;
-    return collect(of, from, to, count, type, stream);
-}
-
-ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
-                        ncclRedOp_t operation, int root, ncclComm_t of, cudaStream_t stream) {
-    CALLED();
-    (void)operation;
-    return root == 0 ? collect(of, from, to, count, type, stream) : ncclInvalidArgument;
-}
-
-ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
-                               ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream) {
-    CALLED();
-    (void)operation;
-    return collect(of, from, to, count, type, stream);
-}
-
-ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclComm_t of, cudaStream_t stream) {
-    CALLED();
-    return collect(of, from, to, count, type, stream);
-}
-
-ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t of, cudaStream_t stream) {
-    CALLED();
-    return root == 0 ? collect(of, from, to, count, type, stream) : ncclInvalidArgument;
-}
-
-ncclResult_t ncclBcast(void *block, size_t count, ncclDataType_t type, int root, ncclComm_t of,
-                       cudaStream_t stream) {
-    CALLED();
-    return root == 0 ? collect(of, block, block, count, type, stream) : ncclInvalidArgument;
 }

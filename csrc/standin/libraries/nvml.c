@@ -46,48 +46,28 @@ typedef struct nvml_place {
     char bus_id[32];
 } nvml_place;
 
-STANDIN_API nvml_result nvmlInit(void);
-STANDIN_API nvml_result nvmlInit_v2(void);
-STANDIN_API nvml_result nvmlInitWithFlags(unsigned flags);
-STANDIN_API nvml_result nvmlShutdown(void);
-STANDIN_API nvml_result nvmlSystemGetCudaDriverVersion_v2(int *out);
-STANDIN_API nvml_result nvmlSystemGetDriverVersion(char *out, unsigned out_bytes);
-STANDIN_API nvml_result nvmlDeviceGetCount_v2(unsigned *out);
-STANDIN_API nvml_result nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out);
-STANDIN_API nvml_result nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out);
-STANDIN_API nvml_result nvmlDeviceGetIndex(nvml_device device, unsigned *out);
-STANDIN_API nvml_result nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes);
-STANDIN_API nvml_result nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes);
-STANDIN_API nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out);
-STANDIN_API nvml_result nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major,
-                                                           int *minor);
-STANDIN_API nvml_result nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out);
-STANDIN_API nvml_result nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out);
-STANDIN_API nvml_result nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
-                                                             nvml_process *out);
-STANDIN_API nvml_result nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out);
-STANDIN_API nvml_result nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link,
-                                                            int *out);
-STANDIN_API nvml_result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link,
-                                                            void *out);
+/* An exported function with that behaviour. */
+#define NVML(name, ...)                                                                            \
+    STANDIN_API nvml_result name(__VA_ARGS__);                                                     \
+    nvml_result name(__VA_ARGS__)
 
-nvml_result nvmlInit(void) {
+NVML(nvmlInit, void) {
     CALLED();
     return NVML_SUCCESS;
 }
 
-nvml_result nvmlInit_v2(void) {
+NVML(nvmlInit_v2, void) {
     CALLED();
     return NVML_SUCCESS;
 }
 
-nvml_result nvmlInitWithFlags(unsigned flags) {
+NVML(nvmlInitWithFlags, unsigned flags) {
     CALLED();
     (void)flags;
     return NVML_SUCCESS;
 }
 
-nvml_result nvmlShutdown(void) {
+NVML(nvmlShutdown, void) {
     CALLED();
     return NVML_SUCCESS;
 }
@@ -104,20 +84,20 @@ static nvml_result __attribute__((format(printf, 3, 4))) write_words(char *out, 
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-nvml_result nvmlSystemGetCudaDriverVersion_v2(int *out) {
+NVML(nvmlSystemGetCudaDriverVersion_v2, int *out) {
     CALLED();
     *out = CUDA_VERSION;
     return NVML_SUCCESS;
 }
 
 /* That of the H200 whose answers attributes.c has. */
-nvml_result nvmlSystemGetDriverVersion(char *out, unsigned out_bytes) {
+NVML(nvmlSystemGetDriverVersion, char *out, unsigned out_bytes) {
     CALLED();
     return write_words(out, out_bytes, "580.159.04");
 }
 
 /* Of the machine: CUDA_VISIBLE_DEVICES is for whoever asks. */
-nvml_result nvmlDeviceGetCount_v2(unsigned *out) {
+NVML(nvmlDeviceGetCount_v2, unsigned *out) {
     CALLED();
     *out = (unsigned)standin_settings_get()->present;
     return NVML_SUCCESS;
@@ -149,14 +129,14 @@ static nvml_device device_at(unsigned number) {
     return (nvml_device)(uintptr_t)(number + 1);
 }
 
-nvml_result nvmlDeviceGetHandleByIndex_v2(unsigned number, nvml_device *out) {
+NVML(nvmlDeviceGetHandleByIndex_v2, unsigned number, nvml_device *out) {
     CALLED();
     *out = device_at(number);
     return check_device(*out);
 }
 
 /* As cudaDeviceGetPCIBusId() names them. */
-nvml_result nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device *out) {
+NVML(nvmlDeviceGetHandleByPciBusId_v2, const char *bus, nvml_device *out) {
     CALLED();
     unsigned number = 0;
     /* NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion) */
@@ -180,7 +160,7 @@ static nvml_result write_uuid(nvml_device device, char *out, unsigned out_bytes)
                        digits + 12, digits + 16, digits + 20);
 }
 
-nvml_result nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out) {
+NVML(nvmlDeviceGetHandleByUUID, const char *uuid, nvml_device *out) {
     CALLED();
     char found[WORDS_OF_UUID];
     for (int i = 0; i < standin_settings_get()->present; i++) {
@@ -193,13 +173,13 @@ nvml_result nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *out) {
     return NVML_NOT_FOUND;
 }
 
-nvml_result nvmlDeviceGetIndex(nvml_device device, unsigned *out) {
+NVML(nvmlDeviceGetIndex, nvml_device device, unsigned *out) {
     CALLED();
     *out = number_of(device);
     return check_device(device);
 }
 
-nvml_result nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes) {
+NVML(nvmlDeviceGetName, nvml_device device, char *out, unsigned out_bytes) {
     CALLED();
     nvml_result result = check_device(device);
     return result == NVML_SUCCESS ? write_words(out, out_bytes, "%s", standin_settings_get()->name)
@@ -207,13 +187,13 @@ nvml_result nvmlDeviceGetName(nvml_device device, char *out, unsigned out_bytes)
 }
 
 /* As CUDA has it in the properties of a device. */
-nvml_result nvmlDeviceGetUUID(nvml_device device, char *out, unsigned out_bytes) {
+NVML(nvmlDeviceGetUUID, nvml_device device, char *out, unsigned out_bytes) {
     CALLED();
     nvml_result result = check_device(device);
     return result == NVML_SUCCESS ? write_uuid(device, out, out_bytes) : result;
 }
 
-nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out) {
+NVML(nvmlDeviceGetPciInfo_v3, nvml_device device, nvml_place *out) {
     CALLED();
     unsigned number = number_of(device) & 0xff;
     *out = (nvml_place){.device = number};
@@ -222,7 +202,7 @@ nvml_result nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_place *out) {
     return check_device(device);
 }
 
-nvml_result nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor) {
+NVML(nvmlDeviceGetCudaComputeCapability, nvml_device device, int *major, int *minor) {
     CALLED();
     *major = standin_settings_get()->major;
     *minor = standin_settings_get()->minor;
@@ -230,7 +210,7 @@ nvml_result nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, i
 }
 
 /* Of a device that this process does not see nothing is used. */
-nvml_result nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out) {
+NVML(nvmlDeviceGetMemoryInfo, nvml_device device, nvml_memory *out) {
     CALLED();
     size_t total = standin_settings_get()->capacity_bytes;
     size_t left = total;
@@ -245,8 +225,7 @@ nvml_result nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *out) {
 }
 
 /* No other process uses these devices. */
-nvml_result nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
-                                                 nvml_process *out) {
+NVML(nvmlDeviceGetComputeRunningProcesses, nvml_device device, unsigned *count, nvml_process *out) {
     CALLED();
     unsigned room = *count;
     uint64_t left = 0, served = 0; /* what is held may be more than the device says that it has */
@@ -267,7 +246,7 @@ nvml_result nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *c
 }
 
 /* None has a fabric, */
-nvml_result nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out) {
+NVML(nvmlDeviceGetGpuFabricInfoV, nvml_device device, nvml_fabric *out) {
     CALLED();
     (void)device;
     out->status = NVML_SUCCESS;
@@ -276,13 +255,13 @@ nvml_result nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric *out) {
 }
 
 /* nor NVLink. */
-nvml_result nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, int *out) {
+NVML(nvmlDeviceGetNvLinkRemoteDeviceType, nvml_device device, unsigned link, int *out) {
     CALLED();
     (void)device, (void)link, (void)out;
     return NVML_NOT_SUPPORTED;
 }
 
-nvml_result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link, void *out) {
+NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2, nvml_device device, unsigned link, void *out) {
     CALLED();
     (void)device, (void)link, (void)out;
     return NVML_NOT_SUPPORTED;
