@@ -1,6 +1,7 @@
 /* The base range: the extents that tile it, growing, shrinking and lending it. */
 #include "core/base_range.h"
 
+#include "base/room.h"
 #include "base/rounding.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -332,15 +333,11 @@ gml_status gml_base_range_collect(gml_base_range *range, uint64_t offset, uint64
     uint64_t end = offset + size_bytes;
     for (uint64_t at = gml_base_range_chunk_begin(range, offset); at < end;
          at += gml_base_range_chunk_bytes(range, at)) {
-        if (range->collected_count == range->collected_room) {
-            size_t room = range->collected_room ? range->collected_room * 2 : 256;
-            gml_handle *grown = realloc(range->collected, room * sizeof *grown);
-            if (!grown) {
-                return gml_driver_fail(range->driver, GML_NO_HOST_MEMORY,
-                                       "no host memory for a mapping of %zu chunks", room);
-            }
-            range->collected = grown;
-            range->collected_room = room;
+        if (!gml_make_room(&range->collected, &range->collected_room, range->collected_count + 1,
+                           sizeof *range->collected)) {
+            return gml_driver_fail(range->driver, GML_NO_HOST_MEMORY,
+                                   "no host memory for a mapping of more than %zu chunks",
+                                   range->collected_count);
         }
         range->collected[range->collected_count++] = range->handles[at / range->granule_bytes];
     }

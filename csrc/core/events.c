@@ -1,9 +1,11 @@
 /* A stack of idle events. */
 #include "core/events.h"
 
+#include "base/room.h"
+
 #include <stdlib.h>
 
-enum { FIRST_EVENTS = 16, DESTROY_ATTEMPTS = 3 };
+enum { DESTROY_ATTEMPTS = 3 };
 
 void gml_events_init(gml_events *events, gml_driver *driver) {
     *events = (gml_events){.driver = driver};
@@ -27,17 +29,11 @@ void gml_events_close(gml_events *events) {
 
 /* Room for one more event among the idle ones, so that giving one back cannot fail. */
 static gml_status reserve_one(gml_events *events) {
-    if (events->count < events->idle_capacity) {
-        return GML_OK;
-    }
-    size_t capacity = events->idle_capacity ? events->idle_capacity * 2 : FIRST_EVENTS;
-    gml_event *idle = realloc(events->idle, capacity * sizeof *idle);
-    if (!idle) {
+    if (!gml_make_room(&events->idle, &events->idle_capacity, events->count + 1,
+                       sizeof *events->idle)) {
         return gml_driver_fail(events->driver, GML_NO_HOST_MEMORY,
                                "the table of idle events cannot grow");
     }
-    events->idle = idle;
-    events->idle_capacity = capacity;
     return GML_OK;
 }
 

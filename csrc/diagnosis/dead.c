@@ -6,12 +6,11 @@
  * the whole object, since nothing is dead across them.
  */
 #include "base/number_set.h"
+#include "base/room.h"
 #include "diagnosis/findings.h"
 #include "diagnosis/spans.h"
 
 #include <stdlib.h>
-
-enum { FIRST_CAPACITY = 64 };
 
 /* A write, or all other accesses between two writes. Its number is its place in the pile. */
 typedef struct dead_layer {
@@ -59,14 +58,9 @@ static void pile_restart(dead_pile *pile) {
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
 static gml_status add_pair(dead_pile *pile, dead_pair pair) {
-    if (pile->pair_count == pile->pair_capacity) {
-        size_t capacity = pile->pair_capacity ? 2 * pile->pair_capacity : FIRST_CAPACITY;
-        dead_pair *pairs = realloc(pile->pairs, capacity * sizeof *pairs);
-        if (!pairs) {
-            return GML_NO_HOST_MEMORY;
-        }
-        pile->pairs = pairs;
-        pile->pair_capacity = capacity;
+    if (!gml_make_room(&pile->pairs, &pile->pair_capacity, pile->pair_count + 1,
+                       sizeof *pile->pairs)) {
+        return GML_NO_HOST_MEMORY;
     }
     pile->pairs[pile->pair_count++] = pair;
     return GML_OK;
@@ -242,14 +236,9 @@ static gml_status pile_finish(dead_pile *pile) {
 /* ---- the pile -------------------------------------------------------------------------------- */
 
 static gml_status add_layer(dead_pile *pile, uint32_t api, bool is_write) {
-    if (pile->layer_count == pile->layer_capacity) {
-        size_t capacity = pile->layer_capacity ? 2 * pile->layer_capacity : FIRST_CAPACITY;
-        dead_layer *layers = realloc(pile->layers, capacity * sizeof *layers);
-        if (!layers) {
-            return GML_NO_HOST_MEMORY;
-        }
-        pile->layers = layers;
-        pile->layer_capacity = capacity;
+    if (!gml_make_room(&pile->layers, &pile->layer_capacity, pile->layer_count + 1,
+                       sizeof *pile->layers)) {
+        return GML_NO_HOST_MEMORY;
     }
     pile->write_count += is_write;
     pile->layers[pile->layer_count++] = (dead_layer){.api = api, .is_write = is_write};

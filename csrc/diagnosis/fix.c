@@ -1,10 +1,9 @@
 #include "diagnosis/fix.h"
 
+#include "base/room.h"
 #include "diagnosis/slices.h"
 
 #include <stdlib.h>
-
-enum { LEAST_CAPACITY = 64 };
 
 static const uint32_t SPLIT = UINT32_C(1) << GML_PATTERN_STRUCTURED_ACCESS;
 static const uint32_t SHRUNK = UINT32_C(1) << GML_PATTERN_OVERALLOCATION;
@@ -91,20 +90,6 @@ static bool are_neighbours(const gml_trace_index *index, uint32_t object, uint64
            index->api_of[index->uses[place - 1]] == from && index->api_of[index->uses[place]] == to;
 }
 
-static gml_status reserve_hole(gml_fixes *fixes) {
-    if (fixes->hole_count < fixes->hole_capacity) {
-        return GML_OK;
-    }
-    size_t capacity = fixes->hole_capacity ? 2 * fixes->hole_capacity : LEAST_CAPACITY;
-    gml_hole *holes = realloc(fixes->holes, capacity * sizeof *holes);
-    if (!holes) {
-        return GML_NO_HOST_MEMORY;
-    }
-    fixes->holes = holes;
-    fixes->hole_capacity = capacity;
-    return GML_OK;
-}
-
 static void link_holes(gml_fixes *fixes, gml_room *room, uint32_t first, uint32_t last) {
     if (first == GML_NO_OBJECT) {
         return;
@@ -121,36 +106,22 @@ static gml_status make_hole(gml_fixes *fixes, const gml_finding *finding) {
     if (!are_neighbours(fixes->index, finding->object, finding->from_api, finding->to_api)) {
         return GML_OK;
     }
-    gml_status status = reserve_hole(fixes);
-    if (status == GML_OK) {
-        uint32_t hole = (uint32_t)fixes->hole_count++;
-        fixes->holes[hole] = (gml_hole){finding->from_api + 2, finding->to_api + 1, GML_NO_OBJECT};
-        link_holes(fixes, &fixes->rooms[finding->object], hole, hole);
+    if (!gml_make_room(&fixes->holes, &fixes->hole_capacity, fixes->hole_count + 1,
+                       sizeof *fixes->holes)) {
+        return GML_NO_HOST_MEMORY;
     }
-    return status;
+    uint32_t hole = (uint32_t)fixes->hole_count++;
+    fixes->holes[hole] = (gml_hole){finding->from_api + 2, finding->to_api + 1, GML_NO_OBJECT};
+    link_holes(fixes, &fixes->rooms[finding->object], hole, hole);
+    return GML_OK;
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static gml_status reserve_slices(gml_fixes *fixes, size_t extra) {
-    size_t needed = fixes->slice_count + extra, capacity = fixes->slice_capacity;
-    if (needed <= capacity) {
-        return GML_OK;
-    }
-    capacity = 2 * capacity > needed ? 2 * capacity : needed;
-    gml_slice_life *slices = realloc(fixes->slices, capacity * sizeof *slices);
-    if (!slices) {
-        return GML_NO_HOST_MEMORY;
-    }
-    fixes->slices = slices;
-    fixes->slice_capacity = capacity;
-    return GML_OK;
-}
-
 static gml_status copy_slices(gml_fixes *fixes, uint32_t object, const gml_slices *found) {
-    gml_status status = reserve_slices(fixes, found->count);
-    if (status != GML_OK) {
-        return status;
+    if (!gml_make_room(&fixes->slices, &fixes->slice_capacity, fixes->slice_count + found->count,
+                       sizeof *fixes->slices)) {
+        return GML_NO_HOST_MEMORY;
     }
     gml_room *room = &fixes->rooms[object];
     room->fixed |= SPLIT;

@@ -1,5 +1,6 @@
 #include "diagnosis/spans.h"
 
+#include "base/room.h"
 #include "base/rounding.h"
 #include "base/sort.h"
 
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 
 enum {
-    FIRST_CAPACITY = 64,
     MOST_STRIDES = 16,          /* that are tried as widths */
     MOST_CLASSES = 4096,        /* that a range with a stride between units falls into */
     MOST_TAKEN_APART = 1 << 22, /* rectangles */
@@ -17,41 +17,21 @@ enum {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Room for one more item; the address, or NULL. */
-static void *with_room(void *items, size_t count, size_t *capacity, size_t item_bytes) {
-    if (count < *capacity) {
-        return items;
-    }
-    size_t more = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-    if (more > SIZE_MAX / item_bytes) {
-        return NULL;
-    }
-    void *moved = realloc(items, more * item_bytes);
-    if (moved) {
-        *capacity = more;
-    }
-    return moved;
-}
-
 static gml_status add_span(gml_sheet *sheet, gml_access_span span) {
-    gml_access_span *spans =
-        with_room(sheet->spans, sheet->span_count, &sheet->span_capacity, sizeof *spans);
-    if (!spans) {
+    if (!gml_make_room(&sheet->spans, &sheet->span_capacity, sheet->span_count + 1,
+                       sizeof *sheet->spans)) {
         return GML_NO_HOST_MEMORY;
     }
-    sheet->spans = spans;
-    spans[sheet->span_count++] = span;
+    sheet->spans[sheet->span_count++] = span;
     return GML_OK;
 }
 
 static gml_status add_rectangle(gml_sheet *sheet, gml_rectangle rectangle) {
-    gml_rectangle *rectangles = with_room(sheet->rectangles, sheet->rectangle_count,
-                                          &sheet->rectangle_capacity, sizeof *rectangles);
-    if (!rectangles) {
+    if (!gml_make_room(&sheet->rectangles, &sheet->rectangle_capacity, sheet->rectangle_count + 1,
+                       sizeof *sheet->rectangles)) {
         return GML_NO_HOST_MEMORY;
     }
-    sheet->rectangles = rectangles;
-    rectangles[sheet->rectangle_count++] = rectangle;
+    sheet->rectangles[sheet->rectangle_count++] = rectangle;
     return GML_OK;
 }
 

@@ -1,9 +1,11 @@
 #include "diagnosis/written.h"
 
+#include "base/room.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RUNS = 4096, MOST_LOOKS = 1 << 16, FIRST_RUNS = 16 };
+enum { MOST_RUNS = 4096, MOST_LOOKS = 1 << 16 };
 
 typedef struct run {
     uint64_t begin, end;
@@ -43,18 +45,9 @@ static bool has_run(written_set *set, run wanted) {
 
 /* For so many runs more. */
 static gml_status make_room(written_set *set, size_t more) {
-    if (set->count + more <= set->capacity) {
-        return GML_OK;
-    }
-    size_t capacity = set->capacity ? 2 * set->capacity : FIRST_RUNS;
-    capacity = capacity < set->count + more ? set->count + more : capacity;
-    run *runs = realloc(set->runs, capacity * sizeof *runs);
-    if (!runs) {
-        return GML_NO_HOST_MEMORY;
-    }
-    set->runs = runs;
-    set->capacity = capacity;
-    return GML_OK;
+    return gml_make_room(&set->runs, &set->capacity, set->count + more, sizeof *set->runs)
+               ? GML_OK
+               : GML_NO_HOST_MEMORY;
 }
 
 static gml_status add_run(written_set *set, run added) {

@@ -1,5 +1,6 @@
 /* Segment events: what went from its addresses since the last look, and the difference between that
  * and what the lake holds now. */
+#include "base/room.h"
 #include "lake/lake.h"
 
 #include <stdlib.h>
@@ -15,17 +16,8 @@ typedef struct look {
                             reasons */
 } look;
 
-/* The list with room for one more; NULL, and the old one stays, without host memory. */
-static gml_held *with_room(gml_held_list *held) {
-    if (held->count < held->room) {
-        return held->list;
-    }
-    size_t wanted = held->room ? 2 * held->room : 16;
-    gml_held *grown = realloc(held->list, wanted * sizeof *grown);
-    if (grown) {
-        held->room = wanted;
-    }
-    return grown;
+static bool has_room(gml_held_list *held) {
+    return gml_make_room(&held->list, &held->room, held->count + 1, sizeof *held->list);
 }
 
 static gml_address end_of(const gml_held *span) {
@@ -47,12 +39,10 @@ static void see_span(void *context, const gml_span_info *span) {
         return;
     }
     taken->is_ordered &= !last || end_of(last) <= span->address;
-    gml_held *grown = with_room(held);
-    if (!grown) {
+    if (!has_room(held)) {
         taken->is_short = true;
         return;
     }
-    held->list = grown;
     held->list[held->count++] =
         (gml_held){span->address, span->size_bytes, is_base ? 0 : span->stream, taken->pool};
 }
@@ -148,9 +138,7 @@ static void tell_part(telling *of, const gml_held *span, gml_address begin, gml_
 /* [begin, end) of a span is still there; without host memory to know that, it went too. */
 static void keep_part(telling *of, const gml_held *span, gml_address begin, gml_address end) {
     gml_held_list *kept = &of->looks->seen;
-    gml_held *grown = begin < end ? with_room(kept) : NULL;
-    if (grown) {
-        kept->list = grown;
+    if (begin < end && has_room(kept)) {
         kept->list[kept->count++] = (gml_held){begin, end - begin, span->stream, span->pool};
     } else {
         tell_part(of, span, begin, end);

@@ -1,4 +1,5 @@
 /* Memory shared between a lake's streams: the pairs of them. */
+#include "base/room.h"
 #include "lake/lake.h"
 
 #include <stdlib.h>
@@ -11,15 +12,9 @@ typedef struct pair_list {
 
 /* Puts a pair at the end; NULL without host memory. */
 static gml_stream_pair *add_pair(pair_list *list, const gml_stream_pair *pair) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        gml_stream_pair *pairs = realloc(list->pairs, capacity * sizeof *pairs);
-        if (!pairs) {
-            list->is_short = true;
-            return NULL;
-        }
-        list->pairs = pairs;
-        list->capacity = capacity;
+    if (!gml_make_room(&list->pairs, &list->capacity, list->count + 1, sizeof *list->pairs)) {
+        list->is_short = true;
+        return NULL;
     }
     list->pairs[list->count] = *pair;
     return &list->pairs[list->count++];

@@ -21,6 +21,7 @@
  * A reader refuses every other version, so a format that changes gets a new number.
  */
 #include "base/fnv.h"
+#include "base/room.h"
 #include "planner/plan.h"
 
 #include <inttypes.h>
@@ -53,15 +54,8 @@ static void fail(plan_codec *codec, const char *what) {
 }
 
 static void put_byte(plan_codec *codec, uint8_t byte) {
-    if (codec->count == codec->room && !codec->failure) {
-        size_t room = codec->room ? 2 * codec->room : 256;
-        uint8_t *larger = realloc(codec->bytes, room);
-        if (!larger) {
-            fail(codec, "no host memory");
-            return;
-        }
-        codec->bytes = larger;
-        codec->room = room;
+    if (!codec->failure && !gml_make_room(&codec->bytes, &codec->room, codec->count + 1, 1)) {
+        fail(codec, "no host memory");
     }
     if (!codec->failure) {
         codec->bytes[codec->count++] = byte;

@@ -1,5 +1,6 @@
 /* Reports about a lake, as dicts and lists. Everything is copied out without the GIL first and
  * turned into Python objects afterwards. */
+#include "base/room.h"
 #include "core.h"
 
 #include <stddef.h>
@@ -163,17 +164,11 @@ typedef struct span_copy {
 } span_copy;
 
 static void add_row(span_copy *copy, const span_row *row) {
-    if (copy->count == copy->capacity) {
-        size_t capacity = copy->capacity ? 2 * copy->capacity : 256;
-        span_row *rows = realloc(copy->rows, capacity * sizeof *rows);
-        if (!rows) {
-            copy->failed = true;
-            return;
-        }
-        copy->rows = rows;
-        copy->capacity = capacity;
+    if (gml_make_room(&copy->rows, &copy->capacity, copy->count + 1, sizeof *copy->rows)) {
+        copy->rows[copy->count++] = *row;
+    } else {
+        copy->failed = true;
     }
-    copy->rows[copy->count++] = *row;
 }
 
 static void copy_span(void *context, const gml_span_info *span) {

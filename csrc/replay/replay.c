@@ -1,6 +1,7 @@
 /* A recorded trace run through a lake: ids become addresses. */
 #include "base/clock.h"
 #include "base/map.h"
+#include "base/room.h"
 #include "gmlake_replay.h"
 #include "lake/lake.h"
 
@@ -57,14 +58,9 @@ static gml_status corrupt(gml_replay *replay, const gml_request *request, const 
 /* ---- frees that wait for other streams ------------------------------------------------------- */
 
 static gml_status free_late(gml_replay *replay, gml_address address) {
-    if (replay->late_count == replay->late_room) {
-        size_t room = replay->late_room ? 2 * replay->late_room : 16;
-        gml_address *grown = realloc(replay->late, room * sizeof *grown);
-        if (!grown) {
-            return GML_NO_HOST_MEMORY;
-        }
-        replay->late = grown;
-        replay->late_room = room;
+    if (!gml_make_room(&replay->late, &replay->late_room, replay->late_count + 1,
+                       sizeof *replay->late)) {
+        return GML_NO_HOST_MEMORY;
     }
     replay->late[replay->late_count++] = address;
     return GML_OK;

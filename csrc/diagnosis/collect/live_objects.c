@@ -1,6 +1,7 @@
 #include "diagnosis/collect/live_objects.h"
 
-#include <stdlib.h>
+#include "base/room.h"
+
 #include <string.h>
 
 /* The number of objects that begin at or below the address. */
@@ -18,22 +19,8 @@ static size_t count_up_to(const gml_live *live, uint64_t address) {
     return low;
 }
 
-static bool has_room(gml_live *live) {
-    if (live->count < live->capacity) {
-        return true;
-    }
-    size_t capacity = live->capacity ? 2 * live->capacity : 256;
-    gml_live_object *grown = realloc(live->objects, capacity * sizeof *grown);
-    if (!grown) {
-        return false;
-    }
-    live->objects = grown;
-    live->capacity = capacity;
-    return true;
-}
-
 bool gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes) {
-    if (!has_room(live)) {
+    if (!gml_make_room(&live->objects, &live->capacity, live->count + 1, sizeof *live->objects)) {
         return false;
     }
     size_t at = count_up_to(live, address);
