@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ALONE = {
-    "reuse_follow_event_dependencies": 0,
     "reuse_allow_opportunistic": 0,
     "reuse_allow_internal_dependencies": 0,
 }

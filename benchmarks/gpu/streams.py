@@ -63,7 +63,6 @@ WAYS = {
     "alone": Way(
         "gmlake",
         {
-            "reuse_follow_event_dependencies": 0,
             "reuse_allow_internal_dependencies": 0,
             "reuse_allow_opportunistic": 0,
         },

@@ -40,9 +40,6 @@ static const knob_entry knobs_table[] = {
     {{"optimize_for", "optimize for time, for a balance of both, or for memory", ours, 1, 0, 2,
       "time balanced memory", false},
      FIELD(optimize_for)},
-    {{"growth", "minimum bytes to take from the driver at a time; 0: only the missing bytes", ours,
-      SIZE(0, 0, UINT64_C(1) << 48)},
-     FIELD(growth)},
     {{"arena",
       "serve everything from one up-front allocation of this many bytes (disables stitching); 0: "
       "off, or the capacity if the device has no virtual memory management",
@@ -51,14 +48,6 @@ static const knob_entry knobs_table[] = {
     {{"max_views", "maximum number of stitched views kept mapped", ours,
       NUMBER(16384, 1, UINT32_MAX)},
      FIELD(max_views)},
-    {{"max_view_bytes", "maximum address space of stitched views, in bytes", ours,
-      SIZE(16384 * GIB, 0, UINT64_C(1) << 46)},
-     FIELD(max_view_bytes)},
-    {{"reuse_follow_event_dependencies",
-      "1: a stream may reuse memory that was freed before a point it has waited for already; 0: "
-      "off",
-      ours, NUMBER(1, 0, 1)},
-     FIELD(reuse_follow_event_dependencies)},
     {{"reuse_allow_opportunistic",
       "1: a stream may reuse memory that another freed once all work before the free is complete; "
       "0: off",

@@ -10,16 +10,13 @@ enum {
 
 typedef struct gml_knobs {
     /* stitch */
-    uint64_t frag_limit;     /* smallest request that may be stitched, bytes */
-    uint64_t chunk_size;     /* physical chunk, bytes; a multiple of the device granularity */
-    uint64_t optimize_for;   /* a gml_optimize_for; see policy/stitch/cost_model.h */
-    uint64_t growth;         /* bytes taken from the driver at a time, at least */
-    uint64_t max_views;      /* cached views kept at most */
-    uint64_t max_view_bytes; /* address space of cached views at most */
-    uint64_t arena;          /* the one allocation to serve from, bytes; 0: none */
+    uint64_t frag_limit;   /* smallest request that may be stitched, bytes */
+    uint64_t chunk_size;   /* physical chunk, bytes; a multiple of the device granularity */
+    uint64_t optimize_for; /* a gml_optimize_for; see policy/stitch/cost_model.h */
+    uint64_t max_views;    /* cached views kept at most */
+    uint64_t arena;        /* the one allocation to serve from, bytes; 0: none */
     /* the same: what streams lend each other */
-    uint64_t reuse_follow_event_dependencies;   /* 0 or 1, and so the next two */
-    uint64_t reuse_allow_opportunistic;         /* reuse completed memory */
+    uint64_t reuse_allow_opportunistic; /* 0 or 1, and so the next: reuse completed memory */
     uint64_t reuse_allow_internal_dependencies; /* reuse after a wait */
     uint64_t borrow_waits; /* of one stream for another, per 1024 requests; see share.c */
     /* caching and expandable, by PyTorch's names */

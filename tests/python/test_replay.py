@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 GROWTH_STEP = 2 * MIB
-"""A growth step is one chunk, unless the setting growth asks for more."""
+"""A growth step is one chunk."""
 
 
 @st.composite
@@ -75,7 +75,7 @@ def test_slices_and_progress_change_nothing(
 
 def test_knobs_reach_the_policy() -> None:
     trace = gmlake.load(snapshot([alloc(BASE, 3 * MIB)])).devices[0].trace
-    result = gmlake.replay(of_one_trace(trace), "stitch", growth="64MiB").results[0]
+    result = gmlake.replay(of_one_trace(trace), "stitch", chunk_size="64MiB").results[0]
     assert result.peak_reserved_bytes == 64 * MIB
     with pytest.raises(ValueError, match="nonsense"):
         gmlake.replay(of_one_trace(trace), "stitch", nonsense=1)

@@ -15,7 +15,6 @@ from tests.standin.running import run_program
 
 MIB = 1 << 20
 KNOBS = (
-    "reuse_follow_event_dependencies",
     "reuse_allow_opportunistic",
     "reuse_allow_internal_dependencies",
 )

@@ -300,7 +300,7 @@ except torch.OutOfMemoryError:
     tensor = torch.empty({MIB}, device="cuda", dtype=torch.uint8)
     show(reserved=torch.cuda.memory_reserved())
 """
-    ended = run_code(tmp_path, code, "--capacity", "32MiB", "--set", "growth=8MiB")
+    ended = run_code(tmp_path, code, "--capacity", "32MiB", "--set", "chunk_size=8MiB")
     assert ended.result["allocated"] == MIB
     assert ended.result["reserved"] == 8 * MIB
 

@@ -34,11 +34,9 @@ static uint64_t choose_granule(gml_driver *driver, const gml_knobs *knobs) {
 
 static void init_parts(gml_stitch *stitch, const gml_knobs *knobs) {
     stitch->frag_limit = knobs->frag_limit;
-    stitch->growth_bytes = knobs->growth;
     stitch->max_views = knobs->max_views;
-    stitch->max_view_bytes = knobs->max_view_bytes;
     const gml_fence_rules rules = {
-        .follows_events = knobs->reuse_follow_event_dependencies,
+        .follows_events = knobs->reuse_allow_internal_dependencies,
         .is_opportunistic = knobs->reuse_allow_opportunistic,
         .may_wait = knobs->reuse_allow_internal_dependencies,
         .most_waits = knobs->borrow_waits,
@@ -100,7 +98,6 @@ static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
                                  const gml_knobs *knobs, gml_policy **out) {
     gml_knobs own = *knobs;
     own.optimize_for = GML_OPTIMIZE_FOR_MEMORY;
-    own.reuse_follow_event_dependencies = 0;
     own.reuse_allow_opportunistic = 0;
     own.reuse_allow_internal_dependencies = 0;
     uint64_t limit = limit_of(driver, capacity_bytes);

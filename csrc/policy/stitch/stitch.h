@@ -89,7 +89,7 @@ typedef struct gml_stitch {
     gml_cost_model costs;
     bool is_private; /* see gml_policy_ops.create_private */
     bool is_empty;   /* nothing lives: the next request begins as the first one did */
-    uint64_t frag_limit, growth_bytes, max_views, max_view_bytes;
+    uint64_t frag_limit, max_views;
     uint64_t views, view_bytes;           /* mapped */
     uint64_t view_chunks;                 /* the same: mappings of chunks */
     uint64_t made_views;                  /* so far: the next one's number */
@@ -199,9 +199,8 @@ uint64_t gml_choose_missing(gml_stitch *stitch, gml_stream_cache *cache, uint64_
 uint64_t gml_choose_missing_behind(const gml_stitch *stitch, const gml_stream_cache *cache,
                                    uint64_t size_bytes);
 
-/* Takes `size_bytes` from the driver for the stream cache, or a growth step if that is more and
- * available.
- */
+/* Takes `size_bytes` from the driver for the stream cache, or up to the end of a whole chunk if
+ * that is more and available. */
 gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                            bool at_end);
 

@@ -15,6 +15,9 @@
  * and not without end. */
 enum { LEAST_VIEW_CHUNKS = 16384, VIEWS_OF_A_CHUNK = 16 };
 
+/* Addresses of views at most: a process has some hundred TiB of them. */
+#define MOST_VIEW_BYTES (UINT64_C(1) << 44)
+
 /* What the views may come to; and where a new one finds more than that, it is made less, by an
  * eighth. */
 typedef struct extent_of_views {
@@ -27,7 +30,7 @@ static uint64_t without(uint64_t bytes, uint64_t part_bytes) {
 
 static extent_of_views most_views(const gml_stitch *stitch) {
     uint64_t chunks = VIEWS_OF_A_CHUNK * stitch->range.chunk_count;
-    return (extent_of_views){stitch->max_views, stitch->max_view_bytes,
+    return (extent_of_views){stitch->max_views, MOST_VIEW_BYTES,
                              chunks > LEAST_VIEW_CHUNKS ? chunks : LEAST_VIEW_CHUNKS};
 }
 

@@ -16,11 +16,8 @@ static const struct {
 } choices[] = {
     {"frag_limit", {0, 2 * MIB, 8 * MIB}},
     {"optimize_for", {1, 0, 2}},
-    {"growth", {0, 4 * MIB, 20 * MIB}},
     {"chunk_size", {0, 2 * MIB, 6 * MIB}},
     {"max_views", {16384, 4, 64}},
-    {"max_view_bytes", {UINT64_C(1) << 44, 0, 64 * MIB}},
-    {"reuse_follow_event_dependencies", {1, 0, 0}},
     {"reuse_allow_opportunistic", {1, 0, 0}},
     {"reuse_allow_internal_dependencies", {1, 0, 0}},
     {"borrow_waits", {256, 0, 16}},

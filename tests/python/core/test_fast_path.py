@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOMS = ("base", "core", "driver", "lake", "policy/*")
-FUNCTIONS_AND_FILES = {"allocate": (60, 19), "free": (36, 15)}
+FUNCTIONS_AND_FILES = {"allocate": (61, 19), "free": (36, 15)}  # one more where nothing lives
 PROGRAM = """
 #include "gmlake.h"
 #include <stdio.h>

@@ -62,7 +62,7 @@ def sessions() -> dict[str, Any]:
             with gmlake.enabled("stitch"):
                 seen["nested_twice"] = server()
         seen["inside_again"] = server()
-        seen["other_knobs"] = refused(gmlake.enabled(growth="64MiB").__enter__)
+        seen["other_knobs"] = refused(gmlake.enabled(max_views=64).__enter__)
         seen["other_policy"] = refused(gmlake.enabled("expandable").__enter__)
         seen["text"] = repr(session)
         seen["trimmed"] = [session.trim(), session.stats()["reserved_bytes"]]

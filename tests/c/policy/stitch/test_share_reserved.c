@@ -59,11 +59,10 @@ static void run_steps(gml_lake *lake, const random_program *program, outcome *ou
 
 static outcome run_program(const random_program *program, bool is_lending) {
     static const gml_setting off[] = {{"reuse_allow_opportunistic", 0},
-                                      {"reuse_allow_internal_dependencies", 0},
-                                      {"reuse_follow_event_dependencies", 0}};
+                                      {"reuse_allow_internal_dependencies", 0}};
     outcome found = {0};
     gml_lake *lake = sharing_open(&(sharing_config){
-        .settings = off, .setting_count = is_lending ? 0 : 3, .runs_at_once = program->pace == 16});
+        .settings = off, .setting_count = is_lending ? 0 : 2, .runs_at_once = program->pace == 16});
     run_steps(lake, program, &found);
     sharing_finish(lake);
     return found;
