@@ -251,7 +251,8 @@ TEST(a_pool_of_each_step_has_the_memory_of_the_one_before) {
         gml_address other = lake_take(lake, 8 * MIB, EAGER); /* grows: what is parked goes */
         CHECK_EQ(reserved(lake), 8 * MIB);
         lake_give(lake, other);
-        (void)step_in_a_pool(lake, 8);
+        (void)step_in_a_pool(lake, 8); /* and the next that is dropped leaves nothing again */
+        CHECK_EQ(reserved(lake), 8 * MIB);
         (void)step_in_a_pool(lake, 9);
         begin_capture(lake, GRAPH, CAPTURER); /* takes none: the work before may still run */
         gml_address captured = lake_take(lake, 2 * MIB, CAPTURER);
@@ -259,6 +260,13 @@ TEST(a_pool_of_each_step_has_the_memory_of_the_one_before) {
         lake_give(lake, captured);
         end_capture(lake, GRAPH, CAPTURER);
         CHECK_OK(gml_lake_release_pool(lake, GRAPH));
+        CHECK_EQ(count_pools(lake), 1); /* nor is what a graph used parked */
+        CHECK_OK(gml_lake_hold_pool(lake, OTHER_GRAPH));
+        CHECK_OK(gml_lake_set_pool(lake, OTHER_GRAPH, GML_POOL_IS_WHOLE, true));
+        gml_address whole = take_in(lake, OTHER_GRAPH, MIB, EAGER);
+        CHECK(owner_of(lake, whole)->ops == &gml_caching_policy); /* and who splits nothing has */
+        lake_give(lake, whole);                                   /* memory of its own */
+        CHECK_OK(gml_lake_release_pool(lake, OTHER_GRAPH));
     }
     CHECK_OK(gml_lake_trim(lake, NULL));
     CHECK_EQ(count_pools(lake), 0);
