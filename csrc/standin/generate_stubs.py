@@ -17,7 +17,7 @@ What a function does is, in this order:
     python generate_stubs.py --runtime .../libcudart.so.13 --names names.txt \
         [--torch .../torch/lib] --output entries.c object.o ...
     python generate_stubs.py --runtime .../libcudart.so.13 --names names.txt \
-        --torch .../torch/lib --output entries.c --collect
+        --torch .../torch/lib --collect
 
 The last adds to names.txt what that version of PyTorch wants beside what is declared and exported.
 """
@@ -43,6 +43,8 @@ OURS = re.compile(
 
 # Libraries of which every function that a header declares is defined, whoever calls it.
 LIBRARIES = re.compile(r"cublas|cudnn|cufft|cusolver|cusparse|cupti|nccl")
+
+OUTPUT = Path("build/standin/standin-entries/entries.c")  # beside the header of declarations
 
 # What another function does too: with the same arguments, or with these of its own.
 SAME = {
@@ -238,6 +240,11 @@ BODIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"cudnnGetBatchNormalizationTrainingExReserveSpaceSize", "*{last} = 0;"),
         # Words and numbers.
+        (r"cu(blas|fft|solver|sparse)GetVersion(_v2)?", "*{last} = {api}_VERSION;"),
+        (
+            r"cu(blas|blasLt|fft|solver|sparse)GetProperty",
+            "*{1} = (int[]){{{api}_VER_MAJOR, {api}_VER_MINOR, {api}_VER_PATCH}}[{0}];",
+        ),
         (r"cublasLtGetVersion", "return CUBLAS_VERSION;"),
         (r"cudnnGetVersion", "return CUDNN_VERSION;"),
         (r"(cublas|cublasLt|cudnn)GetCudartVersion", "return CUDART_VERSION;"),
@@ -447,7 +454,9 @@ def library_body(name: str, declared: Declaration) -> str | None:
         if found := pattern.fullmatch(declared.plain):
             names = declared.names
             typed = [*zip(names, declared.types, strict=True)]
+            library = LIBRARIES.match(declared.plain)
             words = {
+                "api": library[0].upper() if library else "",
                 "lower": (found[1] or "").lower() if pattern.groups else "",
                 "handle": next((n for n, t in typed if re.fullmatch(r"(\w+_t|CU\w+) ?\*", t)), ""),
                 "sizes": "\n".join(
@@ -553,7 +562,7 @@ def main() -> None:
     add("--names", type=Path, help="the list of names that several PyTorch want")
     add("--collect", action="store_true", help="add what --torch wants to that list, and end")
     add("--compiler", default="cc", help="a C compiler, for its preprocessor")
-    add("--output", type=Path, help="the C file to write")
+    add("--output", type=Path, default=OUTPUT, help=f"the C file to write, {OUTPUT}")
     add("objects", type=Path, nargs="*", help="object files of the stand-in")
     arguments = parser.parse_args()
 
