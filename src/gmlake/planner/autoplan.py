@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -271,12 +270,7 @@ class _Step:
         self.is_entered = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.is_entered = False
         self.auto._end(self)  # noqa: SLF001
 

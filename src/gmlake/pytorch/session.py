@@ -14,7 +14,6 @@ import sys
 from contextlib import ContextDecorator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gmlake import _core
@@ -102,12 +101,7 @@ class Session(ContextDecorator):
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the session; does nothing if it ended already, or this process was forked meanwhile.
 
         Does nothing either while Python shuts down, e.g. if a generator kept it open: the process
