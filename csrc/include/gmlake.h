@@ -274,10 +274,9 @@ typedef struct gml_stream_pair {
                                      may still use; see gml_lake_record_stream() */
 } gml_stream_pair;
 
-/* Describes at most `capacity` pairs, in no order; *count is how many there are. `out` may be NULL
- * when `capacity` is 0. GML_NO_HOST_MEMORY. */
-GML_API gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t capacity,
-                                         size_t *count);
+/* Describes every pair, in no order. *out is to be given to free(), NULL on failure:
+ * GML_NO_HOST_MEMORY. */
+GML_API gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count);
 
 /* Describes the live block that begins at `address`; GML_UNKNOWN_ADDRESS otherwise. */
 GML_API gml_status gml_lake_block(gml_lake *lake, gml_address address, gml_block_info *out);

@@ -44,8 +44,7 @@ static void see_use(void *context, const gml_block *block, gml_stream stream) {
     }
 }
 
-gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t capacity,
-                                 size_t *count) {
+gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count) {
     pair_list list = {0};
     gml_status status = GML_OK;
     pthread_mutex_lock(&lake->lock);
@@ -59,12 +58,11 @@ gml_status gml_lake_stream_pairs(gml_lake *lake, gml_stream_pair *out, size_t ca
                                  "no host memory for a list of the pairs of streams");
     }
     pthread_mutex_unlock(&lake->lock);
-    for (size_t i = 0; status == GML_OK && i < list.count && i < capacity; i++) {
-        out[i] = list.pairs[i];
+    if (status != GML_OK) {
+        free(list.pairs);
+        list = (pair_list){0};
     }
-    if (status == GML_OK) {
-        *count = list.count;
-    }
-    free(list.pairs);
+    *out = list.pairs;
+    *count = list.count;
     return status;
 }

@@ -313,30 +313,6 @@ static PyObject *lake_count_chunks(PyObject *object, PyObject *number) {
 
 /* ---- other streams --------------------------------------------------------------------------- */
 
-/* Every pair, in an array that the caller frees. More may come up between two looks. */
-static gml_status copy_pairs(gml_lake *lake, gml_stream_pair **out, size_t *count) {
-    gml_stream_pair *pairs = NULL;
-    size_t capacity = 0, found = 0;
-    gml_status status = gml_lake_stream_pairs(lake, NULL, 0, &found);
-    while (status == GML_OK && found > capacity) {
-        gml_stream_pair *grown = realloc(pairs, found * sizeof *pairs);
-        if (!grown) {
-            status = GML_NO_HOST_MEMORY;
-            break;
-        }
-        pairs = grown;
-        capacity = found;
-        status = gml_lake_stream_pairs(lake, pairs, capacity, &found);
-    }
-    if (status != GML_OK) {
-        free(pairs);
-        return status;
-    }
-    *out = pairs;
-    *count = found;
-    return GML_OK;
-}
-
 static const number_field pair_fields[] = {
     NUMBER_FIELD(gml_stream_pair, owner),
     NUMBER_FIELD(gml_stream_pair, borrower),
@@ -360,7 +336,7 @@ static PyObject *lake_stream_pairs(PyObject *object, PyObject *Py_UNUSED(unused)
     lake_object *self = as_lake(object);
     gml_stream_pair *pairs = NULL;
     size_t count = 0;
-    LAKE_CALL(self, copy_pairs(lake, &pairs, &count));
+    LAKE_CALL(self, gml_lake_stream_pairs(lake, &pairs, &count));
     PyObject *result =
         status == GML_OK ? pair_list(pairs, count) : raise_from_lake(self->state, status, lake);
     lake_leave(self);

@@ -116,15 +116,15 @@ uint64_t sharing_memory_calls(gml_lake *lake) {
 }
 
 gml_stream_pair sharing_pair(gml_lake *lake, gml_stream owner, gml_stream borrower) {
-    enum { MOST_PAIRS = 256 };
-    gml_stream_pair pairs[MOST_PAIRS], found = {0};
+    gml_stream_pair *pairs = NULL, found = {0};
     size_t count = 0;
-    CHECK_OK(gml_lake_stream_pairs(lake, pairs, MOST_PAIRS, &count));
-    for (size_t i = 0; i < count && i < MOST_PAIRS; i++) {
+    CHECK_OK(gml_lake_stream_pairs(lake, &pairs, &count));
+    for (size_t i = 0; i < count; i++) {
         if (pairs[i].owner == owner && pairs[i].borrower == borrower) {
             found = pairs[i];
         }
     }
+    free(pairs);
     return found;
 }
 
