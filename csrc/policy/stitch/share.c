@@ -146,6 +146,13 @@ void gml_share_gather(gml_stitch *stitch, gml_stream_cache *cache) {
         return;
     }
     gml_stream_caches_flush(stitch);
+    uint64_t free_bytes = 0;
+    for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
+        free_bytes += gml_stream_cache_of_link(link)->set.free_bytes;
+    }
+    if (free_bytes == cache->set.free_bytes) { /* nobody else has any */
+        return;
+    }
     gml_share_look(stitch, cache);
     gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     for (int count = 0; extent && count < MOST_GATHERED; extent = extent->next) {
