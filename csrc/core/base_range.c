@@ -528,16 +528,15 @@ uint64_t gml_base_range_end(const gml_base_range *range) {
  * chunk left over from a failure is to be used whole. */
 static uint64_t next_run(const gml_base_range *range, uint64_t chunk_bytes, bool at_end,
                          uint64_t missing, uint64_t *granules) {
-    uint64_t end = gml_base_range_end(range);
-    uint64_t offset = gml_base_range_gap(range, chunk_bytes);
     if (at_end) {
+        uint64_t end = gml_base_range_end(range), missing_bytes = missing * range->granule_bytes;
         const gml_extent *last = gml_base_range_find(range, end - range->granule_bytes);
-        uint64_t missing_bytes = missing * range->granule_bytes;
-        offset = missing_bytes < last->size_bytes ? end - missing_bytes : last->offset;
-        offset = gml_base_range_chunk_begin(range, offset);
-        *granules = (end - offset) / range->granule_bytes;
-        return offset;
+        uint64_t from = missing_bytes < last->size_bytes ? end - missing_bytes : last->offset;
+        from = gml_base_range_chunk_begin(range, from);
+        *granules = (end - from) / range->granule_bytes;
+        return from;
     }
+    uint64_t offset = gml_base_range_gap(range, chunk_bytes);
     const gml_extent *extent = gml_base_range_find(range, offset);
     *granules = (extent->offset + extent->size_bytes - offset) / range->granule_bytes;
     *granules = *granules < missing ? *granules : missing;

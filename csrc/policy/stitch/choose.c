@@ -229,12 +229,15 @@ uint64_t gml_choose_missing_behind(const gml_stitch *stitch, const gml_stream_ca
 static uint64_t step_of(const gml_stitch *stitch, uint64_t size_bytes, uint64_t chunk_bytes,
                         bool at_end) {
     const gml_base_range *range = &stitch->range;
-    uint64_t begin = gml_base_range_gap(range, chunk_bytes), end = gml_base_range_end(range);
     if (!gml_cost_model_makes_whole(&stitch->costs, range)) {
         return size_bytes;
     }
-    return at_end ? end - (end > size_bytes ? end - size_bytes : 0) / chunk_bytes * chunk_bytes
-                  : gml_round_up(begin + size_bytes, chunk_bytes) - begin;
+    if (at_end) {
+        uint64_t end = gml_base_range_end(range), from = end > size_bytes ? end - size_bytes : 0;
+        return end - from / chunk_bytes * chunk_bytes;
+    }
+    uint64_t begin = gml_base_range_gap(range, chunk_bytes);
+    return gml_round_up(begin + size_bytes, chunk_bytes) - begin;
 }
 
 gml_status gml_stitch_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,

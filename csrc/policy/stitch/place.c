@@ -4,8 +4,7 @@
  *   -  apart   on a shared device, if it is small: the same in small chunks, or in a new one
  *   1  fit     the smallest free extent that holds it                      (hot)
  *   2  spend   with room: the base range grows a little, so that one extent holds it
- *   -  gather  what other streams have freed and the device has done with, and then fit: their
- *              free memory would stay apart otherwise, each time in other places
+ *   -  gather  1 with what other streams have freed and the device has done with
  *   3  stitch  free pieces side by side, under a view from before or a new one
  *   4  reach   1 and 3 with memory that other streams have freed, if it costs nothing
  *   5  wait    the same with memory that this stream must wait for

@@ -312,8 +312,7 @@ static inline bool gml_share_is_open(const gml_stitch *stitch) {
  * is refused all are. */
 enum { GML_MOST_DONORS = 64 };
 
-/* Updates how far the device has come, where that matters: by the knob reuse_allow_opportunistic,
- * and not in a window. */
+/* Updates how far the device has come, by the knob reuse_allow_opportunistic. */
 void gml_share_look(gml_stitch *stitch, const gml_stream_cache *cache);
 
 /* The next stream cache after `previous`, or the first if that is NULL, that `cache` may ask; NULL:

@@ -64,8 +64,8 @@ static gml_status forget_unused(gml_stitch *stitch, extent_of_views most, uint64
 
 /* Makes room for one more view of `cache` by forgetting those that were idle longest, an eighth of
  * all at a time. Where the last eighth has begun, the device is asked how far it has come, so that
- * nobody has to wait for it once the room is needed; not where addresses must not depend on that.
- * During a capture the limits give way, and where graphs use the memory, or did until lately. */
+ * nobody has to wait for it once the room is needed. During a capture the limits give way, and
+ * where graphs use the memory, or did until lately. */
 static gml_status make_room(gml_stitch *stitch, const gml_stream_cache *cache, uint64_t view_bytes,
                             uint64_t view_chunks) {
     extent_of_views most = most_views(stitch), fewer = less_by_an_eighth(most);
