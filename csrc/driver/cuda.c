@@ -116,7 +116,10 @@ static void destroy(gml_driver *self) {
 
 static gml_status create_new(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle *out) {
     gml_cu_handle handle;
-    gml_status status = GML_CUDA_CALL(cuda, cuMemCreate, &handle, size_bytes, &cuda->allocation, 0);
+    gml_status status = gml_cuda_unified_check(cuda, size_bytes);
+    if (status == GML_OK) {
+        status = GML_CUDA_CALL(cuda, cuMemCreate, &handle, size_bytes, &cuda->allocation, 0);
+    }
     if (status == GML_OK) {
         *out = handle;
     }
@@ -227,11 +230,16 @@ gml_status gml_cuda_set_access(gml_driver *self, gml_address address, uint64_t s
 
 /* ---- plain memory ---------------------------------------------------------------------------- */
 
+static gml_status allocate(gml_driver *self, uint64_t size_bytes, gml_cu_pointer *out) {
+    gml_status status = gml_cuda_unified_check(gml_cuda_of(self), size_bytes);
+    return status == GML_OK ? GML_CUDA_CALL_INSIDE(self, cuMemAlloc, out, size_bytes) : status;
+}
+
 gml_status gml_cuda_malloc(gml_driver *self, uint64_t size_bytes, gml_address *out) {
     gml_cu_pointer address;
-    gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemAlloc, &address, size_bytes);
+    gml_status status = allocate(self, size_bytes, &address);
     if (status == GML_OUT_OF_MEMORY && gml_handed_drop(gml_handed_to(self->device))) {
-        status = GML_CUDA_CALL_INSIDE(self, cuMemAlloc, &address, size_bytes);
+        status = allocate(self, size_bytes, &address);
     }
     if (status == GML_OK) {
         *out = address;
@@ -248,7 +256,8 @@ gml_status gml_cuda_memory_info(gml_driver *self, uint64_t *free_bytes, uint64_t
     size_t total_size;
     gml_status status = GML_CUDA_CALL_INSIDE(self, cuMemGetInfo, &free_size, &total_size);
     if (status == GML_OK) {
-        *free_bytes = free_size;
+        const gml_cuda_driver *cuda = gml_cuda_of(self);
+        *free_bytes = cuda->is_unified ? gml_cuda_unified_free(cuda) : free_size;
         *total_bytes = total_size;
     }
     return status;
@@ -364,6 +373,9 @@ static gml_status describe(gml_cuda_driver *cuda) {
     }
     if (status == GML_OK) {
         status = get_attribute(cuda, GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, &info->has_virtual_memory);
+    }
+    if (status == GML_OK) {
+        status = get_attribute(cuda, GML_CU_ATTRIBUTE_INTEGRATED, &cuda->is_unified);
     }
     cuda->allocation.type = GML_CU_ALLOCATION_PINNED;
     cuda->allocation.location = (gml_cu_location){GML_CU_LOCATION_DEVICE, cuda->device};

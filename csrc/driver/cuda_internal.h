@@ -12,6 +12,7 @@ typedef struct gml_cuda_driver {
     gml_cu_device device;
     gml_cu_context context; /* the primary one, retained; NULL before */
     gml_cu_allocation allocation;
+    bool is_unified;   /* its memory is the host's */
     bool takes_handed; /* what other processes hand over, which may not be exported again */
     gml_cuda_peers peers;
     gml_map elsewhere; /* ordinals of other devices, plus 1, to their primary contexts, retained */
@@ -71,6 +72,14 @@ bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle
 /* Creates memory with the current properties, maps it for the device to use, and gives it back: a
  * driver may refuse at either. */
 gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
+
+/* ---- cuda_unified.c: devices whose memory is the host's --------------------------------------- */
+
+/* The bytes that may be taken, by what the host has available. pre: cuda->is_unified. */
+uint64_t gml_cuda_unified_free(const gml_cuda_driver *cuda);
+
+/* GML_OUT_OF_MEMORY where taking `size_bytes` would leave the host too little. */
+gml_status gml_cuda_unified_check(gml_cuda_driver *cuda, uint64_t size_bytes);
 
 /* ---- entries of the table -------------------------------------------------------------------- */
 

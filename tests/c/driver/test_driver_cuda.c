@@ -330,6 +330,25 @@ TEST(a_driver_that_is_not_ready_is_asked_again) {
     gml_driver_close(driver);
 }
 
+/* What its driver calls free is less than the host has, and it would never refuse. */
+TEST(a_device_with_the_hosts_memory_leaves_the_host_some) {
+    set_defect("unified");
+    gml_driver *driver = open_cuda();
+    uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t free_bytes = 0, total_bytes = 0;
+    CHECK_OK(gml_driver_memory_info(driver, &free_bytes, &total_bytes));
+    CHECK(free_bytes > total_bytes && free_bytes <= host_bytes - host_bytes / 32);
+    gml_handle handle = 0;
+    gml_address address = 0;
+    CHECK_STATUS(gml_driver_create(driver, UINT64_C(1) << 42, &handle), GML_OUT_OF_MEMORY);
+    CHECK(strstr(driver->reason, "the host's memory") != NULL);
+    CHECK_STATUS(gml_driver_malloc(driver, 2 * host_bytes, &address), GML_OUT_OF_MEMORY);
+    CHECK(strstr(driver->reason, "the host's memory") != NULL);
+    CHECK_OK(open_a_chunk(driver));
+    set_defect("");
+    gml_driver_close(driver);
+}
+
 int main(void) {
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
@@ -349,6 +368,7 @@ int main(void) {
         RUN(defects_are_told_in_one_line);
         RUN(refused_rdma_memory_is_done_without);
         RUN(a_driver_that_is_not_ready_is_asked_again);
+        RUN(a_device_with_the_hosts_memory_leaves_the_host_some);
     }
     return report();
 }

@@ -6,7 +6,8 @@
  * "no_rdma" (announced, but refused), "missing:NAME" (that entry does not exist), "one_device",
  * "narrow_peers" (no peer may touch more than one granule at a time), "no_memory" (cuMemCreate),
  * "no_export" (cuMemExportToShareableHandle), "no_rdma_access" (announced and created, but the
- * device may not use it), "not_ready" (cuMemSetAccess, three times of four), "never_ready".
+ * device may not use it), "not_ready" (cuMemSetAccess, three times of four), "never_ready",
+ * "unified" (its memory is the host's).
  */
 #include "support/fake_libcuda.h"
 
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Device 0; the lock guards all but what is thread-local. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -128,14 +130,18 @@ gml_cu_result fake_cuDeviceGetAttribute(int *out, int attribute, gml_cu_device o
     if (of != 0) {
         return GML_CU_INVALID_DEVICE;
     }
-    bool has_memory = attribute == GML_CU_ATTRIBUTE_VIRTUAL_MEMORY;
-    *out = has_memory ? !fake_has_defect("no_virtual_memory")
-                      : attribute == GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY;
+    *out = attribute == GML_CU_ATTRIBUTE_VIRTUAL_MEMORY ? !fake_has_defect("no_virtual_memory")
+           : attribute == GML_CU_ATTRIBUTE_INTEGRATED
+               ? fake_has_defect("unified")
+               : attribute == GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY;
     return GML_CU_SUCCESS;
 }
 
 gml_cu_result fake_cuDeviceTotalMem(size_t *out, gml_cu_device of) {
     *out = device->info.total_bytes;
+    if (fake_has_defect("unified")) {
+        *out = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    }
     return of == 0 ? GML_CU_SUCCESS : GML_CU_INVALID_DEVICE;
 }
 
