@@ -73,7 +73,7 @@ bool gml_cuda_take_handed(gml_cuda_driver *cuda, uint64_t size_bytes, gml_handle
  * driver may refuse at either. */
 gml_status gml_cuda_try_allocation(gml_cuda_driver *cuda);
 
-/* ---- cuda_unified.c: devices whose memory is the host's --------------------------------------- */
+/* ---- cuda_unified.c: devices whose memory is the host's -------------------------------------- */
 
 /* The bytes that may be taken, by what the host has available. pre: cuda->is_unified. */
 uint64_t gml_cuda_unified_free(const gml_cuda_driver *cuda);
