@@ -10,7 +10,7 @@ static const struct {
     uint64_t largest_bytes; /* chunk, at most */
     uint64_t of_held;       /* a chunk is at most this part of the memory held, */
     uint64_t of_room;       /* and this part of the room: the end needs small ones; */
-    uint64_t surely;        /* but it may always be this part of the memory held; 0: not */
+    uint64_t surely;        /* but it may always be this part of what all lakes hold; 0: not */
     uint64_t slack;         /* spending may exceed the peak of live bytes by this part; 0: not */
     uint64_t pressure;      /* begins when less than this part is left; 0: never */
 } prices[] = {
@@ -37,6 +37,8 @@ enum { LEAST_SPENT_PART = 32 }; /* of the peak, at most */
 
 /* A chunk is at most this part of the device or capacity. */
 enum { LEAST_CHUNKS = 512, LEAST_LARGE_CHUNKS = 128 };
+
+enum { LEAST_PART_OF_ALL = 32 };
 
 /* In memory that can sleep, a block from this size on is a cache or the like, which lives as long
  * as its program: nobody will stitch parts of it, and each of its chunks costs calls at every sleep
@@ -100,6 +102,13 @@ bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *
     return part && room_bytes <= (range->held_bytes + room_bytes) / part;
 }
 
+/* What is held, for the size of chunks: beside large lakes a small one is not worth small chunks.
+ */
+static uint64_t counted_bytes(const gml_base_range *range, uint64_t all_bytes) {
+    uint64_t part_bytes = all_bytes / LEAST_PART_OF_ALL;
+    return range->held_bytes > part_bytes ? range->held_bytes : part_bytes;
+}
+
 uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range *range,
                               uint64_t size_bytes) {
     if (is_handed(costs, range)) {
@@ -114,10 +123,11 @@ uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range 
     }
     uint64_t of_room = prices[kind].of_room * (gml_cost_model_is_tight(costs, range) ? 4 : 1);
     uint64_t wanted_bytes = gml_cost_model_room(range) / of_room;
-    if (prices[kind].surely && wanted_bytes < range->held_bytes / prices[kind].surely) {
-        wanted_bytes = range->held_bytes / prices[kind].surely;
+    uint64_t all_bytes = GML_DEVICE_READ(range->driver->device, held_bytes);
+    if (prices[kind].surely && wanted_bytes < all_bytes / prices[kind].surely) {
+        wanted_bytes = all_bytes / prices[kind].surely;
     }
-    wanted_bytes = least(wanted_bytes, range->held_bytes / prices[kind].of_held);
+    wanted_bytes = least(wanted_bytes, counted_bytes(range, all_bytes) / prices[kind].of_held);
     uint64_t largest_bytes = least(costs->largest_bytes, prices[kind].largest_bytes);
     uint64_t chunk_bytes = range->granule_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= largest_bytes) {

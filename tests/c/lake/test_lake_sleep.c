@@ -308,6 +308,30 @@ static gml_stats stats_of_a_model(bool can_sleep, gml_lake **out) {
     return stats;
 }
 
+/* Beside a cache that fills the device the chunks of work are not as small as if they were all
+ * there is: they go with every sleep, too. */
+TEST(chunks_beside_a_large_lake_are_larger) {
+    uint64_t created[2];
+    for (int i = 0; i < 2; i++) {
+        gml_device device = {.held_bytes = i ? 64 * 1024 * MIB : 0};
+        const gml_lake_config config = {.driver = "sim",
+                                        .policy = "stitch",
+                                        .capacity_bytes = 12 * 1024 * MIB,
+                                        .shared = &device};
+        gml_lake *lake = NULL;
+        gml_stats stats = {0};
+        gml_address address = 0;
+        CHECK_OK(gml_lake_open(&config, &lake, NULL, 0));
+        for (int block = 0; block < 96; block++) {
+            CHECK_OK(gml_lake_allocate(lake, 86 * MIB, 1, &address));
+        }
+        CHECK_OK(gml_lake_stats(lake, &stats));
+        created[i] = stats.driver_calls[GML_CALL_CREATE];
+        CHECK_OK(gml_lake_close(lake));
+    }
+    CHECK(created[1] * 2 < created[0]);
+}
+
 /* The calls for a chunk come again with every sleep. */
 TEST(chunks_that_can_sleep_are_large) {
     gml_lake *plain = NULL, *sleeping = NULL;
