@@ -377,8 +377,6 @@ _SLEEPERS = {
     "compat": "the same by torch_memory_saver's interface",
     "torch_memory_saver": "torch_memory_saver, default settings",
     "torch_memory_saver_retained": "torch_memory_saver, `retain_cpu_backup`",
-    "vllm": "the allocator of vLLM",
-    "vllm_registered": "the same, PyTorch registers host memory with threads",
 }
 
 
@@ -408,6 +406,67 @@ def sleeping(result: dict[str, Any]) -> str:
         "| stays, MiB :",
         rows,
         caption(result["run"], rounds, versions=torch_of(told)),
+    )
+
+
+# ---- gpu/engines.py ------------------------------------------------------------------------------
+
+
+_SERVED_BY = {
+    "default": "PyTorch's default",
+    "expandable": "expandable segments",
+    "gmlake": "gmlake",
+}
+
+
+def _engines(
+    result: dict[str, Any], work: str, headings: str, cells: Callable[[dict[str, Any]], list[str]]
+) -> str:
+    """Return a row for each process of a work; all gave the same answers, and none failed."""
+    runs = result["works"][work]
+    every = [told for rounds in runs.values() for told in rounds]
+    if len({told["answers"] for told in every}) != 1:
+        raise ValueError(f"answers of {work} differ")
+    rows = [
+        [_SERVED_BY[allocator], *cells(told)]
+        for allocator, rounds in runs.items()
+        for told in rounds
+    ]
+    said = torch_of(every[0]["versions"]) + f", vLLM {every[0]['versions']['vllm']}"
+    return table(
+        f"allocator | {headings}",
+        rows,
+        caption(result["run"], "rounds in one process each", versions=said),
+    )
+
+
+def serving(result: dict[str, Any]) -> str:
+    """Return what a server took, in time and in memory."""
+    return _engines(
+        result,
+        "serve-eager",
+        "100 prompts, s : | reserved, GiB : | device in use, GiB : | KV blocks :",
+        lambda told: [
+            spread(told["seconds"], 2),
+            number(told["peak_reserved_bytes"], 2, GIB),
+            number(told["used_at_end_bytes"], 2, GIB),
+            number(told["kv_blocks"], 0),
+        ],
+    )
+
+
+def engine_sleep(result: dict[str, Any]) -> str:
+    """Return the seconds of each move of vLLM's sleep mode; the first sleep takes host memory."""
+    moves = ("sleep_1", "wake_1", "sleep_2", "wake_2_weights", "wake_2_cache")
+    return _engines(
+        result,
+        "sleep",
+        "first sleep : | level 1: sleep : | wake : | level 2: sleep : | weights wake : "
+        "| cache wakes :",
+        lambda told: [
+            number(told["sleep_1"][0], 2),
+            *(spread(told[move][move == "sleep_1" :], 3) for move in moves),
+        ],
     )
 
 
@@ -441,6 +500,8 @@ def reserved(result: dict[str, Any]) -> str:
 
 TABLES: dict[tuple[str, str], Callable[[dict[str, Any]], str]] = {
     ("forecast_errors", "errors"): errors,
+    ("gpu_engines", "serving"): serving,
+    ("gpu_engines", "sleep"): engine_sleep,
     ("gpu_frontier", "speeds"): speeds,
     ("gpu_handing", "turns"): handing,
     ("gpu_sleeping", "ways"): sleeping,

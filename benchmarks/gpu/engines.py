@@ -176,7 +176,7 @@ def sleep(options: argparse.Namespace) -> dict[str, Any]:
     """Sleep and wake at both levels; at level 2 the weights first, then the cache."""
     engine = boot(options.sizes[0], enable_sleep_mode=True)
     ask = lambda: hashed(answers(engine, 0, 24, 96, 1500))  # noqa: E731
-    expected, told = ask(), {}
+    expected = ask()
     moves: dict[str, Callable[[], Any]] = {
         "sleep_1": lambda: engine.sleep(level=1),
         "wake_1": engine.wake_up,
@@ -184,20 +184,20 @@ def sleep(options: argparse.Namespace) -> dict[str, Any]:
         "wake_2_weights": lambda: engine.wake_up(tags=["weights"]),
         "wake_2_cache": lambda: engine.wake_up(tags=["kv_cache"]),
     }
-    told = {name: [] for name in moves}
-    same = True
+    told: dict[str, list[float]] = {name: [] for name in moves}
+    same, freed_bytes = True, 0
     for _ in range(options.times):
         for name, move in moves.items():
             gc.collect()
             used = machine.used_bytes()
             told[name].append(timed(move)[0])
             if name == "sleep_2":
-                told["freed_bytes"] = used - machine.used_bytes()
+                freed_bytes = used - machine.used_bytes()
             if name == "wake_2_weights":
                 engine.apply_model(draw_weights)
             if name in ("wake_1", "wake_2_cache"):
                 same = same and ask() == expected
-    return {**told, "answers": expected, "has_same_answers": same}
+    return {**told, "freed_bytes": freed_bytes, "answers": expected, "has_same_answers": same}
 
 
 class Trainer:
@@ -239,7 +239,8 @@ def loop(options: argparse.Namespace) -> dict[str, Any]:
     trainer = Trainer(options.sizes[1])
     by_hand = torch.cuda.empty_cache if options.allocator != "gmlake" else bool
     told: dict[str, Any] = {"round_seconds": [], "used_bytes": []}
-    losses, texts = [], []
+    losses: list[str] = []
+    texts: list[list[list[int]]] = []
 
     def turn(number: int) -> None:
         by_hand()
@@ -338,7 +339,9 @@ def main() -> int:
         print(json.dumps(run(options)), flush=True)
         machine.end_process()
     names = options.allocators.split(",")
-    works = {work: {name: [] for name in names} for work in options.works.split(",")}
+    works: dict[str, dict[str, list[dict[str, Any]]]] = {
+        work: {name: [] for name in names} for work in options.works.split(",")
+    }
     figures: dict[str, Any] = {"works": works}
     for work, runs in works.items():
         for number in range(options.processes):
@@ -346,7 +349,9 @@ def main() -> int:
                 runs[name].append(ask_process(work, name, options))
                 print(work, name, runs[name][-1].get("failed", "done"), flush=True)
                 if options.write or options.output:  # what was measured is kept
-                    machine.write("gpu_engines", figures, path=options.output)
+                    ran = [one for rounds in runs.values() for one in rounds]
+                    gpu = machine.devices_of({f"{at}": told for at, told in enumerate(ran)})
+                    machine.write("gpu_engines", figures, path=options.output, gpu=gpu)
     show(figures)
     told = [one for runs in works.values() for rounds in runs.values() for one in rounds]
     same = all(

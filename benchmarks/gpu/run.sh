@@ -7,8 +7,8 @@
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
-# All parts, unless some are named; four, which wants four GPUs, and frontier and transports, which want two, run
-# only where they are named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it
+# All parts, unless some are named; four, which wants four GPUs, frontier and transports, which want two, and
+# engines, which wants a folder with vLLM (ENGINES), run only where they are named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it
 # where only the files were taken to another machine. `turns` and `frontier` use GPUS of the host at once.
 #
 # What a part prints goes to LOGS (build/gpu-logs), results go to benchmarks/results/. A part that fails does not
@@ -19,7 +19,7 @@ PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}
 results=benchmarks/results
 
 ALL="varying turns forecasts sleeping handing streams overhead costs tests"
-NAMED="frontier transports four"
+NAMED="frontier transports engines four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -45,7 +45,7 @@ measure() {
     overhead) "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output $results/overhead_gpu.json ;;
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
     turns | frontier) "$PYTHON" -m "gpu.$1" --gpus "$GPUS" --write ;;
-    forecasts | sleeping | handing | streams | transports) "$PYTHON" -m "gpu.$1" --write ;;
+    forecasts | sleeping | handing | streams | transports | engines) "$PYTHON" -m "gpu.$1" --write ;;
     four) four ;;
     esac
 }

@@ -4,10 +4,9 @@
 
 Each way has a process of its own: `gmlake`, its compatible API `compat`, `torch_memory_saver`
 where that package is installed, `torch_memory_saver_retained`, which keeps its host memory from one
-sleep to the next, `vllm`, the allocator of vLLM's sleep mode (vllm_alone.py), and
-`vllm_registered`, the same where PyTorch registers host memory with eight threads. The first sleep
-of a process takes host memory, which costs more where nobody has used that memory since the machine
-started: so one process takes and returns as much before the others begin.
+sleep to the next. The first sleep of a process takes host memory, which costs more where nobody has
+used that memory since the machine started: so one process takes and returns as much before the
+others begin. vLLM's own sleep mode is measured by gpu.engines.
 
 Before and after sleeping a forward pass gives logits that must be equal to the bit. `copies` is the
 time of one copy of the same bytes between a page-locked buffer and the device. What stays is
@@ -33,7 +32,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import machine
-from gpu import vllm_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +41,8 @@ if TYPE_CHECKING:
 
 _SAVER = "torch_memory_saver"
 _RETAINED = f"{_SAVER}_retained"
-_REGISTERED = "vllm_registered"
-_WAYS = ("gmlake", "compat", _SAVER, _RETAINED, "vllm", _REGISTERED)
+_WAYS = ("gmlake", "compat", _SAVER, _RETAINED)
 _TOUCH = "touch"
-_REGISTERING = "pinned_use_cuda_host_register:True,pinned_num_register_threads:8"
 _SIZES: dict[str, dict[str, int]] = {
     "7b": {
         "hidden_size": 4096,
@@ -69,13 +65,6 @@ def begin(way: str) -> tuple[AbstractContextManager[Any], Callable[[], Any], Cal
     """Return the region for weights, and what sends it to sleep and wakes it."""
     import gmlake
 
-    if way in ("vllm", _REGISTERED):
-        allocator = vllm_alone.allocator()
-        return (
-            allocator.use_memory_pool(tag="weights"),
-            lambda: allocator.sleep(("weights",)),
-            allocator.wake_up,
-        )
     if way == "gmlake":
         gmlake.enable()
         return (
@@ -206,9 +195,8 @@ def prepared(way: str) -> AbstractContextManager[Any]:
 def ask(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what a process of its own measured, or `failed`."""
     command = [sys.executable, "-m", "gpu.sleeping", "--one", way, "--rounds", str(options.rounds)]
-    registering = {"PYTORCH_CUDA_ALLOC_CONF": _REGISTERING} if way == _REGISTERED else {}
     with prepared(way):
-        return machine.told_by([*command, "--size", options.size], env=os.environ | registering)
+        return machine.told_by([*command, "--size", options.size], env=os.environ)
 
 
 def show(figures: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 53660,
+    "csrc": 53670,
     "csrc/base": 990,
     "csrc/core": 1650,
     "csrc/diagnosis": 5890,
@@ -22,7 +22,7 @@ ROOMS = {
     "csrc/include": 1200,
     "csrc/lake": 5950,
     "csrc/planner": 5660,
-    "csrc/policy": 8220,
+    "csrc/policy": 8230,
     "csrc/python": 4650,
     "csrc/replay": 280,
     "csrc/standin": 7200,
@@ -49,7 +49,7 @@ ROOMS = {
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 85, 7800
+BENCHMARKS_FILES, BENCHMARKS_LINES = 85, 8150
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
