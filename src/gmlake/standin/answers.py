@@ -64,13 +64,15 @@ class _Answers(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if not _PLAIN.issuperset(types):  # others would be asked for what is looked at here, too
             return func(*args, **(kwargs or {}))
+        if not values.touches(args) and not (kwargs and values.touches(kwargs.values())):
+            return values.from_the_host(way, func, args, kwargs or {})
         return way(func, args, kwargs or {})
 
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 """Types that answer as PyTorch does."""
 
-_mode: Final = _Answers()
+MODE: Final = _Answers()
 
 _jit: Final[Any] = torch.jit
 
@@ -102,7 +104,7 @@ def install() -> None:
     hooks.__init__ = _recomputing(hooks.__init__)
     backward: Any = torch.autograd.function.BackwardCFunction
     backward.apply = _everywhere(backward.apply)
-    _mode.__enter__()
+    MODE.__enter__()
     _here.is_seen = True
 
 
@@ -207,7 +209,7 @@ def _everywhere(function: Function) -> Function:
             return function(*given, **named)
         _here.is_seen = True
         try:
-            with _mode:
+            with MODE:
                 return function(*given, **named)
         finally:
             _here.is_seen = False

@@ -157,6 +157,37 @@ def way(function: Function) -> Callable[[Function, Given, Named], Any]:
     return found
 
 
+def touches(values: Iterable[Any]) -> bool:
+    """Whether one of the values, or an element of a list of them, is a tensor on the device."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_cuda:
+                return True
+        elif isinstance(value, (tuple, list)):
+            # Long ones are data: all of one kind.
+            if value and touches(value if len(value) <= _LONG else value[:1]):
+                return True
+        elif type(value) is slice and touches((value.start, value.stop, value.step)):
+            return True
+    return False
+
+
+_LONG: Final = 256
+
+
+def from_the_host(
+    way: Callable[[Function, Given, Named], Any], function: Function, given: Given, named: Named
+) -> Any:
+    """Call a function without operands on the device, as it is called anywhere.
+
+    way: how it would be called with some; of what goes to the device the values are kept.
+    """
+    made = function(*given, **named)
+    if way in (_copying, _making) and type(made) is torch.Tensor and made.is_cuda:
+        return _with_values(function, given, named, made)
+    return made
+
+
 def known(value: Any) -> Any:
     """Return a tensor of the CPU with the same values, not to be changed; None if not known."""
     if not isinstance(value, torch.Tensor) or not value.is_cuda:
@@ -442,7 +473,8 @@ def _changing(function: Function, given: Given, named: Named) -> Any:
     if type(of) is not torch.Tensor:
         return _writing(function, given, named)
     if not of.is_cuda:  # what is brought back
-        return function(of, *(each if known(each) is None else known(each) for each in others))
+        others = [each if known(each) is None else known(each) for each in others]
+        return function(of, *others, **named)
     values = _changed(function, given, named)
     _forget([of])
     made = function(*given, **named)
