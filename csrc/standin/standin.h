@@ -107,7 +107,7 @@ typedef struct standin_settings {
     int present;                       /* those that CUDA_VISIBLE_DEVICES hides included */
     int numbers[STANDIN_MOST_DEVICES]; /* of the visible ones, among those present */
     uint64_t capacity_bytes;           /* of each device, as it says */
-    uint64_t served_bytes;             /* what it really hands out: capacity_bytes or more */
+    uint64_t served_bytes;             /* what it really hands out */
     bool is_backed;                    /* device memory has bytes */
     bool has_virtual_memory;           /* else its calls are refused */
     char name[256];

@@ -134,9 +134,6 @@ static void read_settings(void) {
     settings.capacity_bytes =
         size_in_bytes("GMLAKE_STANDIN_CAPACITY", UINT64_C(1) << (settings.is_backed ? 30 : 36));
     settings.served_bytes = size_in_bytes("GMLAKE_STANDIN_SERVED", settings.capacity_bytes);
-    if (settings.served_bytes < settings.capacity_bytes) {
-        standin_refuse("GMLAKE_STANDIN_SERVED", "expected the capacity or more");
-    }
     settings.multiprocessors = (int)whole_number("GMLAKE_STANDIN_MULTIPROCESSORS", 132, 1, 1024);
     settings.aborts_on_misuse = yes_or_no("GMLAKE_STANDIN_ABORT", false);
     settings.report_folder = value_of("GMLAKE_STANDIN_REPORT");

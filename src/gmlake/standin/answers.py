@@ -1,9 +1,9 @@
-"""What a program is answered where a kernel would have computed it, and notes of where it asked.
+"""What a program is answered where a kernel would have computed it.
 
 Device memory reads as zeros: a loss is 0, a norm is 0, no number is infinite, so the program goes
-on. What is asked of all elements holds: that all are finite, that no token is padding. What depends
-on data has no rows. The weights of a model of billions are left as they are on the CPU, since
-nobody reads them: to initialise them takes minutes and their memory.
+on. Where the values are known, or assumed, it is answered with these (values.py). The weights of a
+model of billions are left as they are on the CPU, since nobody reads them: to initialise them takes
+minutes and their memory.
 """
 
 # mypy: allow-untyped-calls
@@ -11,42 +11,24 @@ nobody reads them: to initialise them takes minutes and their memory.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
-from gmlake.standin import values
+from gmlake.standin import asked, values
 
 if TYPE_CHECKING:
     Function = Callable[..., Any]
     Given = tuple[Any, ...]
     Named = dict[str, Any]
 
-_DATA_DEPENDENT: Final = (
-    "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive"
-)
-"""Functions whose result has as many rows as the data say."""
-
 _MOST_INITIALISED: Final = 1 << 30
 """Elements on the CPU that a program may initialise; the weights after these are left out."""
 
-_asked: Counter[tuple[str, str, int]] = Counter()
-
-_answers: dict[Any, Callable[[Function, Given, Named], Any]] = {}
-"""How to call a function."""
-
-_holds: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""The tensors on the device that are read as true."""
-
-_counts: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""By sum: the number of elements, which a mask has where nothing is masked."""
+_answers: dict[Any, Callable[[Function, Given, Named], Any]] = {}  # how to call a function
 
 
 class _Answers(TorchFunctionMode):
@@ -76,25 +58,14 @@ MODE: Final = _Answers()
 
 _jit: Final[Any] = torch.jit
 
-_here: Final = threading.local()
-"""Whether this thread is within the mode."""
+_here: Final = threading.local()  # whether this thread is within the mode
 
 
 def install() -> None:
     """Have PyTorch answer; once, for the life of the process."""
     values.install()
-    tensor: Any = torch.Tensor
-    for home in (torch, tensor):
-        for name in _DATA_DEPENDENT.split():
-            if hasattr(home, name):
-                _answers[getattr(home, name)] = _noted
-        _answers[home.where] = _noted
-        _answers[home.all] = _holding
-        _answers[home.sum] = _counted
-        _answers[home.eq] = _answers[tensor.__eq__] = _compared
+    for home in (torch, torch.Tensor):
         _answers[home.allclose] = _answers[home.equal] = _true
-    _answers[tensor.__getitem__] = _noted
-    _answers[tensor.__bool__] = _answers[tensor.item] = _read
     for name in dir(torch.nn.init):
         if name.endswith("_") and not name.startswith("_"):
             setattr(torch.nn.init, name, _left_out(getattr(torch.nn.init, name)))
@@ -108,86 +79,6 @@ def install() -> None:
     _here.is_seen = True
 
 
-def given() -> list[dict[str, Any]]:
-    """Return where the program asked for what depends on data, the most frequent first."""
-    return [
-        {"function": name, "file": file, "line": line, "count": count}
-        for (name, file, line), count in _asked.most_common()
-    ]
-
-
-def _noted(function: Function, given: Given, named: Named) -> Any:
-    """Note a call whose result depends on data that are not known."""
-    made = values.call(function, given, named)
-    if _depends(function, given, named, made):
-        name = _NAMES.get(function, function.__name__)
-        file, line = _caller()
-        _asked[name, file, line] += 1
-    return made
-
-
-_WHERES: Final = {torch.where, torch.Tensor.where}
-_NAMES: Final = {
-    torch.unique: "unique",
-    torch.unique_consecutive: "unique_consecutive",
-    torch.Tensor.__getitem__: "a mask as an index",
-}
-"""Of functions that have another name of their own."""
-
-
-def _depends(function: Function, given: Given, named: Named, made: Any) -> bool:
-    if function is torch.Tensor.__getitem__:
-        if not isinstance(given[0], torch.Tensor) or not given[0].is_cuda:
-            return False
-        index = given[1] if type(given[1]) is tuple else (given[1],)
-        return any(values.is_mask(each) and values.known(each) is None for each in index)
-    if function in _WHERES and len(given) + len(named) > 1:
-        return False
-    if function.__name__ == "repeat_interleave":
-        repeats = given[1] if len(given) > 1 else named.get("repeats", 0)
-        return values.known(repeats) is None and "output_size" not in named
-    if function.__name__ == "masked_select":
-        return values.known(given[1] if len(given) > 1 else named["mask"]) is None
-    first = made[0] if isinstance(made, tuple) and made else made
-    return isinstance(first, torch.Tensor) and first.is_cuda and values.known(first) is None
-
-
-def _holding(function: Function, given: Given, named: Named) -> Any:
-    """Call a reduction whose result on the device is read as true."""
-    made = values.call(function, given, named)
-    if isinstance(made, torch.Tensor) and made.is_cuda and values.known(made) is None:
-        _holds[made] = True
-    return made
-
-
-def _counted(function: Function, given: Given, named: Named) -> Any:
-    """Call a sum that knows how many elements it is of, unless they have fractions."""
-    made = values.call(function, given, named)
-    of: Any = given[0] if given else None
-    is_ours = isinstance(of, torch.Tensor) and isinstance(made, torch.Tensor) and made.is_cuda
-    is_mask = is_ours and made.dim() == 0 and not of.is_floating_point()
-    if is_mask and values.known(made) is None:
-        _counts[made] = of.numel()
-    return made
-
-
-def _compared(function: Function, given: Given, named: Named) -> Any:
-    """Call a comparison that finds a sum to be that of ones, if that is what is asked."""
-    made = values.call(function, given, named)
-    if len(given) > 1 and isinstance(given[0], torch.Tensor) and type(given[1]) is int:
-        count = _counts.get(given[0])
-        if count is not None and given[1] == count:
-            _holds[made] = True
-    return made
-
-
-def _read(function: Function, given: Given, named: Named) -> Any:
-    """Read a tensor that may be one of those."""
-    if _holds and given[0] in _holds:
-        return True
-    return values.call(function, given, named)
-
-
 def _true(function: Function, given: Given, named: Named) -> Any:
     """Call a comparison that finds tensors on the device equal where their shapes are."""
     one, other, *more = given if len(given) > 1 else (*given, named.get("other"))
@@ -195,6 +86,7 @@ def _true(function: Function, given: Given, named: Named) -> Any:
     if is_ours and isinstance(other, torch.Tensor) and one.shape == other.shape:
         pair = values.known(one), values.known(other)
         if any(each is None for each in pair):
+            asked.note(asked.TRUTH, asked.Certainty.UNKNOWN, answer=True)
             return True
         return function(*pair, *more, **{name: named[name] for name in named if name != "other"})
     return function(*given, **named)
@@ -234,20 +126,9 @@ def _swapping(function: Function) -> Function:
     def swapping(*tensors: torch.Tensor) -> None:
         for tensor in tensors:
             values.lose(tensor)
-            for marked in (_holds, _counts):
-                marked.pop(tensor, None)
         function(*tensors)
 
     return swapping
-
-
-def _caller() -> tuple[str, int]:
-    """Return the innermost line that is not PyTorch's, nor ours."""
-    inside = str(Path(torch.__file__).parent), str(Path(__file__).parent)
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 _initialised = 0

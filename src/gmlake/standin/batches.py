@@ -146,7 +146,10 @@ class Search:
                     return batch
             missed = missed + 1 if self._runs[batch][policy] > self._room else 0
             batch = next_batch(self._needs(policy), self._room, missed)
-        return self._largest(policy)
+        largest = self._largest(policy)
+        if largest == max(self._runs):
+            self._note(f"a {name} above {largest:,} needs no more: its data end there")
+        return largest
 
     def _needs(self, policy: str) -> dict[int, int]:
         return {batch: needs[policy] for batch, needs in self._runs.items()}
@@ -182,6 +185,9 @@ def next_batch(needs: Mapping[int, int], room: int, missed: int = 0) -> int | No
     foreseen = one + int((room - needs[one]) // growth) if growth > 0 else 2 * low
     if high:
         return min(max(foreseen, 1), high - 1)
+    if growth <= 0 and len(batches) > 2:  # noqa: PLR2004 (the two that were recorded)
+        return None
+    foreseen = min(foreseen, 16 * low)  # a line that is nearly flat says little
     return foreseen if foreseen > low else None
 
 

@@ -26,8 +26,8 @@ _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
 _EPILOG: Final = (
     "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
     "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "
-    "enough memory with one of the allocators, 1 if not, 2 for a wrong option, a script that "
-    "could not be forecast, or a file that could not be written."
+    "enough memory with one of the allocators, 1 if not, 3 if that depends on what is not known, 2 "
+    "for a wrong option, a script that could not be forecast, or a file that could not be written."
 )
 
 
@@ -53,6 +53,7 @@ class ForecastCommand(common.Command):
             metavar="N",
             help="end after N steps, if they have not repeated before (%(default)s)",
         )
+        add("--to-end", action="store_true", help="run the whole script, whatever repeats")
         add(
             "--batch",
             metavar="NAME=A[,B]",
@@ -93,7 +94,7 @@ class ForecastCommand(common.Command):
         except OSError as error:
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
             return common.BAD_INPUT  # 1 says that the script does not fit
-        return 0 if found.fits else common.DOES_NOT_FIT
+        return {True: 0, False: common.DOES_NOT_FIT, None: 3}[found.fits]
 
 
 def _program(args: argparse.Namespace) -> list[str]:
@@ -148,6 +149,7 @@ def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
             program,
             args.on,
             steps=args.steps,
+            to_end=args.to_end,
             batch=args.batch,
             ranks=args.ranks,
             rank=args.rank,

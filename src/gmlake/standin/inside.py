@@ -1,7 +1,8 @@
 """What watches a program that is forecast: it records every request, and ends it once it repeats.
 
 Runs in each process of the program, from the moment that PyTorch is imported. The variables
-GMLAKE_FORECAST, a folder for recordings, and GMLAKE_FORECAST_STEPS say what is wanted.
+GMLAKE_FORECAST, a folder for recordings, GMLAKE_FORECAST_STEPS, 0 to run to the end, and
+GMLAKE_FORECAST_SECONDS say what is wanted.
 """
 
 # mypy: allow-untyped-calls
@@ -9,6 +10,8 @@ GMLAKE_FORECAST, a folder for recordings, and GMLAKE_FORECAST_STEPS say what is 
 from __future__ import annotations
 
 import atexit
+import functools
+import gc
 import json
 import os
 import pickle
@@ -16,22 +19,25 @@ import sys
 import threading
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gmlake.pytorch import compat
-from gmlake.standin import answers, control, ranks
+from gmlake.standin import answers, asked, control, ranks
 
 LONGEST_PERIOD: Final = 16
 """Calls of optimizers in one step of a program, at most: several optimizers take turns."""
 
 FIRST_STEPS: Final = 2
 """Steps that count for nothing: optimizers make their state in the first, caches fill."""
+
+BACKWARD_PASSES: Final = 64  # of a program without an optimizer: then each is taken as a step
 
 
 class _Watch:
@@ -42,7 +48,9 @@ class _Watch:
         self._most_steps = most_steps
         self._process = os.getpid()
         self._steps: list[tuple[int, int]] = []  # requests and bytes of each, all devices together
+        self._live: list[int] = []  # bytes after each step
         self._total = (0, 0)
+        self._passes = 0
         self._error: list[str] = []
         self._thread_errors: list[list[str]] = []
         self._is_written = False
@@ -52,6 +60,12 @@ class _Watch:
         """Record from the start of CUDA on; nothing is done in a process that never starts it."""
         compat.when_cuda_starts(compat.record_history)
         register_optimizer_step_post_hook(self._stepped)
+        backward: Any = torch.autograd.backward
+        torch.autograd.backward = functools.wraps(backward)(functools.partial(self._back, backward))
+        if seconds := float(os.environ.get("GMLAKE_FORECAST_SECONDS", "0")):
+            timer = threading.Timer(seconds, self._time_is_up)
+            timer.daemon = True
+            timer.start()
         atexit.register(self.write, "the program ended")
         self._previous = sys.excepthook
         sys.excepthook = self._failed
@@ -66,7 +80,7 @@ class _Watch:
         """Start anew in a child that has not exec'd; its parent's CUDA is none of its own."""
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._steps, self._total, self._is_written = [], (0, 0), False
+        self._steps, self._live, self._total, self._is_written = [], [], (0, 0), False
 
     def _write_at_the_end(self) -> None:
         """Write where a process of multiprocessing ends, which runs no other handlers."""
@@ -87,17 +101,34 @@ class _Watch:
             )
         self._previous_of_threads(arguments)
 
+    def _back(self, backward: Callable[..., None], *given: object, **named: object) -> None:
+        """Differentiate; where no optimizer is, take that as a step."""
+        backward(*given, **named)
+        self._passes += 1
+        if self._passes == BACKWARD_PASSES and not self._steps:
+            has_one = any(isinstance(each, torch.optim.Optimizer) for each in gc.get_objects())
+            self._passes -= has_one * (1 << 62)
+        if self._passes > BACKWARD_PASSES:
+            self._stepped()
+
     def _stepped(self, *_: object) -> None:
         """Note what a step asked for, and end the program once the last steps are alike."""
         if os.getpid() != self._process or not torch.cuda.is_initialized():
             return
-        total = _asked()
+        *total, live = _asked()
         self._steps.append((total[0] - self._total[0], total[1] - self._total[1]))
-        self._total = total
+        self._live.append(live)
+        self._total = total[0], total[1]
+        if not self._most_steps:
+            return
         if period := _period(self._steps[FIRST_STEPS:]):
             self._end(f"steps repeat (every {period})" if period > 1 else "steps repeat")
         elif len(self._steps) >= self._most_steps:
             self._end("steps differ")
+
+    def _time_is_up(self) -> None:
+        self.write("time was up")
+        os._exit(0 if self._is_written else 124)
 
     def _end(self, why: str) -> None:
         """End the process here: what a program does at its end, such as saving, is left out."""
@@ -116,6 +147,8 @@ class _Watch:
             known = {
                 "why": why,
                 "steps": len(self._steps),
+                "asked_bytes": [size_bytes for _, size_bytes in self._steps[FIRST_STEPS:]],
+                "live_bytes": self._live[FIRST_STEPS:],
                 "error": self._error,
                 "threads": self._thread_errors,
                 "rank": int(os.environ.get("RANK", "0")),
@@ -123,7 +156,7 @@ class _Watch:
                 "torch": torch.__version__,
                 "devices": {str(i): _peaks(i) for i in range(torch.cuda.device_count())},
                 "calls": dict(control.calls()),
-                "answers": answers.given(),
+                "answers": asked.given(),
             }
             with (self._folder / f"{name}.pickle").open("wb") as file:
                 pickle.dump(compat.memory_snapshot(), file)
@@ -131,15 +164,19 @@ class _Watch:
             (self._folder / f"{name}.json").write_text(json.dumps(known), encoding="utf-8")
 
 
-def _asked() -> tuple[int, int]:
-    """Return how many requests all devices have had, and of how many bytes."""
+def _asked() -> tuple[int, int, int]:
+    """Return how many requests all devices have had, of how many bytes, and what is live.
+
+    What is asked for counts, not what the allocator makes of it, which depends on what is free.
+    """
     total: Counter[str] = Counter()
     for device in range(torch.cuda.device_count()):
         known = torch.cuda.memory_stats_as_nested_dict(device)
         if known:
             total["count"] += known["allocation"]["all"]["allocated"]
-            total["bytes"] += known["allocated_bytes"]["all"]["allocated"]
-    return total["count"], total["bytes"]
+            total["bytes"] += known["requested_bytes"]["all"]["allocated"]
+            total["live"] += known["requested_bytes"]["all"]["current"]
+    return total["count"], total["bytes"], total["live"]
 
 
 def _peaks(device: int) -> dict[str, int]:
@@ -147,6 +184,7 @@ def _peaks(device: int) -> dict[str, int]:
     return {
         "allocated_bytes": int(known.get("allocated_bytes.all.peak", 0)),
         "reserved_bytes": int(known.get("reserved_bytes.all.peak", 0)),
+        "refused": int(known.get("num_ooms", 0)),
     }
 
 

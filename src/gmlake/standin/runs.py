@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _SERVED_BYTES: Final = 1 << 45
 """What the stand-in hands out, so that a script runs that needs more than the device has."""
 
+_TOO_LONG: Final = 124  # exit code of a script that had asked for no memory when its time was up
+_GRACE_SECONDS: Final = 60.0  # for a script whose time is up to write its recording
+
 _MOST_DEVICES: Final = 8
 """Of one host, as most have them."""
 
@@ -50,13 +53,14 @@ class ForecastError(Error):
     """A script that cannot be forecast; the text says where it ended, and what to pass.
 
     reason: the first part alone. output: the last lines that the script printed, where these say
-    more.
+    more. was_refused: whether it ended since it was refused memory.
     """
 
     def __init__(self, reason: str, advice: str = "", output: Sequence[str] = ()) -> None:
         super().__init__(f"{reason}. {advice}" if advice else reason)
         self.reason = reason
         self.output = tuple(output)
+        self.was_refused = "OutOfMemoryError" in "\n".join((reason, *output))
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,12 @@ class Runner:
         rank, ranks = place
         if not program:
             raise ValueError("which program? Name a script, or -m MODULE")
+        if program[0].endswith(".ipynb"):
+            raise ValueError(
+                f"{program[0]} is a notebook; `jupyter nbconvert --to script` makes a script of it"
+            )
         if not 0 <= rank < ranks:
             raise ValueError(f"rank {rank} of {ranks}: ranks are counted from 0")
-        if steps < 1:
-            raise ValueError(f"{steps} steps: at least one is needed")
         self.program = program
         self._device = device
         self._steps = steps
@@ -101,12 +107,23 @@ class Runner:
         words = self.program[1:] if self.program[0] == "-m" else self.program
         return Path(words[0]).name if words else self.program[0]
 
-    def run(self, longest_seconds: float, batch: tuple[str, int] | None = None) -> Run:
+    def run(
+        self,
+        longest_seconds: float,
+        batch: tuple[str, int] | None = None,
+        *,
+        served_bytes: int = _SERVED_BYTES,
+        assume: str = "even",
+    ) -> Run:
         """Run it once, with a batch of its own: what sets it, and the value.
+
+        served_bytes: what it may have of the device. assume: of what is not known (asked.py).
 
         Raises ForecastError, also where it takes longer than it may.
         """
-        program, variables = list(self.program), self._variables()
+        program, variables = list(self.program), self._variables(served_bytes)
+        variables["GMLAKE_FORECAST_ASSUME"] = assume
+        variables["GMLAKE_FORECAST_SECONDS"] = str(longest_seconds)
         if batch is not None:
             name, value = batch
             if name.startswith("-"):
@@ -126,25 +143,27 @@ class Runner:
                     start_new_session=True,
                 )
                 try:
-                    code = process.wait(longest_seconds)
+                    code = process.wait(longest_seconds + _GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
-                    raise ForecastError(
-                        f"{self.title} took longer than {longest_seconds:.0f} s",
-                        "--timeout SECONDS gives it more, and --show-output shows what it prints",
-                    ) from None
+                    code = _TOO_LONG
                 finally:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
                         process.wait()
+                if code == _TOO_LONG:
+                    raise ForecastError(
+                        f"{self.title} took longer than {longest_seconds:.0f} s",
+                        "--timeout SECONDS gives it more, and --show-output shows what it prints",
+                    )
                 output.seek(0)
                 said = output.read().decode(errors="replace").splitlines()
             return _read(folder, code, said, self.title, is_alone=self._ranks == 1)
 
-    def _variables(self) -> dict[str, str]:
+    def _variables(self, served_bytes: int) -> dict[str, str]:
         devices = min(self._ranks, _MOST_DEVICES)
         settings = {
             "devices": str(devices),
-            "served": str(_SERVED_BYTES),
+            "served": str(served_bytes),
             **self._device.settings(),
         }
         variables = with_startup(launcher.environment(settings))

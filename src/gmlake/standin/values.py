@@ -1,9 +1,10 @@
-"""Small values on the device, as they would be: what a program made, copied there and changed.
+"""Values on the device that shape memory, as they would be: what a program made and copied there.
 
 Kernels compute nothing on the stand-in, but a program often asks the device for what it knew
-before: how long a sequence is, whether a mask masks anything, how wide a layer is. A function whose
-operands are all known is done on the CPU as well, and the result is kept beside the tensor, until
-its memory changes. What random numbers or weights go into is not known.
+before: how long a sequence is, which edges a mask keeps, where an expert's tokens are. A function
+whose operands are all known is done on the CPU as well, by PyTorch itself, once its result is asked
+for; until its memory changes, a tensor has that result. Random numbers are drawn on the CPU. What
+weights go into is not known: of that, choices and comparisons are assumed (asked.py).
 
 Memory changes by functions that end in an underscore, by assignment, by `out`, and by what raises
 the tensor's version. Who asks for an address, a storage or `data` may write unseen: what is known
@@ -19,73 +20,115 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import contextmanager, suppress
+from functools import partial
+from operator import getitem
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import torch
 
-from gmlake.standin import private
+from gmlake.standin import asked, private
+from gmlake.standin.asked import ASSUMED, AssumedCount, Certainty
 
 if TYPE_CHECKING:
     Function = Callable[..., Any]
     Given = tuple[Any, ...]
     Named = dict[str, Any]
+    Way = Callable[[Function, Given, Named], Any]
 
-MOST_ELEMENTS: Final = 1 << 18
-"""Of a tensor whose values are kept."""
+MOST_ELEMENTS: Final = 1 << 26  # of a tensor whose values are kept
+MOST_BYTES: Final = 4 << 30  # of all values that are kept, on the CPU
+_MOST_DEPTH: Final = 24  # of functions that wait for each other's results; then they are computed
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 _MADE: Final = (
     "arange as_tensor asarray eye full full_like linspace logspace new_tensor ones ones_like "
-    "scalar_tensor tensor tril_indices triu_indices zeros zeros_like"
+    "scalar_tensor tensor tril_indices triu_indices zeros zeros_like new_full new_ones new_zeros "
+    "rand randint randn randperm"
 )
-_CHANGED: Final = (
-    "__add__ __and__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lshift__ __lt__ "
-    "__mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__ __rand__ __rdiv__ __rfloordiv__ "
-    "__rlshift__ __rmod__ __rmul__ __ror__ __rpow__ __rrshift__ __rshift__ __rsub__ "
-    "__rtruediv__ __rxor__ __sub__ __truediv__ __xor__ abs add all amax amin aminmax any "
-    "argmax argmin argsort bfloat16 bitwise_and bitwise_not bitwise_or bitwise_xor bool "
-    "broadcast_to bucketize byte cat ceil chunk clamp clip clone concat concatenate contiguous "
-    "cos count_nonzero cummax cummin cumprod cumsum deg2rad detach diag diagonal diff div "
-    "divide double eq exp exp2 expand expand_as flatten flip float float_power floor "
-    "floor_divide fmod gather ge greater greater_equal gt half hstack index_select int "
-    "isfinite isin isinf isnan kthvalue le less less_equal log log10 log2 logical_and "
-    "logical_not logical_or logical_xor long lt masked_fill max maximum mean median min "
-    "minimum mode movedim msort mul multiply nan_to_num narrow ne neg negative not_equal outer "
-    "permute positive pow prod ravel reciprocal remainder repeat reshape roll round rsqrt rsub "
-    "scatter searchsorted select short sign sin sort split split_with_sizes sqrt square "
-    "squeeze stack sub subtract sum swapaxes swapdims t take take_along_dim tensor_split tile "
-    "to topk transpose tril triu true_divide trunc type type_as unbind unflatten unsqueeze "
-    "view view_as vstack where"
+_OF_DATA: Final = _names("as_tensor asarray new_tensor tensor")
+"""Functions whose operand a program may change afterwards."""
+
+_LIKE: Final = _names(
+    "full_like new_full new_ones new_zeros ones_like rand_like randint_like randn_like zeros_like"
 )
+"""Functions that take no more than the shape and type of their first operand."""
+
 _COPIED: Final = "__deepcopy__ cuda cpu to"
 """Functions to be left alone on the CPU: they may name a device, by number too."""
 
 _READ: Final = (
     "__array__ __bool__ __complex__ __contains__ __float__ __format__ __index__ __int__ "
-    "item numpy tolist"
+    "is_nonzero item numpy tolist"
 )
 _AS_MANY_AS_KNOWN: Final = "argwhere bincount masked_select nonzero unique unique_consecutive where"
 """Functions whose result has as many rows as the values say; `where`, of one operand."""
 
-_NOT_MADE: Final = "empty new_empty rand randint randn randperm"
-"""Functions that take sizes, and nothing is known of their results."""
-
 _SHAPED: Final = (
-    "chunk expand narrow new_full new_ones new_zeros repeat reshape roll select split "
-    "split_with_sizes tensor_split tile topk unflatten view"
+    "chunk expand narrow repeat reshape roll select split split_with_sizes tensor_split tile topk "
+    "unflatten view"
 )
 """Functions of which all operands but the first are sizes, places and numbers."""
-
-_CHANGES: Final = (
-    "add_ bitwise_and_ bitwise_or_ clamp_ copy_ div_ fill_ floor_divide_ logical_and_ "
-    "logical_not_ logical_or_ masked_fill_ mul_ neg_ pow_ remainder_ sub_ zero_"
-)
-"""Functions after which all of the tensor is known again, if their operands are."""
 
 _EXPOSED: Final = (
     "__cuda_array_interface__ __dlpack__ data data_ptr share_memory_ storage untyped_storage"
 )
 """What lets a program write to memory unseen."""
+
+_CHOOSING: Final = _names(
+    "argmax argmin argsort cummax cummin kthvalue max median min mode multinomial sort topk"
+)
+"""Functions that find places of numbers."""
+
+_FINITE: Final = {
+    "isfinite": True,
+    **dict.fromkeys(("isinf", "isnan", "isneginf", "isposinf"), False),
+}
+"""What holds of numbers that kernels would compute."""
+
+_RANDOM: Final = ("bernoulli", "dropout", "multinomial", "normal", "poisson", "rand", "rrelu")
+_OVERWRITING: Final = _names(
+    "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ "
+    "zero_"
+)
+"""Functions after which a tensor has nothing of what it had."""
+
+
+class _Later:
+    """Values that are computed once they are asked for."""
+
+    __slots__ = ("_bytes", "_made", "_make", "certainty", "depth")
+    held_bytes: ClassVar[int] = 0
+
+    def __init__(self, make: Any, certain: Certainty = Certainty.KNOWN, depth: int = 0) -> None:
+        """make: a function without operands, or a tensor."""
+        self._make, self._made, self._bytes = make, None, 0
+        self.certainty, self.depth = certain, depth
+        if depth >= _MOST_DEPTH or isinstance(make, torch.Tensor):
+            self.get()
+
+    def get(self) -> Any:
+        """Return the values, None where there are none."""
+        make, self._make = self._make, None
+        if make is not None:
+            self.depth = 0
+            with suppress(_UnknownError, *_REFUSED), _aside():
+                self._take(make if isinstance(make, torch.Tensor) else make())
+        return self._made
+
+    def _take(self, made: Any) -> None:
+        is_own = isinstance(made, torch.Tensor) and made._base is None
+        size_bytes = made.untyped_storage().nbytes() if is_own else 0
+        if _Later.held_bytes + size_bytes <= MOST_BYTES:
+            self._made, self._bytes = made, size_bytes
+            _Later.held_bytes += size_bytes
+
+    def __del__(self) -> None:
+        type(self).held_bytes -= self._bytes
 
 
 class _Known(NamedTuple):
@@ -95,7 +138,7 @@ class _Known(NamedTuple):
     version: int
     address: int
     changes: int
-    values: torch.Tensor
+    later: _Later
 
 
 _known: dict[int, _Known] = {}
@@ -104,26 +147,25 @@ _known: dict[int, _Known] = {}
 _changes: Counter[int] = Counter()
 """How often memory was seen to change, by the address of its storage."""
 
-_calls: dict[Any, Callable[[Function, Given, Named], Any]] = {}
-"""How to call a function."""
+_calls: dict[Any, Way] = {}  # how to call a function
 
 
 def install() -> None:
     """List what is done with PyTorch's functions."""
     homes: tuple[Any, ...] = (torch, torch.Tensor)
     for names, call in (
-        (_CHANGED, _following),
         (_MADE, _making),
         (_COPIED, _copying),
         (_READ, _reading),
         (_AS_MANY_AS_KNOWN, _sizing),
-        (_CHANGES, _changing),
-        (_NOT_MADE, _leaving),
         (_SHAPED, _shaping),
-        (_EXPOSED, _exposing),
+        (_EXPOSED, _writing),
+        ("all", _holding),
         ("__getitem__", _indexing),
         ("__setitem__", _assigning),
         ("repeat_interleave", _repeating),
+        ("T mT H mH", _following),
+        ("resize_ resize_as_ set_", _writing),
     ):
         for name in names.split():
             for home in homes:
@@ -138,52 +180,27 @@ def install() -> None:
     _calls[tensor.requires_grad.__set__] = plain
     _calls[tensor.data.__set__] = _replacing
     _calls[torch.nn.functional.one_hot] = _sizing
-    _calls[torch.nn.functional.pad] = _following
 
 
-def call(function: Function, given: Given, named: Named) -> Any:
-    """Call a function of PyTorch's and keep what is known of its result.
-
-    Functions that it calls are not seen: what PyTorch hands here has left the mode.
-    """
-    return way(function)(function, given, named)
-
-
-def way(function: Function) -> Callable[[Function, Given, Named], Any]:
+def way(function: Function) -> Way:
     """Return how to call a function."""
-    found = _calls.get(function)
-    if found is None:
-        found = _calls[function] = _unlisted(function)
-    return found
+    if function not in _calls:
+        _calls[function] = _unlisted(function)
+    return _calls[function]
 
 
 def touches(values: Iterable[Any]) -> bool:
     """Whether one of the values, or an element of a list of them, is a tensor on the device."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.is_cuda:
-                return True
-        elif isinstance(value, (tuple, list)):
-            # Long ones are data: all of one kind.
-            if value and touches(value if len(value) <= _LONG else value[:1]):
-                return True
-        elif type(value) is slice and touches((value.start, value.stop, value.step)):
-            return True
-    return False
+    return next(_tensors(values), None) is not None
 
 
-_LONG: Final = 256
-
-
-def from_the_host(
-    way: Callable[[Function, Given, Named], Any], function: Function, given: Given, named: Named
-) -> Any:
+def from_the_host(way: Way, function: Function, given: Given, named: Named) -> Any:
     """Call a function without operands on the device, as it is called anywhere.
 
     way: how it would be called with some; of what goes to the device the values are kept.
     """
     made = function(*given, **named)
-    if way in (_copying, _making) and type(made) is torch.Tensor and made.is_cuda:
+    if way in (_copying, _following, _making) and type(made) is torch.Tensor and made.is_cuda:
         return _with_values(function, given, named, made)
     return made
 
@@ -192,31 +209,43 @@ def known(value: Any) -> Any:
     """Return a tensor of the CPU with the same values, not to be changed; None if not known."""
     if not isinstance(value, torch.Tensor) or not value.is_cuda:
         return value
+    later = _later(value)
+    values: Any = None if later is None else later.get()
+    is_like = type(values) is torch.Tensor and values.shape == value.shape and not values.is_cuda
+    return values.to(value.dtype) if is_like else None
+
+
+def certainty(value: Any) -> Certainty:
+    """Return how much is known of a value."""
+    if not isinstance(value, torch.Tensor) or not value.is_cuda:
+        return Certainty.KNOWN
+    later = _later(value)
+    return Certainty.UNKNOWN if later is None else later.certainty
+
+
+def _later(value: torch.Tensor) -> _Later | None:
     kept = _known.get(id(value))
-    if kept is None or kept[1:4] != _state(value):
-        return None
-    return kept.values
+    return kept.later if kept is not None and kept[1:4] == _state(value) else None
 
 
-def keep(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def keep(tensor: torch.Tensor, later: _Later) -> None:
     """Keep the values of a tensor on the device."""
     state = _state(tensor)
     if state is None or torch.cuda.is_current_stream_capturing():  # a replay writes unseen
         return
     number = id(tensor)
     of = weakref.ref(tensor, lambda _: _known.pop(number, None))
-    _known[number] = _Known(of, *state, values)
+    _known[number] = _Known(of, *state, later)
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int, int] | None:
     """Return what tells whether a tensor changed, None if nothing does."""
-    if tensor.is_inference():  # these do not count their changes
-        return None
     try:
         address = tensor.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):  # sparse, or within torch.func
         return None
-    return tensor._version, address, _changes[address]
+    # Inference tensors do not count their changes; only what is seen here changes them.
+    return 0 if tensor.is_inference() else tensor._version, address, _changes[address]
 
 
 def lose(tensor: torch.Tensor) -> None:
@@ -227,10 +256,8 @@ def lose(tensor: torch.Tensor) -> None:
 def _forget(values: Iterable[Any]) -> None:
     """Forget what is known of the memory of tensors, whoever else looks at it."""
     for value in _tensors(values):
-        try:
+        with suppress(NotImplementedError, RuntimeError):
             _changes[value.untyped_storage().data_ptr()] += 1
-        except (NotImplementedError, RuntimeError):
-            continue
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -240,31 +267,51 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             if value.is_cuda:
                 yield value
         elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
+            yield from _tensors(value if len(value) <= _LONG else value[:1])
+        elif type(value) is slice:
+            yield from _tensors((value.start, value.stop, value.step))
+        elif type(value) is AssumedCount:
+            asked.note(asked.ROWS, Certainty.GUESSED, "a count")
+
+
+_LONG: Final = 256  # elements of lists that are taken as data, all of one kind
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return an operand with its parts changed."""
+    if type(value) in (tuple, list, torch.Size) and len(value) <= _LONG:
+        made = [_mapped(change, each) for each in value]
+        return made if type(value) is list else tuple(made)
+    if type(value) is slice:
+        parts = (value.start, value.stop, value.step)
+        return slice(*(_mapped(change, each) for each in parts))
+    return change(value)
 
 
 # ---- how functions are called
 
 
-def _unlisted(function: Function) -> Callable[[Function, Given, Named], Any]:
-    """Return how to call a function that nothing is known to follow from."""
+def _unlisted(function: Function) -> Way:
+    """Return how to call a function by what it is."""
     name = getattr(function, "__name__", "").partition(".")[0]
-    if (name.endswith("_") and not name.endswith("__")) or name == "__set__":
+    is_pytorchs = isinstance(function, (types.BuiltinFunctionType, types.MethodDescriptorType))
+    is_operator = "pybind" in type(getattr(function, "__self__", None)).__name__
+    is_opaque = is_operator or any(each in name for each in _STATISTICAL)
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if name == "__set__":
         return _writing
     if name == "__get__":
         return plain
     if isinstance(function, types.FunctionType):
-        is_statistical = any(each in name for each in _STATISTICAL)
-        return _writing if is_statistical else _watching
-    is_pytorchs = isinstance(function, (types.BuiltinFunctionType, types.MethodDescriptorType))
-    is_operator = "pybind" in type(getattr(function, "__self__", None)).__name__
-    if not is_pytorchs or is_operator or any(each in name for each in _STATISTICAL):
+        is_in_place |= "inplace" in function.__code__.co_varnames
+        return _writing if is_opaque or is_in_place else _watching
+    if not is_pytorchs or is_opaque:
         return _writing  # an operator of another library's may not say what it changes
-    return _passing
+    return _changing if is_in_place else _following
 
 
+# Functions that change statistics without a word.
 _STATISTICAL: Final = ("batch_norm", "instance_norm", "fake_quant", "rrelu")
-"""Functions that change statistics without a word."""
 
 
 def plain(function: Function, given: Given, named: Named) -> Any:
@@ -272,38 +319,21 @@ def plain(function: Function, given: Given, named: Named) -> Any:
     return function(*given, **named)
 
 
-def _passing(function: Function, given: Given, named: Named) -> Any:
-    """Call a function that changes nothing but what is named for its result."""
-    if "out" in named:
-        _forget([named["out"]])
-    return function(*given, **named)
-
-
 def _writing(function: Function, given: Given, named: Named) -> Any:
-    """Call a function that changes its operands."""
     _forget((*given, *named.values()))
     return function(*given, **named)
 
 
 def _watching(function: Function, given: Given, named: Named) -> Any:
     """Call a function in Python: it may change anything."""
-    before = [(each, each._version) for each in _countable((*given, *named.values()))]
+    operands = [each for each in _tensors((*given, *named.values())) if not each.is_inference()]
+    before = [(each, each._version) for each in operands]
     made = function(*given, **named)
     _forget(each for each, version in before if each._version != version)
-    return made
-
-
-def _countable(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    return (each for each in _tensors(values) if not each.is_inference())
-
-
-def _exposing(function: Function, given: Given, named: Named) -> Any:
-    _forget(given)
-    return function(*given, **named)
+    return _with_values(function, given, named, made)
 
 
 def _replacing(function: Function, given: Given, named: Named) -> Any:
-    """Give a tensor the memory of another one."""
     _forget(given)
     made = function(*given, **named)
     lose(given[0])
@@ -311,28 +341,23 @@ def _replacing(function: Function, given: Given, named: Named) -> Any:
 
 
 def _following(function: Function, given: Given, named: Named) -> Any:
-    """Call a function whose result follows from its operands."""
     if "out" in named:
-        return _passing(function, given, named)
+        _forget([named["out"]])
+        return function(*given, **named)
     return _with_values(function, given, named, function(*given, **named))
 
 
 def _making(function: Function, given: Given, named: Named) -> Any:
-    """Call a function that makes a tensor from numbers."""
-    is_whole = bool(given) and isinstance(given[0], torch.Tensor) and function not in _OF_NUMBERS
+    is_of_numbers = getattr(function, "__name__", "") in _OF_NUMBERS
+    is_whole = bool(given) and isinstance(given[0], torch.Tensor) and not is_of_numbers
     given = (*given[:is_whole], *(_number(each) for each in given[is_whole:]))
     return _following(function, given, named)
 
 
-_OF_NUMBERS: Final = {torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros}
-
-
-def _leaving(function: Function, given: Given, named: Named) -> Any:
-    return _passing(function, tuple(_number(each) for each in given), named)
+_OF_NUMBERS: Final = _names("arange eye full linspace ones rand randint randn randperm zeros")
 
 
 def _shaping(function: Function, given: Given, named: Named) -> Any:
-    """Call a function of a tensor and numbers."""
     if "out" not in named:
         given = (*given[:1], *(_number(each) for each in given[1:]))
         named = {name: _number(each) for name, each in named.items()}
@@ -341,19 +366,18 @@ def _shaping(function: Function, given: Given, named: Named) -> Any:
 
 def _number(value: Any) -> Any:
     """Return the number that a known tensor is, if it is one; PyTorch would read the device."""
-    if type(value) is torch.Tensor:
-        values = known(value) if value.is_cuda and value.dim() == 0 else None
-        if values is None:
-            return value
-        value.item()  # PyTorch waits for the device here
-        return values.item()
-    if type(value) in (tuple, list, torch.Size):
-        return type(value)(_number(each) for each in value)
-    return value
+    if type(value) is not torch.Tensor:
+        is_whole = type(value) not in (tuple, list, torch.Size, slice)
+        return value if is_whole else _mapped(_number, value)
+    values = known(value) if value.is_cuda and value.dim() == 0 else None
+    if values is None:
+        return value
+    asked.note(asked.ROWS, certainty(value), "a count")
+    value.item()  # PyTorch waits for the device here
+    return values.item()
 
 
 def _copying(function: Function, given: Given, named: Named) -> Any:
-    """Call a function that copies its operand, to the device, within it or back."""
     made = function(*given, **named)
     of = given[0] if given else None
     if type(made) is not torch.Tensor or not isinstance(of, torch.Tensor):
@@ -361,63 +385,108 @@ def _copying(function: Function, given: Given, named: Named) -> Any:
     if made.is_cuda:
         return _with_values(function, given, named, made)
     if of.is_cuda and (values := known(of)) is not None:
-        return values.to(made.dtype).clone()
+        return values.to(made.dtype, copy=True)
     return made
 
 
 def _reading(function: Function, given: Given, named: Named) -> Any:
-    """Call a function that tells a program the values."""
     made = function(*given, **named)  # PyTorch waits for the device here
-    if type(given[0]) is not torch.Tensor or not given[0].is_cuda:
+    of, *others = given
+    if type(of) is not torch.Tensor or not of.is_cuda:
         return made
-    if function is torch.Tensor.__format__ and given[0].dim():  # names the device
+    if function is torch.Tensor.__format__ and of.dim():  # names the device
         return made
-    try:
-        of, *others = (_there(each) for each in given)
-    except _UnknownError:
+    values, others = known(of), [known(each) for each in others]
+    certain = Certainty.UNKNOWN
+    if values is not None and all(each is not None for each in others):
+        made, certain = function(values.clone(), *others, **named), certainty(of)
+    if certain is Certainty.KNOWN:
         return made
-    return function(of.clone(), *others, **named)  # the program may change it
+    if type(made) is bool:
+        asked.note(asked.TRUTH, certain, answer=made)
+    elif function is torch.Tensor.item:
+        kinds: Any = {int: AssumedCount, float: asked.UnknownNumber}
+        return kinds.get(type(made), type(made))(made)
+    elif type(made) is int or (type(made) is list and made and type(made[0]) is int):
+        asked.note(asked.ROWS, certain, "a count")
+    return made
+
+
+def _holding(function: Function, given: Given, named: Named) -> Any:
+    """Ask whether something holds of all: where numbers are unknown, checks of them do."""
+    made = _following(function, given, named)
+    if type(made) is torch.Tensor and made.is_cuda and certainty(made) >= Certainty.GUESSED:
+        keep(made, _Later(partial(torch.ones, made.shape, dtype=made.dtype), Certainty.GUESSED))
+    return made
+
+
+# ---- functions whose results have as many rows as values say
 
 
 def _sizing(function: Function, given: Given, named: Named) -> Any:
     """Call a function whose result has as many rows as known values say."""
-    of = given[0] if given else next(iter(named.values()), None)
-    if type(of) is not torch.Tensor or not of.is_cuda or "out" in named:
-        return _passing(function, given, named)
-    if function is torch.where and len(given) + len(named) > 1:
+    of: Any = given[0] if given else next(iter(named.values()), None)
+    is_whole = type(of) is not torch.Tensor or not of.is_cuda or "out" in named
+    if is_whole or (function is torch.where and len(given) + len(named) > 1):
         return _following(function, given, named)
-    values = _on_the_cpu(function, given, named)
-    if values is None and function in _SELECTING:
-        mask = known(given[1] if len(given) > 1 else named["mask"])
-        if mask is not None and mask.dtype is torch.bool and mask.numel() <= MOST_ELEMENTS:
-            shape = torch.broadcast_shapes(of.shape, mask.shape)
-            return of.expand(shape)[_rows(mask.expand(shape), of.device)]
-    if values is None:
-        return function(*given, **named)
-    return _sent(values, of.device)
-
-
-_SELECTING: Final = {torch.masked_select, torch.Tensor.masked_select}
-
-
-def _sent(values: Any, device: torch.device) -> Any:
-    """Return a result of the CPU as one of the device."""
-    if isinstance(values, torch.Tensor):
-        made = values.to(device)
-        keep(made, values)
+    name = _NAMES.get(function, function.__name__)
+    if name == "masked_select":
+        mask = given[1] if len(given) > 1 else named["mask"]
+        shape = torch.broadcast_shapes(of.shape, mask.shape)
+        mask = _following(torch.broadcast_to, (mask, shape), {})
+        return of.expand(shape)[_rows(mask, name, of.device)]
+    made = function(*given, **named)  # for what it takes on its way
+    if _later(of) is None and name in {"bincount", "one_hot"} and (given[1:] or named):
         return made
-    if isinstance(values, (tuple, list)):
-        return type(values)(_sent(each, device) for each in values)
-    return values
+    _assume(of, name)
+    later = _follow(function, given, named)
+    values, certain = (None, Certainty.UNKNOWN) if later is None else (later.get(), later.certainty)
+    asked.note(asked.ROWS, certain if values is not None else Certainty.UNKNOWN, name)
+    return made if values is None else _sent(values, of.device, certain)
 
 
-def _rows(mask: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
+# Functions that have another name of their own.
+_NAMES: Final = {torch.unique: "unique", torch.unique_consecutive: "unique_consecutive"}
+
+
+def _assume(of: torch.Tensor, name: str) -> None:
+    """Assume the values of a tensor that decide how many rows there are, if they are not known."""
+    if known(of) is not None or of.numel() > MOST_ELEMENTS:
+        return
+    if name.startswith("unique"):
+        alike = {"most": 1, "even": 2}.get(ASSUMED, max(of.numel(), 1))
+        make: Any = (torch.arange(of.numel(), device="cpu") // alike).reshape(of.shape)
+    else:
+        make = partial(_guessed, of.shape, of.dtype)
+    keep(of, _Later(make, Certainty.GUESSED))
+
+
+def _rows(mask: Any, name: str, device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return the indices of what a mask selects, as PyTorch makes them from one."""
-    return mask.nonzero().to(device).unbind(1)
+    if not isinstance(mask, torch.Tensor):
+        return torch.tensor(mask, device="cpu").nonzero().to(device).unbind(1)
+    _assume(mask, name)
+    values = known(mask)
+    asked.note(asked.ROWS, Certainty.UNKNOWN if values is None else certainty(mask), name)
+    if values is None:
+        rows = int(mask.numel() * _SHARES[ASSUMED])
+        return torch.empty((rows, mask.dim()), dtype=torch.int64, device=device).unbind(1)
+    return tuple(values.nonzero().to(device).unbind(1))
+
+
+# Of the elements that a mask of unknown values selects.
+_SHARES: Final = {"even": 0.5, "most": 1.0, "least": 0.0}
+
+
+def _sent(values: Any, device: torch.device, certain: Certainty) -> Any:
+    if isinstance(values, (tuple, list)):
+        return type(values)(_sent(each, device, certain) for each in values)
+    made = values.to(device)
+    keep(made, _Later(values, certain))
+    return made
 
 
 def _indexing(function: Function, given: Given, named: Named) -> Any:
-    """Read some elements: as many as a known mask says."""
     of, index = given
     if type(of) is not torch.Tensor or not of.is_cuda:
         return function(*given, **named)
@@ -426,13 +495,12 @@ def _indexing(function: Function, given: Given, named: Named) -> Any:
 
 
 def _assigning(function: Function, given: Given, named: Named) -> Any:
-    """Write some elements."""
     of, index, value = given
     if type(of) is not torch.Tensor or not of.is_cuda:
         return _changing(function, given, named)
-    if isinstance(value, torch.Tensor) and value.numel() != 1:  # PyTorch needs no rows for one
-        return _changing(function, (of, _foreseen(index, of.device), value), named)
-    return _changing(function, (of, _foreseen(index, None), value), named)
+    is_one = not isinstance(value, torch.Tensor) or value.numel() == 1  # PyTorch needs no rows then
+    foreseen = _foreseen(index, None if is_one else of.device)
+    return _changing(function, given, named, (of, foreseen, value))
 
 
 def _foreseen(index: Any, device: torch.device | None) -> Any:
@@ -443,89 +511,95 @@ def _foreseen(index: Any, device: torch.device | None) -> Any:
     made: list[Any] = []
     for part in parts:
         if type(part) is slice:
-            made.append(slice(*(_number(each) for each in (part.start, part.stop, part.step))))
-        elif device is not None and (mask := _mask(part)) is not None:
-            made.extend(_rows(mask, device))
+            made.append(_number(part))
+        elif device is not None and _is_mask(part):
+            made.extend(_rows(part, "a mask as an index", device))
         else:
             made.append(part)
     return tuple(made)
 
 
-def _mask(part: Any) -> torch.Tensor | None:
-    """Return a mask on the CPU, if an index is a known one."""
-    if is_mask(part) and part.dim():
-        found: torch.Tensor | None = known(part)
-        return found
-    if type(part) is list and part and all(type(each) is bool for each in part):
-        return torch.tensor(part, device="cpu")
-    return None
+def _is_mask(part: Any) -> bool:
+    if isinstance(part, torch.Tensor):
+        return part.is_cuda and part.dim() > 0 and part.dtype in (torch.bool, torch.uint8)
+    return type(part) is list and bool(part) and all(type(each) is bool for each in part)
 
 
-def is_mask(part: Any) -> bool:
-    """Whether a part of an index is a mask on the device."""
-    masks = (torch.bool, torch.uint8)
-    return isinstance(part, torch.Tensor) and part.is_cuda and part.dtype in masks
+def _changing(function: Function, given: Given, named: Named, foreseen: Given | None = None) -> Any:
+    """Change a tensor in place; it stays known if what it is changed by is known.
 
-
-def _changing(function: Function, given: Given, named: Named) -> Any:
-    """Change a tensor in place; it stays known if what it is changed by is known."""
-    of, *others = given
+    foreseen: what to call the function with, where that is something else.
+    """
+    of = given[0]
+    name = getattr(function, "__name__", "")
     if type(of) is not torch.Tensor:
         return _writing(function, given, named)
     if not of.is_cuda:  # what is brought back
-        others = [each if known(each) is None else known(each) for each in others]
-        return function(of, *others, **named)
-    values = _changed(function, given, named)
-    _forget([of])
-    made = function(*given, **named)
-    if values is not None:
-        keep(of, values)
+        if name in {"copy_", "__setitem__"}:
+            given = tuple(each if known(each) is None else known(each) for each in given)
+        return function(*given, **named)
+    later, base = _changed(function, name, given, named), of._base
+    before = None if base is None else _later(base)
+    _forget([of, named.get("out")])
+    made = function(*(foreseen or given), **named)
+    if later is not None:
+        keep(of, later)
+    if later is not None and base is not None and before is not None and base.is_contiguous():
+        place = of.size(), of.stride(), of.storage_offset() - base.storage_offset()
+        keep(base, _to_be(_written, [before, later, place], {}))
     return made
 
 
-def _changed(function: Function, given: Given, named: Named) -> torch.Tensor | None:
+def _changed(function: Function, name: str, given: Given, named: Named) -> _Later | None:
     """Return what a tensor will be after it is changed in place, None if that is not known."""
     of: torch.Tensor = given[0]
     if of.numel() > MOST_ELEMENTS or of.requires_grad:
         return None
-    values: torch.Tensor | None = known(of)
-    if values is None and getattr(function, "__name__", "") in _OVERWRITING:
-        values = torch.empty(of.shape, dtype=of.dtype, device="cpu")
-    if values is None:
-        return None
-    values = values.clone()
     try:
-        with _aside():
-            others = {name: _there(each) for name, each in named.items()}
-            function(values, *(_there(each) for each in given[1:]), **others)
-    except (_UnknownError, *_REFUSED):
+        if name in _OVERWRITING:
+            before: Any = _Later(partial(torch.empty, of.shape, dtype=of.dtype))
+        else:
+            before = _there(of)
+        operands = [before, *(_mapped(_there, each) for each in given[1:])]
+        return _to_be(partial(_change, function), operands, named)
+    except _UnknownError:
         return None
+
+
+def _change(function: Function, of: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
+    values = of.clone()
+    with _drawing(getattr(function, "__name__", "")):
+        function(values, *others, **named)
     return values
 
 
-_OVERWRITING: Final = ("copy_", "fill_", "zero_")
+def _written(before: torch.Tensor, part: torch.Tensor, place: tuple[Any, ...]) -> torch.Tensor:
+    values = before.clone()
+    values.as_strided(*place).copy_(part)
+    return values
 
 
 def _repeating(function: Function, given: Given, named: Named) -> Any:
     """Repeat elements as often as known numbers say; PyTorch would read these to check them."""
-    if (values := _on_the_cpu(function, given, named)) is not None:
-        return _sent(values, given[0].device) if given[0].is_cuda else values
     of, repeats, dim = _repeats(*given, **named)
-    times = known(repeats) if isinstance(repeats, torch.Tensor) and repeats.is_cuda else None
-    if times is None or not isinstance(of, torch.Tensor) or not of.is_cuda:
-        return function(*given, **named)
+    times = of if repeats is None else repeats
+    if not isinstance(of, torch.Tensor) or not isinstance(times, torch.Tensor) or not of.is_cuda:
+        return _following(function, given, named)
+    asked.note(asked.ROWS, certainty(times), "repeat_interleave")
+    ones = torch.ones(times.shape, dtype=torch.int64, device="cpu")
+    counts = ones if known(times) is None else known(times)
+    rows = torch.repeat_interleave(counts)
+    if repeats is None:
+        return _sent(rows, of.device, certainty(times))
     if dim is None:
         of, dim = of.flatten(), 0
-    rows = torch.arange(of.shape[dim], device="cpu").repeat_interleave(times)
-    return of.index_select(dim, rows.to(of.device))
+    if times.numel() == 1:
+        rows = torch.arange(of.shape[dim], device="cpu").repeat_interleave(counts)
+    made = of.index_select(dim, rows.to(of.device))
+    return _with_values(function, given, named, made)
 
 
-def _repeats(
-    input: Any = None,  # noqa: A002 (PyTorch's name)
-    repeats: Any = None,
-    dim: int | None = None,
-    **_: Any,
-) -> tuple[Any, Any, int | None]:
+def _repeats(input: Any = None, repeats: Any = None, dim: Any = None, **_: Any) -> Given:  # noqa: A002
     return input, repeats, dim
 
 
@@ -533,123 +607,158 @@ def _repeats(
 
 
 def _with_values(function: Function, given: Given, named: Named, made: Any) -> Any:
-    """Return the result, with its values if these follow from known ones."""
-    if not _is_worth(made):
-        return made
-    values = _on_the_cpu(function, given, named)
-    if values is None and len(given) > 1 and type(made) is torch.Tensor:
-        values = _decided(function, given, made)
-    if values is not None:
-        _keep_all(made, values)
+    """Return the result, with its values if these follow from known ones, or may be assumed."""
+    parts = made if isinstance(made, (tuple, list)) else (made,)
+    worth = [(place, part) for place, part in enumerate(parts) if _is_worth(part)]
+    later = _follow(function, given, named, parts[0]) if worth else None
+    for place, part in worth:
+        if later is None:
+            _assume_of(function, given, named, part)
+        elif parts is made:
+            keep(part, _to_be(getitem, [later, place], {}))
+        else:
+            keep(part, later)
     return made
 
 
-def _decided(function: Function, given: Given, made: torch.Tensor) -> torch.Tensor | None:
-    """Return the values of `or` and `and` where one operand decides, such as a reached length."""
-    decides = _DECIDES.get(getattr(function, "__name__", ""))
-    if decides is None or made.is_floating_point() or (decides and made.dtype is not torch.bool):
-        return None
-    for each in given[:2]:
-        values = known(each)
-        if isinstance(values, torch.Tensor) and bool((values == decides).all()):
-            return torch.full(made.shape, decides, dtype=made.dtype, device="cpu")
-    return None
-
-
-_DECIDES: Final = {
-    **dict.fromkeys(("__or__", "bitwise_or", "logical_or"), True),
-    **dict.fromkeys(("__and__", "bitwise_and", "logical_and"), False),
-}
-
-
 def _is_worth(made: Any) -> bool:
-    """Whether values may be kept of a result."""
-    if type(made) is torch.Tensor:
-        return made.is_cuda and made.numel() <= MOST_ELEMENTS and not made.requires_grad
-    return isinstance(made, (tuple, list)) and bool(made) and all(_is_worth(each) for each in made)
+    is_ours = type(made) is torch.Tensor and made.is_cuda and not made.requires_grad
+    return is_ours and made.numel() <= MOST_ELEMENTS
 
 
-def _keep_all(made: Any, values: Any) -> None:
-    if type(made) is torch.Tensor:
-        if type(values) is torch.Tensor and values.shape == made.shape and not values.is_cuda:
-            keep(made, values.to(made.dtype))
+def _got(value: Any) -> Any:
+    made = value.get() if isinstance(value, _Later) else value
+    if made is None and value is not None:
+        raise _UnknownError
+    return made
+
+
+def _assume_of(function: Function, given: Given, named: Named, made: torch.Tensor) -> None:
+    """Assume what is made of unknown numbers: a choice among them, or a comparison."""
+    name = getattr(function, "__name__", "")
+    if name in _FINITE:
+        keep(made, _Later(partial(torch.full, made.shape, _FINITE[name])))
+    elif made.dtype is torch.bool:
+        keep(made, _Later(partial(_guessed, made.shape, made.dtype), Certainty.GUESSED))
+    elif name in _CHOOSING and made.dtype is torch.int64 and isinstance(given[0], torch.Tensor):
+        make = partial(_chosen, function, given[0].shape, given[1:], named, made.shape)
+        keep(made, _Later(make, Certainty.CHOSEN))
+
+
+def _guessed(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask of unknown numbers; a single comparison does not hold."""
+    share = _SHARES[ASSUMED] if shape or ASSUMED == "most" else 0.0
+    return (torch.rand(shape, generator=_fixed(), device="cpu") < share).to(dtype)
+
+
+def _chosen(
+    function: Function, of: torch.Size, given: Given, named: Named, shape: torch.Size
+) -> Any:
+    """Return places among numbers: of random ones, or of some that fall in each row."""
+    width = of[-1] if of else 1
+    if of.numel() > MOST_ELEMENTS:
+        return torch.randint(width, shape, generator=_fixed(), device="cpu")
+    if ASSUMED == "most":
+        numbers = torch.arange(width, 0.0, -1.0, device="cpu").expand(of)
     else:
-        for one, other in zip(made, values, strict=True):
-            _keep_all(one, other)
+        numbers = torch.rand(of, generator=_fixed(), device="cpu")
+    with _drawing(getattr(function, "__name__", "")):
+        made = function(numbers, *given, **named)
+    return made if isinstance(made, torch.Tensor) else made[1]
+
+
+def _fixed() -> torch.Generator:
+    """Return random numbers that are the same each time, so that steps are alike."""
+    return torch.Generator("cpu").manual_seed(0)
+
+
+_random_state: torch.Tensor | None = None
+
+
+@contextmanager
+def _drawing(name: str) -> Iterator[None]:
+    """Draw random numbers of the device, if a function of this name does; the CPU's stay."""
+    global _random_state  # noqa: PLW0603 (of the process)
+    if name not in _OVERWRITING and not any(each in name for each in _RANDOM):
+        yield
+        return
+    before = torch.get_rng_state()
+    if _random_state is not None:
+        torch.set_rng_state(_random_state)
+    try:
+        yield
+    finally:
+        _random_state = torch.get_rng_state()
+        torch.set_rng_state(before)
 
 
 @contextmanager
 def _aside() -> Iterator[None]:
-    """Do something of our own: no mode of the program sees it, no thread has to be woken for it."""
-    threads = torch.get_num_threads()
-    with torch.no_grad(), private.without_dispatch_modes():
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+    """Do something of our own: no mode of the program sees it, nor does its differentiation."""
+    with torch.inference_mode(mode=False), torch.no_grad(), private.without_dispatch_modes():
+        yield
 
 
-def _on_the_cpu(function: Function, given: Given, named: Named) -> Any:
-    """Return what a function makes of known values on the CPU, None if one is not known.
-
-    Where the program's own memory is an operand, the result has memory of its own.
-    """
-    call = _calls.get(function)
-    try:
-        operands = [_there(each) for each in given]
-        if call is _copying:
-            return operands[0].clone()
-        others = {name: _there(each) for name, each in named.items()}
-        if call is _making or not _has_tensor((*operands, *others.values())):
-            others["device"] = "cpu"
-        with _aside():
-            made = function(*operands, **others)
-            is_shared = call is _making or any(
-                isinstance(each, torch.Tensor) and not each.is_cuda for each in _all(given)
-            )
-            return made.clone() if is_shared and isinstance(made, torch.Tensor) else made
-    except (_UnknownError, *_REFUSED):
+def _follow(function: Function, given: Given, named: Named, made: Any = None) -> _Later | None:
+    """Return what a function will make of known values on the CPU, None if one is not known."""
+    call, name = _calls.get(function), getattr(function, "__name__", "")
+    if "empty" in name:
         return None
+    try:
+        if name in _LIKE and given and isinstance(given[0], torch.Tensor):
+            shape_alone = torch.empty((), dtype=given[0].dtype, device="cpu").expand(given[0].shape)
+            given = (shape_alone, *given[1:])
+        operands = [_mapped(_there, each) for each in given]
+        if call is _copying:
+            return _to_be(torch.Tensor.to, [operands[0], made.dtype], {})
+        later = _to_be(partial(_work, function, call is _making), operands, named)
+    except _UnknownError:
+        return None
+    if name in _OF_DATA:
+        later.get()
+    return later
 
 
-_REFUSED: Final = (
-    ArithmeticError,
-    AttributeError,
-    IndexError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+def _work(function: Function, is_making: bool, *given: Any, **named: Any) -> Any:  # noqa: FBT001
+    name = getattr(function, "__name__", "")
+    if is_making:
+        named["device"] = "cpu"
+    with _drawing(name):
+        made = function(*given, **named)
+    return made.clone() if name in _OF_DATA else made
 
 
-class _UnknownError(Exception):
-    """An operand whose values are not known."""
+def _to_be(make: Function, operands: list[Any], named: Named) -> _Later:
+    others = {name: _mapped(_there, each) for name, each in named.items()}
+    waiting: list[_Later] = []
+    _mapped(
+        lambda each: waiting.append(each) if isinstance(each, _Later) else None,
+        [operands, list(others.values())],
+    )
+    certain = max((each.certainty for each in waiting), default=Certainty.KNOWN)
+    depth = 1 + max((each.depth for each in waiting), default=0)
+    return _Later(partial(_made, make, operands, others), certain, depth)
 
 
-def _all(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            yield from _all(value)
-        else:
-            yield value
+def _made(make: Function, operands: list[Any], others: Named) -> Any:
+    ready = {name: _mapped(_got, each) for name, each in others.items()}
+    return make(*_mapped(_got, operands), **ready)
 
 
-def _has_tensor(values: Iterable[Any]) -> bool:
-    return any(isinstance(each, torch.Tensor) for each in _all(values))
+_REFUSED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class _UnknownError(Exception): ...
 
 
 def _there(value: Any) -> Any:
     """Return an argument as the same function on the CPU takes it. Raises _UnknownError."""
     if isinstance(value, torch.Tensor):
-        values = known(value)
-        if values is None or value.numel() > MOST_ELEMENTS or type(value) is not torch.Tensor:
+        later = _later(value) if value.is_cuda else None
+        is_ours = type(value) is torch.Tensor and value.numel() <= MOST_ELEMENTS
+        if not is_ours or (later is None and value.is_cuda):
             raise _UnknownError
-        return values
+        return later or _Later(value.detach().clone())
     if isinstance(value, (torch.device, str)) and str(value).startswith("cuda"):
         return "cpu"
-    if type(value) in (tuple, list):
-        return type(value)(_there(each) for each in value)
-    if type(value) is slice:
-        return slice(_there(value.start), _there(value.stop), _there(value.step))
-    return value
+    return None if isinstance(value, torch.Generator) else value

@@ -75,7 +75,7 @@ def main() -> None:
     drawn = random.Random(int(sys.argv[2]))  # noqa: S311 (a repeatable draw)
     seen, differing = 0, []
     while seen < int(sys.argv[1]):
-        op = drawn.choice(op_db)
+        op: Any = drawn.choice(op_db)
         kind = drawn.choice(("plain", "no_grad", "inference", "vmap", "subclass"))
         dtype = drawn.choice((torch.float32, torch.int64, torch.bool))
         call = drawn.choice((op.op, op.method_variant, op.inplace_variant))
