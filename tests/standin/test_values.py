@@ -87,7 +87,7 @@ assert ids.shape[1] == 50
     assert "script.py:16 asks 49 times for a truth value that is not known" in found["notes"][-1]
     found = forecast_of(tmp_path, "if net(torch.ones(64).cuda()).sum() > 3:\n    step(0)\n")
     assert found["fits"] is None
-    assert "script.py:11 asks for a truth value that is not known" in found["unknown"][0]
+    assert "script.py:10 asks for a truth value that is not known" in found["unknown"][0]
 
 
 @pytest.mark.long
