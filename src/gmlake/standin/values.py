@@ -707,7 +707,7 @@ def _follow(function: Function, given: Given, named: Named, made: Any = None) ->
     try:
         if name in _LIKE and given and isinstance(given[0], torch.Tensor):
             shape_alone = torch.empty((), dtype=given[0].dtype, device="cpu").expand(given[0].shape)
-            given = (shape_alone, *given[1:])
+            given = (_Later(shape_alone), *given[1:])  # as it is: no copy of so many elements
         operands = [_mapped(_there, each) for each in given]
         if call is _copying:
             return _to_be(torch.Tensor.to, [operands[0], made.dtype], {})
