@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gmlake.commands import main
-from gmlake.standin import forecast_command, launcher
+from gmlake.standin import forecast_command, launcher, sureness
 from gmlake.standin.batches import next_batch
 from gmlake.standin.beyond import Beyond, beyond
 from gmlake.standin.devices import DEVICES
 from gmlake.standin.forecasts import Forecast, PolicyNeed
+from gmlake.standin.runs import Runner
+from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +106,8 @@ def test_cuda_takes_a_context_kernels_and_the_libraries_that_are_opened() -> Non
         ({1: 50, 8: 80, 16: 160}, 45, None),
         ({8: 80, 16: 80}, 100, 32),  # no line to be seen
         ({8: 120, 16: 110}, 100, 1),
+        ({8: 80, 16: 80, 32: 80}, 100, None),  # the data end
+        ({8: 80, 16: 81}, 10**9, 16 * 16),  # a line that says little
     ],
 )
 def test_the_next_batch_is_where_the_line_of_the_nearest_two_ends(
@@ -135,6 +141,72 @@ def test_the_search_ends_at_the_largest_that_fits(room: int) -> None:
     assert batch is None
     low = max((batch for batch, need in needs.items() if need <= room), default=0)
     assert low == max(each for each in range(50_000) if need(each) <= room)
+
+
+# ---- how sure
+
+
+def test_the_errors_are_those_that_were_measured() -> None:
+    """In 1/1000 of what was foreseen, of the programs that had more in use."""
+    path = ROOT / "benchmarks" / "results" / "forecast_errors.json"
+    programs = json.loads(path.read_text(encoding="utf-8"))["programs"].values()
+    assert len(programs) == sureness.MEASURED
+    for policy, name in (
+        ("caching", "default"),
+        ("expandable", "expandable"),
+        ("stitch", "gmlake"),
+    ):
+        figures = [program[name]["in_use"] for program in programs]
+        more = [1000 * (of["measured_bytes"] / of["foreseen_bytes"] - 1) for of in figures]
+        assert sorted(round(each, 1) for each in more if each >= 0.05) == list(
+            sureness.ERRORS[policy]
+        )
+
+
+@pytest.mark.parametrize(("memory", "share"), [(2000, 26), (1020, 25), (1010, 23), (900, 18)])
+def test_what_is_sure_is_what_would_have_fit(memory: int, share: int) -> None:
+    assert sureness.share_that_fits("caching", 1000, memory) == share / 27
+
+
+KNOWN: dict[str, Any] = {"answers": [], "live_bytes": [], "asked_bytes": [], "steps": 8}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "is_open"),
+    [
+        ([100, 101, 102, 103], 99, True),  # each more than the one before
+        ([100, 150, 120, 110], 1.9, True),
+        ([100, 150, 120, 110], 2.1, False),
+        ([1000, 1005, 1001, 1002], 1.1, False),
+    ],
+)
+def test_steps_that_differ_fit_where_there_is_plenty(
+    sizes: list[int], room: float, *, is_open: bool
+) -> None:
+    known = KNOWN | {"why": "steps differ", "asked_bytes": sizes}
+    assert bool(list(sureness.open_questions(known, room))) is is_open
+
+
+@pytest.mark.parametrize(("fits", "code"), [(True, 0), (False, 1), (None, 3)])
+def test_the_exit_code_says_whether_it_is_known(
+    answered: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    fits: bool | None,
+    code: int,
+) -> None:
+    (tmp_path / "s.py").touch()
+    found = answered["answer"]
+    found = replace(found, needs=(replace(found.needs[0], fits=fits),))
+    monkeypatch.setattr(forecast_command, "forecast", lambda *_, **__: found)
+    assert main(["forecast", str(tmp_path / "s.py")]) == code
+    assert found.to_dict()["fits"] is fits
+
+
+def test_a_notebook_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match="jupyter nbconvert --to script"):
+        Runner(["note.ipynb"], DEVICES["l4"], 8, (0, 1), is_shown=False)
 
 
 @pytest.fixture
