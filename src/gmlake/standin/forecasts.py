@@ -352,7 +352,6 @@ def _needs(
 
 
 def _refused(run: Run) -> int:
-    """Return how often a script was refused memory that went on."""
     return sum(each["refused"] for each in run.known["devices"].values())
 
 

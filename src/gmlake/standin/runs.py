@@ -41,6 +41,7 @@ _ZEROS: Final = (
     "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
     "needs a value, give it one while GMLAKE_FORECAST is in the environment"
 )
+_WITHOUT_CUDNN: Final = "With torch.backends.cudnn.enabled = False it runs, and needs other memory"
 _OF_A_JOB: Final = (
     "The script is one process of a job: gmlake forecast --ranks N runs one of N, without torchrun "
     "or another launcher"
@@ -237,9 +238,9 @@ def _ending(code: int) -> str:
 
 
 def _why_it_ended(error: list[str], title: str, *, is_alone: bool) -> tuple[str, str]:
-    """Return one line, where the script ended and by what, and what may be done about it."""
     is_of_a_job = is_alone and _JOBS.search(error[-1])
-    return f"{title} {where_of(error)}", _OF_A_JOB if is_of_a_job else _ZEROS
+    advice = _WITHOUT_CUDNN if "cuDNN error: the stand-in" in error[-1] else _ZEROS
+    return f"{title} {where_of(error)}", _OF_A_JOB if is_of_a_job else advice
 
 
 def where_of(error: Sequence[str]) -> str:
