@@ -17,13 +17,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The stand-in GPU runs the CUDA build of PyTorch, 5.2 GB on disk, so it has an environment of its own;
-# another version of PyTorch has its own beside it. The headers of
-# NVIDIA's compiler complete those that come with PyTorch. The Python tests that need PyTorch run there
-# too, so that it is fetched once: for them is what the extra `test` names, from hypothesis on.
+# another version of PyTorch has its own beside it. The Python tests that need PyTorch run there too, so
+# that it is fetched once: for them is what the extra `test` names, from hypothesis on.
 STANDIN_TORCH ?= 2.11.0
 STANDIN_NAME := standin$(if $(filter 2.11.0,$(STANDIN_TORCH)),,-$(STANDIN_TORCH))
 STANDIN := .venv-$(STANDIN_NAME)
-STANDIN_PACKAGES := torch==$(STANDIN_TORCH) cuda-toolkit[crt] numpy transformers peft accelerate \
+STANDIN_PACKAGES := torch==$(STANDIN_TORCH) numpy transformers peft accelerate \
 	lightning numba-cuda pytest pytest-xdist hypothesis ipykernel nbclient
 # Every hand-over of memory between streams is checked, see docs/streams.md.
 STANDIN_RUN := GMLAKE_TEST_CHECK_ORDER=1 $(STANDIN)/bin/python -m tests.standin --devices 2 --capacity 80GiB
@@ -260,8 +259,7 @@ $(STANDIN)/.ready: $(STANDIN)/.created Makefile
 	@touch $@
 
 $(STANDIN)/.package: $(STANDIN)/.ready $(PACKAGE_FILES)
-	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet $(INSTALL) \
-	    --config-settings=cmake.define.GMLAKE_STANDIN_PACKAGES=$(STANDIN_SITE)
+	@$(STANDIN)/bin/python -m pip --disable-pip-version-check --quiet $(INSTALL)
 	@touch $@
 
 $(BIN)/cmake: $(VENV)/.created

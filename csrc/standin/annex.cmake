@@ -2,15 +2,30 @@
 # that takes the place of NVIDIA's management library. Neither is loaded by anything else of gmlake.
 #
 # GMLAKE_STANDIN_PACKAGES is the site-packages folder of a Python that has that PyTorch: NVIDIA's
-# headers come from there. Without it there is no stand-in.
-set(GMLAKE_STANDIN_PACKAGES "" CACHE PATH "site-packages with the CUDA build of PyTorch, for the stand-in")
-if(NOT GMLAKE_STANDIN_PACKAGES)
+# headers come from there. By default it is that of the Python that gmlake is installed into. Without
+# them there is no stand-in.
+set(GMLAKE_STANDIN_PACKAGES "" CACHE PATH "site-packages with the CUDA build of PyTorch, for the stand-in; OFF: none")
+set(STANDIN_PACKAGES "${GMLAKE_STANDIN_PACKAGES}")
+if(GMLAKE_PYTHON AND STANDIN_PACKAGES STREQUAL "" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    execute_process(
+        COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+        OUTPUT_VARIABLE STANDIN_PACKAGES OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    if(NOT EXISTS ${STANDIN_PACKAGES}/torch/lib/libtorch_cuda.so)
+        set(STANDIN_PACKAGES "")
+    endif()
+endif()
+if(NOT STANDIN_PACKAGES)
+    message(STATUS "The stand-in GPU is left out: it needs a PyTorch for CUDA 13 where gmlake is built")
     return()
 endif()
-set(STANDIN_HEADERS ${GMLAKE_STANDIN_PACKAGES}/nvidia)
-if(NOT EXISTS ${STANDIN_HEADERS}/cu13/include/crt/host_defines.h)
-    message(FATAL_ERROR "GMLAKE_STANDIN_PACKAGES=${GMLAKE_STANDIN_PACKAGES} has no NVIDIA headers; "
-        "`make standin` fetches them")
+set(STANDIN_HEADERS ${STANDIN_PACKAGES}/nvidia)
+if(NOT EXISTS ${STANDIN_HEADERS}/cu13/include/cuda_runtime_api.h)
+    if(GMLAKE_STANDIN_PACKAGES)
+        message(FATAL_ERROR "GMLAKE_STANDIN_PACKAGES=${GMLAKE_STANDIN_PACKAGES} has no headers of CUDA 13; "
+            "`make standin` fetches them")
+    endif()
+    message(STATUS "The stand-in GPU is left out: the PyTorch in ${STANDIN_PACKAGES} is not for CUDA 13")
+    return()
 endif()
 find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
 
@@ -30,7 +45,7 @@ add_library(standin_objects OBJECT ${STANDIN_SOURCES})
 target_link_libraries(standin_objects PUBLIC gmlake_objects)
 target_compile_definitions(standin_objects PUBLIC _GNU_SOURCE)
 target_include_directories(standin_objects PUBLIC csrc ${STANDIN_BUILT})
-target_include_directories(standin_objects SYSTEM PUBLIC
+target_include_directories(standin_objects SYSTEM PUBLIC csrc/standin/headers
     ${STANDIN_HEADERS}/cu13/include ${STANDIN_HEADERS}/cudnn/include ${STANDIN_HEADERS}/nccl/include
     ${STANDIN_HEADERS}/cusparselt/include)
 
@@ -38,7 +53,7 @@ target_include_directories(standin_objects SYSTEM PUBLIC
 add_custom_command(
     OUTPUT ${STANDIN_BUILT}/entries.c
     COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/csrc/standin/generate_stubs.py
-        --torch ${GMLAKE_STANDIN_PACKAGES}/torch/lib
+        --torch ${STANDIN_PACKAGES}/torch/lib
         --names ${PROJECT_SOURCE_DIR}/csrc/standin/names.txt
         --runtime ${STANDIN_RUNTIME}
         --output ${STANDIN_BUILT}/entries.c

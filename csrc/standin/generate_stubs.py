@@ -389,7 +389,7 @@ def declarations(
 ) -> dict[str, Declaration]:
     """Return what NVIDIA's headers declare, as the compiler sees it after its preprocessor."""
     here = Path(__file__).resolve().parent
-    folders = [written.parent, here, here.parent / "include", here.parent]
+    folders = [written.parent, here, here / "headers", here.parent / "include", here.parent]
     folders += sorted(runtime.parents[2].glob("*/include"))
     includes = "".join(f"#include <{header}>\n" for header in headers)
     options = [f"-I{folder}" for folder in folders]

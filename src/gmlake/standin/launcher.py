@@ -74,9 +74,8 @@ def find_library() -> Path:
             f"{path}, which GMLAKE_STANDIN_LIBRARY names, is no shared library"
         )
     raise StandinMissingError(
-        "this gmlake was built without its stand-in GPU: install a wheel of it, or build it with "
-        "--config-settings=cmake.define.GMLAKE_STANDIN_PACKAGES=DIR, the site-packages folder of a "
-        f"PyTorch for CUDA {CUDA}"
+        f"this gmlake was built without its stand-in GPU, as no PyTorch for CUDA {CUDA} was there: "
+        "with one installed, install gmlake again with --force-reinstall --no-deps"
     )
 
 
