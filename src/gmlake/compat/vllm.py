@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from gmlake import annexes
 from gmlake.pytorch import sleeping
 from gmlake.pytorch.session import is_enabled
 
@@ -112,8 +113,10 @@ _allocator = SleepAllocator()
 def register() -> None:
     """Register the backend "gmlake", and this allocator if gmlake serves the process.
 
-    vLLM before 0.26 has no backends to choose among, only the allocator.
+    vLLM before 0.26 has no backends to choose among, only the allocator. An annex may want more.
     """
+    for watch in annexes.hooked("engine"):
+        watch()
     with suppress(ModuleNotFoundError, ValueError):  # ValueError: plugins may be loaded again
         backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
         factory = backends.SleepModeBackendFactory

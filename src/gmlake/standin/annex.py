@@ -16,6 +16,7 @@ ANNEX: Final = Annex(
     },
     hooks={
         "activation": "gmlake.standin.inside:activate",
+        "engine": "gmlake.standin.engines:watch",
         "run": "gmlake.standin.run_option:RUN",
     },
 )

@@ -15,14 +15,17 @@ from gmlake.commands import common
 from gmlake.pictures.page import write_page
 from gmlake.printable import printable
 from gmlake.snapshots.whole import report_of
+from gmlake.standin import servers
 from gmlake.standin.batches import NO_SEARCH
 from gmlake.standin.devices import DEFAULT, DEVICES, device_of
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
+from gmlake.standin.servers import ServerForecast
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
-       gmlake forecast [options] -m MODULE [ARGUMENT ...]"""
+       gmlake forecast [options] -m MODULE [ARGUMENT ...]
+       gmlake forecast [options] -- vllm serve MODEL [ARGUMENT ...]"""
 _EPILOG: Final = (
     "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
     "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "
@@ -42,6 +45,7 @@ class ForecastCommand(common.Command):
         add = parser.add_argument
         add(
             "--on",
+            "--device",
             default=DEFAULT,
             metavar="NAME|SIZE",
             help=f"the GPU: {', '.join(DEVICES)}, or a size as 40GiB (%(default)s)",
@@ -73,16 +77,17 @@ class ForecastCommand(common.Command):
         add("-o", "--output", metavar="PAGE", help="draw the memory of the run as one HTML page")
         add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
+        servers.add_options(parser)
         common.add_json_option(parser)
         add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
         add("script", nargs=argparse.REMAINDER, help="a script to run, with arguments")
 
     def run(self, args: argparse.Namespace) -> int:
         """Run, foresee, answer."""
-        program = _program(args)
         try:
+            server = servers.program_of(_words(args))
             with _ending_with_the_script():
-                found = _forecast(program, args)
+                found = _forecast(_program(args), args) if server is None else _served(server, args)
         except (ForecastError, StandinMissingError) as error:
             common.print_error(error)
             for line in getattr(error, "output", ()):
@@ -97,10 +102,17 @@ class ForecastCommand(common.Command):
         return {True: 0, False: common.DOES_NOT_FIT, None: 3}[found.fits]
 
 
-def _program(args: argparse.Namespace) -> list[str]:
+def _words(args: argparse.Namespace) -> list[str]:
     if args.module:
         return ["-m", *args.module]
     script: list[str] = args.script[1:] if args.script[:1] == ["--"] else args.script
+    return script
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    script = _words(args)
+    if args.module:
+        return script
     if not script:
         raise ValueError("which program? Name a script, or -m MODULE")
     if not Path(script[0]).exists():
@@ -113,8 +125,10 @@ def _program(args: argparse.Namespace) -> list[str]:
     return script
 
 
-def _keep(found: Forecast, args: argparse.Namespace) -> None:
+def _keep(found: Forecast | ServerForecast, args: argparse.Namespace) -> None:
     """Write what else is asked for. Raises OSError."""
+    if isinstance(found, ServerForecast):
+        return
     if args.record is not None:
         found.snapshot.save(args.record)
     if args.output is not None:
@@ -157,6 +171,11 @@ def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
             is_shown=args.show_output,
             progress=tell,
         )
+
+
+def _served(program: list[str], args: argparse.Namespace) -> ServerForecast:
+    with nullcontext() if args.show_output else common.telling() as tell:
+        return servers.forecast_server(program, args, tell)
 
 
 COMMAND = ForecastCommand()

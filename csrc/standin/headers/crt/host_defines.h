@@ -1,5 +1,5 @@
-/* What NVIDIA's headers want of a compiler, for C compiled by gcc or clang. Their own file of this name
- * comes with their compiler, not with PyTorch. */
+/* What NVIDIA's headers want of a compiler, for C compiled by gcc or clang. Their own file of this
+ * name comes with their compiler, not with PyTorch. */
 #ifndef GMLAKE_STANDIN_CRT_HOST_DEFINES_H
 #define GMLAKE_STANDIN_CRT_HOST_DEFINES_H
 

@@ -1,0 +1,275 @@
+"""Boots vLLM's engine in a process that is forecast, and writes what it says of its memory.
+
+vLLM's own code reads the program's settings, loads the model without its weights, profiles it,
+plans the cache, captures graphs. Then the process ends: nothing is served. Of several ranks one
+boots, among process groups that answer for the others. GMLAKE_FORECAST_ENGINE names the file to
+write; GMLAKE_FORECAST_ASKED says in JSON what is wanted: settings, contexts, rank.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import torch
+
+from gmlake.standin import control, private, ranks
+from gmlake.standin.beyond import beyond
+
+_TOKENIZERS: Final = ("tokenizer*", "vocab.*", "tekken.json", "*.model", "*.tiktoken")
+_SHARES: Final = (0.8, 0.85, 0.9, 0.95, 0.98)
+"""Values of gpu_memory_utilization that are told beside the program's own."""
+
+_MOST_MIB: Final = 1 << 24
+"""Of a cache, for one request."""
+
+_MARK: Final = "is_of_gmlake"
+
+
+def watch() -> None:
+    """Take over where vLLM makes the configuration of its engine, if this process is forecast."""
+    if "GMLAKE_FORECAST_ENGINE" not in os.environ or not control.is_active():
+        return
+    arguments: Any = import_module("vllm.engine.arg_utils").EngineArgs
+    make = arguments.create_engine_config
+    if hasattr(make, _MARK):
+        return
+
+    @functools.wraps(make)
+    def create_engine_config(self: Any, *given: Any, **named: Any) -> NoReturn:
+        _boot(self, lambda: make(self, *given, **named))
+
+    setattr(create_engine_config, _MARK, True)
+    arguments.create_engine_config = create_engine_config
+
+
+def _boot(arguments: Any, make: Callable[[], Any]) -> NoReturn:
+    """Boot, write what is known, and end the process."""
+    asked = json.loads(os.environ["GMLAKE_FORECAST_ASKED"])
+    try:
+        _prepare(arguments, asked["settings"])
+        found = _Engine(make(), asked["rank"]).found(asked["contexts"])
+    except Exception as error:  # noqa: BLE001 (whatever it is, the forecast tells it)
+        traceback.print_exc()
+        found = {"error": f"{type(error).__name__}: {error}"}
+    path = Path(os.environ["GMLAKE_FORECAST_ENGINE"])
+    path.with_suffix(".new").write_text(json.dumps(found), encoding="utf-8")
+    path.with_suffix(".new").rename(path)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
+    """Have no weights read, nor a tokenizer where none is. Raises ValueError."""
+    tuner: Any = import_module("triton.runtime.autotuner").Autotuner
+    tuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]  # nothing here tells which of them is fastest
+    for name, value in {**settings, "load_format": "dummy"}.items():
+        setattr(arguments, name, value)
+    folder = Path(arguments.model)
+    if not folder.is_dir():
+        return
+    if not any((folder / name).exists() for name in ("config.json", "params.json")):
+        raise ValueError(f"{folder} has no config.json; the one of the model's card is enough")
+    if not any(True for pattern in _TOKENIZERS for _ in folder.glob(pattern)):
+        arguments.skip_tokenizer_init = True
+
+
+class _Engine:
+    """vLLM's engine, and what it says."""
+
+    def __init__(self, config: Any, rank: int) -> None:
+        """config: as vLLM made it. rank: the one that boots."""
+        self._core: Any = import_module("vllm.v1.engine.core")
+        self._plan = self._core.get_kv_cache_configs
+        self._config = config
+        self.rank = rank
+        self._world = int(config.parallel_config.world_size_across_dp)
+        self._graphs_bytes = 0
+        self._specs: Any = [{}]
+        self._available = 0
+
+    def found(self, contexts: list[int]) -> dict[str, Any]:
+        """Boot; return all figures, and how many requests of these contexts there may be."""
+        settings = self._settings()
+        if self._world > 1:
+            _stand_alone(self._config, self.rank, self._world)
+        ask: Any = torch.accelerator.get_memory_info
+        vars(torch.accelerator)["get_memory_info"] = lambda *given: (
+            ask(*given)[0] - self._cuda_bytes(),  # a GPU says that CUDA's own is taken
+            ask(*given)[1],
+        )
+        refused = self._boot()
+        memory = self._memory()
+        return settings | memory | self._cache(contexts, memory) | {"refused": refused}
+
+    def _boot(self) -> str:
+        """Boot; return why the engine refuses to, if it has too little memory."""
+        self._core.get_kv_cache_configs = self._planned
+        try:
+            self._core.EngineCore(self._config, _executor(self), log_stats=False)
+        except ValueError as error:
+            if self._specs == [{}] or "memory" not in str(error):
+                raise
+            return str(error)
+        finally:
+            self._core.get_kv_cache_configs = self._plan
+        return ""
+
+    def _planned(self, config: Any, specs: Any, available: list[int]) -> Any:
+        self._specs, self._available = specs, available[0]
+        return self._plan(config, specs, available)
+
+    def loaded(self, worker: Any) -> None:
+        """See what this worker takes, from the loading of its model on."""
+        self._worker = worker
+        runner = worker.model_runner
+        capture = runner.capture_model
+
+        def capture_model() -> int:
+            self._graphs_bytes = int(capture())
+            return self._graphs_bytes
+
+        runner.capture_model = capture_model
+        if reshape := getattr(runner, "_reshape_kv_cache_tensors", None):
+
+            def without_memory(*given: Any) -> Any:
+                with torch.device("meta"):  # it makes a cache on the host to see how that lies
+                    return reshape(*given)
+
+            runner._reshape_kv_cache_tensors = without_memory
+        # As in every start but the first: compiling takes memory of its own.
+        with torch.inference_mode():
+            runner.profile_run()
+        private.clear_workspaces()
+
+    def _settings(self) -> dict[str, Any]:
+        config = self._config
+        kinds = (
+            (config.parallel_config, ("tensor_parallel_size", "pipeline_parallel_size")),
+            (config.model_config, ("max_model_len", "quantization")),
+            (config.scheduler_config, ("max_num_seqs", "max_num_batched_tokens")),
+            (config.cache_config, ("gpu_memory_utilization", "cache_dtype", "block_size")),
+        )
+        return {
+            "engine": f"vLLM {import_module('vllm').__version__}",
+            "architecture": config.model_config.architectures[0],
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+            "ranks": self._world,
+            "rank": self.rank,
+            "settings": {name: getattr(of, name) for of, names in kinds for name in names},
+        }
+
+    def _cuda_bytes(self) -> int:
+        """Return what CUDA has taken until now: kernels are loaded once one is launched."""
+        calls = control.calls()
+        taken = beyond(calls, world=self._world, is_checked=True)
+        return taken.total_bytes - (0 if calls.get("cudaLaunchKernel") else taken.kernels_bytes)
+
+    def _memory(self) -> dict[str, Any]:
+        """Return the parts that the engine tells apart, and what the process has in the end."""
+        cuda = self._cuda_bytes()
+        return {
+            "memory_bytes": torch.cuda.mem_get_info()[1],
+            "weights_bytes": int(self._worker.model_runner.model_memory_usage),
+            "activation_bytes": int(getattr(self._worker, "peak_activation_memory", 0)),
+            "graphs_bytes": self._graphs_bytes,
+            "cuda_bytes": cuda,
+            "reserved_bytes": torch.cuda.memory_reserved(),
+            "in_use_bytes": torch.cuda.memory_reserved() + cuda,
+            "peak_bytes": torch.cuda.max_memory_allocated() + cuda,
+            "calls": dict(control.calls()),
+        }
+
+    def _cache(self, contexts: list[int], memory: dict[str, Any]) -> dict[str, Any]:
+        """Return what the cache holds, and would hold, by the engine's own arithmetic."""
+        model, own = self._config.model_config, self._config.cache_config.gpu_memory_utilization
+        longest, total = int(model.max_model_len), memory["memory_bytes"]
+        limit = longest
+        with suppress(Exception):  # asked of what vLLM keeps to itself
+            limit = max(limit, int(model.get_and_verify_max_len(None)))
+        shares = {
+            f"gpu_memory_utilization {each:g}": int((each - own) * total)
+            for each in sorted({*_SHARES, own})
+        }
+        shares["gmlake's fill: all that is left"] = max(total - memory["in_use_bytes"], 0)
+        blocks, tokens, _ = self._capacity(0, longest)
+        needed = bisect_left(
+            range(_MOST_MIB),
+            True,  # noqa: FBT003 (what is looked for)
+            key=lambda mib: self._capacity((mib << 20) - self._available, longest)[0] > 0,
+        )
+        return {
+            "available_bytes": self._available,
+            "missing_bytes": max((needed << 20) - self._available, 0),
+            "blocks": blocks,
+            "tokens": tokens,
+            "concurrency": [
+                [each, self._capacity(0, each)[2]] for each in sorted({longest, *contexts})
+            ],
+            "longest": bisect_left(
+                range(1, limit + 1),
+                True,  # noqa: FBT003
+                key=lambda context: self._capacity(0, context)[0] == 0,
+            ),
+            "longest_of_model": limit,
+            "others": [
+                [name, *self._capacity(more, longest), "computed"] for name, more in shares.items()
+            ],
+        }
+
+    def _capacity(self, more: int, context: int) -> tuple[int, int, float]:
+        """Return blocks, tokens and concurrent requests of a cache that is larger by so much."""
+        model = self._config.model_config
+        own, model.max_model_len = model.max_model_len, context
+        try:
+            (made,) = self._plan(self._config, self._specs, [self._available + more])
+            tokens, concurrency = self._core.get_kv_cache_capacity(self._config, made)
+        except ValueError:
+            return 0, 0, 0.0
+        finally:
+            model.max_model_len = own
+        return int(made.num_blocks), int(tokens), float(concurrency)
+
+
+def _executor(engine: _Engine) -> Any:
+    """Return the executor of one process, for the worker of the engine's rank."""
+    module: Any = import_module("vllm.v1.executor.uniproc_executor")
+    network: Any = import_module("vllm.utils.network_utils")
+
+    class OneRank(module.UniProcExecutor):  # type: ignore[misc]
+        def _distributed_args(self) -> tuple[str, int, int]:
+            address = network.get_distributed_init_method("127.0.0.1", network.get_open_port())
+            return address, engine.rank, engine.rank % torch.cuda.device_count()
+
+        def _init_executor(self) -> None:
+            super()._init_executor()
+            engine.loaded(self.driver_worker.worker)
+
+    return OneRank
+
+
+def _stand_alone(config: Any, rank: int, world: int) -> None:
+    """Let one rank boot without the others."""
+    os.environ |= {
+        "GMLAKE_FORECAST_RANKS": str(world),
+        "RANK": str(rank),
+        "VLLM_DISABLE_PYNCCL": "1",
+    }
+    config.parallel_config.disable_custom_all_reduce = True
+    ranks.install()
+    queues: Any = import_module("vllm.distributed.device_communicators.shm_broadcast")
+    queues.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+    states: Any = import_module("vllm.distributed.parallel_state")
+    states.in_the_same_node_as = lambda group, *_: [True] * group.size()

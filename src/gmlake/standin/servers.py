@@ -1,0 +1,286 @@
+"""Foresees what a server of vLLM's holds: its own engine boots on the stand-in, and says so."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from gmlake.printable import printable
+from gmlake.standin import launcher
+from gmlake.standin.beyond import beyond
+from gmlake.standin.devices import Device, device_of
+from gmlake.standin.runs import ForecastError
+from gmlake.tables import Printed, Tables, new_table
+from gmlake.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_HOST: Final = {"devices": "8", "served": str(1 << 45)}
+"""Devices for the ranks, and more memory than there is: what needs too much says how much."""
+
+_VARIABLES: Final = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # compiled by nvcc at its first use,
+    "VLLM_USE_DEEP_GEMM": "0",  # as these products are
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_HOST_IP": "127.0.0.1",
+}
+"""Unless they are set."""
+
+_IMPORTS: Final = re.compile(r"^\s*(from|import)\s+vllm\b", re.MULTILINE)
+_PYTHONS: Final = re.compile(r"python(3(\.\d+)?)?$")
+
+_VARIED: Final[tuple[tuple[str, Any], ...]] = (
+    *(("tensor_parallel_size", ranks) for ranks in (1, 2, 4, 8)),
+    ("kv_cache_dtype", "fp8"),
+    *(("max_num_seqs", requests) for requests in (16, 128, 1024)),
+)
+"""Settings that `--vary` boots the engine with, one after the other."""
+
+_TAIL_LINES: Final = 20
+
+
+@dataclass(frozen=True)
+class ServerForecast(Printed):
+    """What an engine holds on a device; prints as an answer and tables. Sizes in bytes.
+
+    figures: what engines.py found; `others` are the same server with another setting: its name,
+    blocks and tokens of its cache (0 where it does not fit), requests of the longest context, and
+    how that is known. error_bytes: by how much CUDA's own memory may differ.
+    """
+
+    program: str
+    device: Device
+    torch: str
+    figures: Mapping[str, Any]
+    error_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the engine boots, and serves at least one request of the longest context."""
+        return not self.figures["refused"] and self._left_bytes >= 0
+
+    @property
+    def _left_bytes(self) -> int:
+        return self.device.memory_bytes - int(self.figures["peak_bytes"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every figure, as `gmlake forecast --json` prints it."""
+        return {"schema": "gmlake-forecast-server-1", **asdict(self), "fits": self.fits}
+
+    def _tables(self) -> Tables:
+        known = self.figures
+        context = known["settings"]["max_model_len"]
+        limit = f"{known['longest']:,} tokens"
+        if known["longest"] == known["longest_of_model"]:
+            limit += ", the model's own limit"
+        cache = f"{known['tokens']:,} tokens in {known['blocks']:,} blocks of cache"
+        if not known["tokens"]:
+            cache = f"no cache for a request of {context:,} tokens"
+        yield Text(f"{cache}; the longest request that fits: {limit}", "bold")
+        yield Text(self._fits_in_words(), "green" if self.fits else "red")
+        at_once = (f"{count:,.1f} of {tokens:,} tokens" for tokens, count in known["concurrency"])
+        yield Text(f"requests at once: {', '.join(at_once)}")
+        yield self._parts()
+        yield self._others(context)
+        rank = f", rank {known['rank']} of {known['ranks']}" if known["ranks"] > 1 else ""
+        yield Text(
+            f"said by {known['engine']}, which booted {known['architecture']} "
+            f"({known['dtype']}{rank}) without its weights on a stand-in for the GPU, with PyTorch "
+            f"{self.torch}; CUDA's own give or take {format_size(self.error_bytes)}",
+            "dim",
+        )
+
+    def _fits_in_words(self) -> str:
+        known = self.figures
+        within = f"{self.device.label} ({format_size(self.device.memory_bytes)})"
+        each = f", each of {known['ranks']}," if known["ranks"] > 1 else ""
+        in_use = format_size(known["in_use_bytes"])
+        if self.fits:
+            sure = (
+                "" if self._left_bytes >= self.error_bytes else ", if CUDA takes what is foreseen"
+            )
+            return f"fits {within}{each} with {in_use} in use after the start{sure}"
+        if not known["refused"]:
+            return f"does not fit {within}{each}: {in_use} in use after the start"
+        said = printable(known["refused"].partition(". ")[0])
+        missing = format_size(known["missing_bytes"])
+        return f"does not fit {within}{each}: {missing} are missing; vLLM: {said}"
+
+    def _parts(self) -> RenderableType:
+        known = self.figures
+        parts = {
+            "weights": known["weights_bytes"],
+            "activations of the largest step": known["activation_bytes"],
+            "KV cache": 0 if known["refused"] else known["available_bytes"],
+            "CUDA graphs": known["graphs_bytes"],
+            "CUDA's context, kernels, libraries": known["cuda_bytes"],
+        }
+        parts["left"] = max(self.device.memory_bytes - sum(parts.values()), 0)
+        table = new_table(None)
+        table.add_column("memory", no_wrap=True)
+        table.add_column("", justify="right", no_wrap=True)
+        for name, size_bytes in parts.items():
+            table.add_row(name, format_size(size_bytes))
+        return table
+
+    def _others(self, context: int) -> RenderableType:
+        table = new_table(None)
+        table.add_column("with", no_wrap=True)
+        for heading in ("tokens", f"requests\nof {context:,}"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("")
+        for setting, _, tokens, requests, how in self.figures["others"]:
+            table.add_row(setting, f"{tokens:,}", f"{requests:,.1f}", printable(how))
+        return table
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what only a server can be asked."""
+    parser.add_argument(
+        "--context",
+        type=int,
+        action="append",
+        default=[],
+        metavar="N",
+        help="of a server: how many requests of N tokens it holds at once (may be repeated)",
+    )
+    parser.add_argument(
+        "--vary",
+        action="store_true",
+        help="of a server: boot it with other settings, too, to see what they change",
+    )
+
+
+def program_of(words: Sequence[str]) -> list[str] | None:
+    """Return what follows `python` where these words start vLLM's engine, else None.
+
+    Raises ForecastError for another server.
+    """
+    if words and _PYTHONS.match(Path(words[0]).name):
+        words = words[1:]
+    if not words:
+        return None
+    if Path(words[0]).name == "vllm":
+        return ["-m", "vllm.entrypoints.cli.main", *words[1:]]
+    if words[0] == "-m":
+        package = words[1].partition(".")[0] if len(words) > 1 else ""
+        if package == "sglang":
+            raise ForecastError("SGLang's engine cannot be forecast; vLLM's can: vllm serve MODEL")
+        return list(words) if package == "vllm" else None
+    script = Path(words[0])
+    if script.is_file() and _IMPORTS.search(script.read_text(encoding="utf-8", errors="replace")):
+        return list(words)
+    return None
+
+
+def forecast_server(
+    program: list[str], args: argparse.Namespace, progress: Callable[[str], None] | None = None
+) -> ServerForecast:
+    """Boot the engine that a program starts, and foresee what it holds.
+
+    program: as program_of() returns it. args: those of `gmlake forecast`. Raises ForecastError,
+    StandinMissingError, ValueError.
+    """
+    if args.batch or args.output or args.record:
+        raise ValueError("--batch, --output and --record are for a training, not for a server")
+    if any(context < 1 for context in args.context):
+        raise ValueError("--context N: a request has at least one token")
+    device, version = device_of(args.on), launcher.check_pytorch()
+    if find_spec("vllm") is None:
+        raise ForecastError(f"vLLM is not installed in {sys.prefix}", "pip install vllm")
+
+    def boot(**settings: object) -> dict[str, Any]:
+        setting = "".join(f" with {name} {value}" for name, value in settings.items())
+        if progress is not None:
+            progress(f"booting vLLM{setting}")
+        asked = {"settings": settings, "contexts": args.context, "rank": args.rank}
+        return _boot(program, device, asked, args.timeout, is_shown=args.show_output)
+
+    found = boot()
+    if args.vary:
+        found["others"] += list(_varied(found["settings"], boot))
+    extra = beyond(found.pop("calls"), world=found["ranks"], is_checked=device.is_checked)
+    name = Path(program[program[0] == "-m"]).name
+    return ServerForecast(name, device, version, found, extra.error_bytes)
+
+
+def _varied(own: Mapping[str, Any], boot: Callable[..., dict[str, Any]]) -> Iterator[list[Any]]:
+    """Yield the server with other settings than its own, booted."""
+    for name, value in _VARIED:
+        if value in (own.get(name), own["cache_dtype"]):
+            continue
+        row = [f"{name} {value}", 0, 0, 0.0]
+        try:
+            other = boot(**{name: value})
+        except ForecastError as error:
+            yield [*row, error.reason]
+            continue
+        refused = other["refused"].partition(". ")[0]
+        requests = dict(other["concurrency"])[own["max_model_len"]]
+        yield [row[0], other["blocks"], other["tokens"], requests, refused or "booted"]
+
+
+def _boot(
+    program: Sequence[str], device: Device, asked: object, seconds: float, *, is_shown: bool
+) -> dict[str, Any]:
+    """Return what engines.py found in a process of this program. Raises ForecastError."""
+    # vLLM knows kernels, and how they are tuned, by the device's name.
+    settings = {**_HOST, **device.settings(), "name": device.label}
+    variables = {**_VARIABLES, **launcher.environment(settings)}
+    variables.pop("CUDA_VISIBLE_DEVICES", None)
+    # Nothing that is compiled and tuned here is for a GPU.
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "gmlake"
+    variables |= {"VLLM_CACHE_ROOT": f"{cache}/vllm", "TRITON_CACHE_DIR": f"{cache}/triton"}
+    variables["GMLAKE_FORECAST_ASKED"] = json.dumps(asked)
+    with tempfile.TemporaryDirectory(prefix="gmlake-forecast-") as folder:
+        written, output = Path(folder, "found.json"), Path(folder, "output")
+        variables["GMLAKE_FORECAST_ENGINE"] = str(written)
+        with output.open("wb") as file:
+            shown = sys.stderr if is_shown else file
+            _wait([sys.executable, *program], variables, shown, seconds)
+        said = output.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        if not written.exists():
+            raise ForecastError("no engine of vLLM's was booted", "It printed last:", said)
+        found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
+    if "error" in found:
+        reason = " ".join(found["error"].split())
+        raise ForecastError(f"vLLM's engine did not boot: {reason}", "It printed last:", said)
+    return found
+
+
+def _wait(words: Sequence[str], variables: Mapping[str, str], shown: Any, seconds: float) -> None:  # noqa: ANN401 (a file)
+    """Run a program to its end, and end what it started. Raises ForecastError."""
+    process = subprocess.Popen(  # noqa: S603 (the user's own program)
+        words,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=shown,
+        stderr=shown,
+        start_new_session=True,
+    )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise ForecastError(
+            f"the engine did not boot within {seconds:.0f} s",
+            "--timeout SECONDS gives it more, and --show-output shows what it prints",
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,69 @@
+"""A server of vLLM's on the stand-in GPU, where vLLM is installed beside gmlake."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.standin import forecasting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 4096,
+    "vocab_size": 1000,
+    "torch_dtype": "bfloat16",
+}
+BYTES_PER_TOKEN = 2 * 2 * 2 * 64 * 2  # keys and values, layers, heads, numbers, bytes of each
+
+
+@pytest.mark.long
+def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
+    ours = ("--on", "l4", "--context", "100", "--show-output", "--json")
+    theirs = ("vllm", "serve", str(tmp_path), "--max-model-len", "1024")
+    done = forecasting.run("forecast", *ours, *theirs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)["figures"]
+    said = re.search(r"GPU KV cache size: (\S+) tokens", done.stderr)
+    assert said is not None
+    assert f"{found['tokens']:,}" == said[1]  # the first that it says is its own
+    assert found["tokens"] == found["blocks"] * found["settings"]["block_size"]
+    cache = found["tokens"] * BYTES_PER_TOKEN
+    assert 0 <= found["available_bytes"] - cache < (1 << 20)
+    assert found["reserved_bytes"] > cache + found["weights_bytes"]
+    at_once = dict(map(tuple, found["concurrency"]))
+    assert at_once[1024] == pytest.approx(found["tokens"] / 1024)
+    assert at_once[100] == pytest.approx(found["tokens"] / 112)  # seven blocks
+
+
+@pytest.mark.long
+def test_one_rank_of_two_has_half_of_the_heads(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
+    theirs = ("vllm", "serve", str(tmp_path), "--enforce-eager", "--tensor-parallel-size", "2")
+    done = forecasting.run("forecast", "--on", "l4", "--json", *theirs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)["figures"]
+    assert found["ranks"] == 2
+    cache = found["tokens"] * BYTES_PER_TOKEN // 2
+    assert 0 <= found["available_bytes"] - cache < (1 << 20)
+
+
+def test_a_model_without_a_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = forecasting.run("forecast", "vllm", "serve", str(tmp_path))
+    first = done.stderr.splitlines()[0]
+    assert done.returncode == 2
+    assert "has no config.json; the one of the model's card is enough" in first
