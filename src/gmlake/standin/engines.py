@@ -96,7 +96,7 @@ class _Engine:
         self._config = config
         self.rank = rank
         self._world = int(config.parallel_config.world_size_across_dp)
-        self._graphs_bytes = 0
+        self._graphs_bytes = self._compiling_bytes = self._first_peak = 0
         self._specs: Any = [{}]
         self._available = 0
 
@@ -128,8 +128,10 @@ class _Engine:
         return ""
 
     def _planned(self, config: Any, specs: Any, available: list[int]) -> Any:
-        self._specs, self._available = specs, available[0]
-        return self._plan(config, specs, available)
+        """Plan as a first start does, whose profile compiles, too; its peak is the higher one."""
+        self._compiling_bytes = max(self._first_peak - self._worker.peak_activation_memory, 0)
+        self._specs, self._available = specs, available[0] - self._compiling_bytes
+        return self._plan(config, specs, [self._available])
 
     def loaded(self, worker: Any) -> None:
         """See what this worker takes, from the loading of its model on."""
@@ -149,10 +151,22 @@ class _Engine:
                     return reshape(*given)
 
             runner._reshape_kv_cache_tensors = without_memory
-        # As in every start but the first: compiling takes memory of its own.
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         with torch.inference_mode():
             runner.profile_run()
+        self._first_peak = self._noted(torch.cuda.max_memory_allocated() - before)
         private.clear_workspaces()
+
+    def _noted(self, peak: int) -> int:
+        """Return the peak of the run that compiled: this one, or the one that filled the cache."""
+        if not (folder := self._config.compilation_config.local_cache_dir):
+            return peak
+        note = Path(folder, "gmlake-peak")
+        with suppress(FileNotFoundError):
+            return max(peak, int(note.read_text(encoding="utf-8")))
+        note.write_text(str(peak), encoding="utf-8")
+        return peak
 
     def _settings(self) -> dict[str, Any]:
         config = self._config
@@ -183,7 +197,7 @@ class _Engine:
         return {
             "memory_bytes": torch.cuda.mem_get_info()[1],
             "weights_bytes": int(self._worker.model_runner.model_memory_usage),
-            "activation_bytes": int(getattr(self._worker, "peak_activation_memory", 0)),
+            "activation_bytes": self._first_peak,
             "graphs_bytes": self._graphs_bytes,
             "cuda_bytes": cuda,
             "reserved_bytes": torch.cuda.memory_reserved(),
@@ -203,6 +217,7 @@ class _Engine:
             f"gpu_memory_utilization {each:g}": int((each - own) * total)
             for each in sorted({*_SHARES, own})
         }
+        shares["started again, compiled before"] = self._compiling_bytes
         shares["gmlake's fill: all that is left"] = max(total - memory["in_use_bytes"], 0)
         blocks, tokens, _ = self._capacity(0, longest)
         needed = bisect_left(
@@ -212,6 +227,7 @@ class _Engine:
         )
         return {
             "available_bytes": self._available,
+            "compiling_bytes": self._compiling_bytes,
             "missing_bytes": max((needed << 20) - self._available, 0),
             "blocks": blocks,
             "tokens": tokens,
