@@ -84,7 +84,7 @@ def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
     for name, value in {**settings, "load_format": "dummy"}.items():
         setattr(arguments, name, value)
     folder = Path(arguments.model)
-    if not folder.is_dir():
+    if not (folder.is_dir() or folder.is_absolute()):  # a name that vLLM looks up
         return
     if not any((folder / name).exists() for name in ("config.json", "params.json")):
         raise ValueError(f"{folder} has no config.json; the one of the model's card is enough")

@@ -259,7 +259,8 @@ def _boot(
         found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
     if "error" in found:
         reason = " ".join(found["error"].split())
-        raise ForecastError(f"vLLM's engine did not boot: {reason}", "It printed last:", said)
+        advice = "--show-output shows what it prints"
+        raise ForecastError(f"vLLM's engine did not boot: {reason}", advice)
     return found
 
 

@@ -285,7 +285,7 @@ def test_an_engine_that_fails_says_why_in_its_words(boot: Callable[..., dict[str
     text = "print('the last line')\n" + WRITE.format("{'error': 'ValueError: no such\\n model'}")
     with pytest.raises(ForecastError, match="did not boot: ValueError: no such model") as failed:
         boot(text)
-    assert failed.value.output == ("the last line",)
+    assert failed.value.output == ()  # one line is enough
     with pytest.raises(ForecastError, match="no engine of vLLM's was booted") as failed:
         boot("print('nothing was done')")
     assert failed.value.output == ("nothing was done",)
