@@ -31,6 +31,7 @@ ELSEWHERE = {
     "gpu_four_sharded": "gpu/run.sh four",
     "gpu_four_transports": "gpu/run.sh four",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
+    "servers": "benchmarks/result.py, with a Python that has vLLM",
     "validation_h200": RECORDED,
     "validation_standin": RECORDED,
 }
