@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 53670,
+    "csrc": 53710,
     "csrc/base": 990,
     "csrc/core": 1650,
     "csrc/diagnosis": 5890,
@@ -25,11 +25,11 @@ ROOMS = {
     "csrc/policy": 8230,
     "csrc/python": 4650,
     "csrc/replay": 280,
-    "csrc/standin": 7200,
+    "csrc/standin": 7230,
     "csrc/torch": 6370,
-    "src": 33660,
+    "src": 34270,
     "src/gmlake/commands": 1600,
-    "src/gmlake/compat": 500,
+    "src/gmlake/compat": 510,
     "src/gmlake/diagnosis": 5880,
     "src/gmlake/integrations": 410,
     "src/gmlake/interop": 450,
@@ -38,18 +38,18 @@ ROOMS = {
     "src/gmlake/planner": 2130,
     "src/gmlake/pytorch": 4340,
     "src/gmlake/snapshots": 7260,
-    "src/gmlake/standin": 3120,
+    "src/gmlake/standin": 3740,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 3990,
     "tests": 60000,
     "tests/c": 24000,
     "tests/python": 17000,
-    "tests/standin": 19250,
+    "tests/standin": 19320,
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 85, 8150
+BENCHMARKS_FILES, BENCHMARKS_LINES = 86, 8210
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
