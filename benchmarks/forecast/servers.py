@@ -2,8 +2,8 @@
 
     PYTHONPATH=benchmarks python benchmarks/forecast/servers.py [--device NAME] [--again]
 
-This Python has vLLM and gmlake. The models are those of results/servers.json, with their cards'
-configurations; what it has no row of is run, and a row is kept as soon as it is there.
+This Python has vLLM and gmlake. The models are those of results/servers.json, with configurations
+that were written by hand; what has no row is run, and a row is kept as soon as it is there.
 """
 
 from __future__ import annotations
