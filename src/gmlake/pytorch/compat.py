@@ -29,6 +29,7 @@ PARTS: Final[dict[str, str]] = {
     "_C._cuda_isHistoryEnabled": "on_oom ends a program's own history",
     "_C._cuda_attach_out_of_memory_observer": "on_oom writes nothing",
     "_C._cuda_memoryStats": "run --record FOLDER knows no steps",
+    "_C._cuda_clearCublasWorkspaces": "what PyTorch keeps for cuBLAS looks like a leak",
     "_C._cuda_resetPeakMemoryStats": "run --record FOLDER knows no steps",
 }
 """The features that break without each part, by its path below `torch`."""
@@ -118,6 +119,11 @@ def replace_figures(
             setattr(_C, reads, around_read(getattr(_C, reads)))
             setattr(_C, resets, around_reset(getattr(_C, resets)))
     return read, reset
+
+
+def clear_workspaces() -> None:
+    """Free what PyTorch keeps for cuBLAS; the next product of matrices asks for it anew."""
+    _C._cuda_clearCublasWorkspaces()
 
 
 def is_recording_history() -> bool:

@@ -191,7 +191,7 @@ def compare(  # noqa: PLR0913 (two moments, and how to look at them)
             with _blaming(name):
                 split_lines(one, lines, (row_of(one, moment), one.peak.row))
         sides = [held_at(one, moment, by, lines, sites) for _, one, moment in named]
-        comparisons.append(Comparison(sides[0], sides[1], _changes(sides[0], sides[1])))
+        comparisons.append(Comparison(sides[0], sides[1], changes(sides[0].rows, sides[1].rows)))
     return CompareReport(names, at, by, tuple(comparisons), top)
 
 
@@ -239,11 +239,11 @@ def _renumbered(seen: Snapshot, sites: dict[int, Site]) -> Snapshot:
     return replace(seen, devices=devices)
 
 
-def _changes(before: Held, after: Held) -> tuple[Change, ...]:
-    first, second = _by_id(before.rows), _by_id(after.rows)
-    keys = dict.fromkeys([*first, *second])
+def changes(before: tuple[Row, ...], after: tuple[Row, ...]) -> tuple[Change, ...]:
+    """Return how the groups of two moments differ, by growth; a group is known by its id."""
+    first, second = _by_id(before), _by_id(after)
     found = []
-    for key in keys:
+    for key in dict.fromkeys([*first, *second]):
         old, new = first.get(key), second.get(key)
         shown = new or old
         is_owner = shown is not None and "one_bytes" in shown.more  # which its id names, too
