@@ -310,6 +310,9 @@ ALSO_LATE = {
     },
     # These import CuPy and Numba.
     "interop/__init__.py": {"gmlake.interop.on_cupy", "gmlake.interop.on_numba"},
+    # What a run of pytest with marked tests needs, and what one does at its end.
+    "budgets/plugin.py": {"gmlake.budgets.baselines", "gmlake.budgets.running"},
+    "budgets/running.py": {"gmlake.budgets.measuring"},
     # The next one on the path of the program that is run.
     "pytorch/startup/sitecustomize.py": {"sitecustomize"},
 }

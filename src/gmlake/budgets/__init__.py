@@ -1,0 +1,1 @@
+"""Budgets of GPU memory for tests: a plugin for pytest."""
