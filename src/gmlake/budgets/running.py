@@ -21,7 +21,6 @@ from gmlake.standin.devices import DEFAULT, device_of
 
 _SLACK: Final = 0.001  # the share of a baseline by which a test may exceed it: figures repeat,
 _SLACK_ON_GPU: Final = 0.01  # but those of a GPU wander
-_TAIL_LINES: Final = 20  # of what a process printed before it ended
 _MOST_DEVICES: Final = 8  # of one host
 
 
@@ -162,13 +161,12 @@ class Child:
         """Run a test: its name, ranks, device; return what became of it."""
         try:
             self._link.send(what)
-            found: dict[str, Any] = self._link.recv()
+            return dict(self._link.recv())
         except (EOFError, OSError):
             self._process.wait()
             self._log.seek(0)
-            said = self._log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+            said = self._log.read().decode(errors="replace").splitlines()[-20:]
             return {"why": "\n".join(["the process with the stand-in GPU ended", *said])}
-        return found
 
     def close(self) -> None:
         """End it: it has nothing left to do."""

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -78,7 +79,6 @@ class Server:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> NoReturn:
         items = {item.nodeid: item for item in session.items}
-        gc.collect()
         gc.freeze()
         with suppress(EOFError):  # the other process has ended
             while True:
@@ -97,38 +97,41 @@ class Server:
             if count > 1 or device != DEFAULT:
                 return {"why": _STARTED}
             return {"reports": self._play(item, 0, 1)}
-        os.environ.update(launcher.variables_of(device_of(device).settings()))
-        return max((self._fork(item, rank, count) for rank in range(count)), key=_badness)
+        return max((self._fork(item, rank, count, device) for rank in range(count)), key=_badness)
 
-    def _fork(self, item: pytest.Item, rank: int, count: int) -> dict[str, Any]:
+    def _fork(self, item: pytest.Item, rank: int, count: int, device: str) -> dict[str, Any]:
         with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
             sys.stdout.flush()
             sys.stderr.flush()
             if (pid := os.fork()) == 0:
-                self._be_forked(item, rank, count, file)
+                self._be_forked(item, file, device, rank, count)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             file.seek(0)
             if text := file.read():
-                return {"reports": json.loads(text)}
+                return dict(json.loads(text))
         how = f"exit code {code}" if code >= 0 else launcher.name_of_signal(-code)
         return {"why": f"the process of the test ended with {how}"}
 
-    def _be_forked(self, item: pytest.Item, rank: int, count: int, file: IO[str]) -> NoReturn:
+    def _be_forked(self, item: pytest.Item, file: IO[str], on: str, *place: int) -> NoReturn:
         try:
-            control.read_settings()
+            if on != DEFAULT:  # which the stand-in has from its start
+                os.environ.update(launcher.variables_of(device_of(on).settings()))
+                control.read_settings()
             torch.set_num_threads(_THREADS)
             if settings := self._orders["coverage"]:  # the process that reports adds the files up
                 counted = import_module("coverage").Coverage(data_suffix=True, **settings)
                 counted.start()
-            reports = self._play(item, rank, count)
+            reports = self._play(item, *place)
             if settings:
                 counted.stop()
                 counted.save()
-            json.dump(reports, file, default=str)
-            for each in (file, sys.stdout, sys.stderr):
-                each.flush()
-        finally:
-            os._exit(1)  # the file says more
+            text = json.dumps({"reports": reports}, default=str)
+        except BaseException:  # noqa: BLE001 (as pytest.exit() raises)
+            text = json.dumps({"why": traceback.format_exc()})
+        file.write(text)
+        for each in (file, sys.stdout, sys.stderr):
+            each.flush()
+        os._exit(0)
 
     def _play(self, item: pytest.Item, rank: int, count: int) -> list[dict[str, Any]]:
         self._reports = []
