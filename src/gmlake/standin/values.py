@@ -384,7 +384,8 @@ def _copying(function: Function, given: Given, named: Named) -> Any:
         return made
     if made.is_cuda:
         return _with_values(function, given, named, made)
-    if of.is_cuda and (values := known(of)) is not None:
+    is_read = of.is_cuda and made.device.type == "cpu"
+    if is_read and (values := known(of)) is not None:
         return values.to(made.dtype, copy=True)
     return made
 

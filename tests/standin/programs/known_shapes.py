@@ -33,6 +33,7 @@ def edges(nodes: int, count: int) -> None:
     features = torch.randn(nodes, 8, device=DEVICE)
     see(edge, several, torch.unique(both, dim=1), degree.max().item())
     see(torch.repeat_interleave(features, degree, dim=0), features[degree > degree.float().mean()])
+    see(edge.to("meta").device.type, degree.to(device="meta").device.type, degree.cpu().device.type)
     first = int(torch.bincount(edge[1], minlength=nodes)[0])
     see(*torch.split(features, [first, nodes - first]))
 
