@@ -8,8 +8,9 @@
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
 # All parts, unless some are named; four, which wants four GPUs, frontier and transports, which want two, and
-# engines, which wants a folder with vLLM (ENGINES), run only where they are named. The tree has to be clean, for a result names its commit; GMLAKE_COMMIT names it
-# where only the files were taken to another machine. `turns` and `frontier` use GPUS of the host at once.
+# engines, which wants a folder with vLLM (ENGINES), run only where they are named. The tree has to be clean, for a
+# result names its commit; GMLAKE_COMMIT names it where only the files were taken to another machine. `turns` and
+# `frontier` use GPUS of the host at once.
 #
 # What a part prints goes to LOGS (build/gpu-logs), results go to benchmarks/results/. A part that fails does not
 # stop the others; the last lines say what ran and what failed. PYTHON chooses the interpreter.
