@@ -111,11 +111,12 @@ def test_the_figures_of_pytorchs_default_are_those_of_the_run(
 
 
 @pytest.mark.long
-def test_a_device_that_is_too_small_is_said_and_is_the_exit_code() -> None:
-    done = forecasting.run("forecast", "--on", "700MiB", TRAIN)
+@pytest.mark.parametrize("size", ["700MiB", "512MiB"])  # the second is less than CUDA's own
+def test_a_device_that_is_too_small_is_said_and_is_the_exit_code(size: str) -> None:
+    done = forecasting.run("forecast", "--on", size, TRAIN)
     assert done.returncode == 1
     assert not done.stderr
-    assert "does not fit a GPU of 700MiB (" in done.stdout
+    assert f"does not fit a GPU of {size} (" in done.stdout
 
 
 @pytest.mark.long

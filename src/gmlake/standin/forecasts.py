@@ -44,6 +44,7 @@ _LEAST_SECONDS: Final = 60.0
 """and this besides: a large batch may be long in the making on a CPU."""
 
 _MOST_GROUPS: Final = 5
+_LEAST_SERVED: Final = 1 << 20  # where CUDA alone takes more than the device has
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,8 @@ def _first(runner: Runner, timeout: float, batch: tuple[str, int] | None, device
     """
     cudas = beyond({}, world=1, is_checked=True).total_bytes
     try:
-        return runner.run(timeout, batch, served_bytes=device.memory_bytes - cudas)
+        left = max(device.memory_bytes - cudas, _LEAST_SERVED)
+        return runner.run(timeout, batch, served_bytes=left)
     except ForecastError as error:
         if not error.was_refused:
             raise
