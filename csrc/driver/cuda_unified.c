@@ -7,19 +7,22 @@
 #include "base/size.h"
 #include "driver/cuda_internal.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* The part of the memory that stays with the host's programs and the kernel. */
 enum { HOST_PART = 32 };
 
 /* The bytes that /proc/meminfo calls available; all there are if it does not say. */
 static uint64_t available_bytes(void) {
+    static const char name[] = "MemAvailable:";
     uint64_t kibibytes = UINT64_MAX >> 10;
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
-    while (file && fgets(line, sizeof line, file) &&
-           sscanf(line, "MemAvailable: %" SCNu64, &kibibytes) != 1) {
+    while (file && fgets(line, sizeof line, file)) {
+        bool is_it = strncmp(line, name, sizeof name - 1) == 0;
+        kibibytes = is_it ? strtoull(line + sizeof name - 1, NULL, 10) : kibibytes;
     }
     if (file) {
         (void)fclose(file);
