@@ -133,7 +133,7 @@ def words_of(name: str) -> str:
     said = subprocess.run(
         [sys.executable, "-c", question], capture_output=True, text=True, check=True
     )
-    return rf"\b({'|'.join(said.stdout.split())}|gmlake[._]{name})\b"
+    return rf"\b({'|'.join([*said.stdout.split(), f'gmlake[._]{name}'])})\b"
 
 
 def words_left(names: set[str], kept: list[Path]) -> list[str]:
