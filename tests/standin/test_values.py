@@ -163,3 +163,18 @@ def test_without_an_optimizer_passes_that_repeat_are_the_steps(tmp_path: Path) -
         "    net.weight.grad = net.bias.grad = None",
     )
     assert (found["steps"], found["why"]) == (5, "steps repeat")
+
+
+@pytest.mark.long
+def test_gradients_that_are_accumulated_are_one_step_of_the_optimizer(tmp_path: Path) -> None:
+    found = forecast_of(
+        tmp_path,
+        """
+for _ in range(9):
+    for many in range(30):
+        net(torch.randn(9 + many, 64).cuda()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    )
+    assert (found["steps"], found["why"]) == (5, "steps repeat")

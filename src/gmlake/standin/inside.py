@@ -51,6 +51,7 @@ class _Watch:
         self._live: list[int] = []  # bytes after each step
         self._total = (0, 0)
         self._passes = 0
+        self._has_optimizer = False
         self._error: list[str] = []
         self._thread_errors: list[list[str]] = []
         self._is_written = False
@@ -59,7 +60,7 @@ class _Watch:
     def start(self) -> None:
         """Record from the start of CUDA on; nothing is done in a process that never starts it."""
         compat.when_cuda_starts(compat.record_history)
-        register_optimizer_step_post_hook(self._stepped)
+        register_optimizer_step_post_hook(self._optimized)
         backward: Any = torch.autograd.backward
         torch.autograd.backward = functools.wraps(backward)(functools.partial(self._back, backward))
         if seconds := float(os.environ.get("GMLAKE_FORECAST_SECONDS", "0")):
@@ -105,13 +106,18 @@ class _Watch:
         """Differentiate; where no optimizer is, take that as a step."""
         backward(*given, **named)
         self._passes += 1
-        if self._passes == BACKWARD_PASSES and not self._steps:
-            has_one = any(isinstance(each, torch.optim.Optimizer) for each in gc.get_objects())
-            self._passes -= has_one * (1 << 62)
-        if self._passes > BACKWARD_PASSES:
+        if self._passes == BACKWARD_PASSES and not self._has_optimizer:
+            of = torch.optim.Optimizer
+            self._has_optimizer = any(isinstance(each, of) for each in gc.get_objects())
+        if self._passes > BACKWARD_PASSES and not self._has_optimizer:
             self._stepped()
 
-    def _stepped(self, *_: object) -> None:
+    def _optimized(self, *_: object) -> None:
+        """An optimizer made a step."""
+        self._has_optimizer = True
+        self._stepped()
+
+    def _stepped(self) -> None:
         """Note what a step asked for, and end the program once the last steps are alike."""
         if os.getpid() != self._process or not torch.cuda.is_initialized():
             return
