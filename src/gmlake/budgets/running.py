@@ -21,7 +21,6 @@ from gmlake.standin.devices import DEFAULT, device_of
 
 _SLACK: Final = 0.001  # the share of a baseline by which a test may exceed it: figures repeat,
 _SLACK_ON_GPU: Final = 0.01  # but those of a GPU wander
-_MOST_DEVICES: Final = 8  # of one host
 
 
 class Running:
@@ -120,7 +119,7 @@ class Running:
         if self._missing:
             is_required = self._config.option.gpu_memory_required
             return {"why" if is_required else "missing": self._missing}
-        devices = min(wish.ranks, _MOST_DEVICES)
+        devices = min(wish.ranks, launcher.MOST_DEVICES)
         if devices not in self._children:
             self._children[devices] = Child(self._config, devices, self._orders)
         return self._children[devices].run(name, wish.ranks, wish.device)

@@ -136,20 +136,12 @@ class Server:
     def _play(self, item: pytest.Item, rank: int, count: int) -> list[dict[str, Any]]:
         self._reports = []
         if count > 1:
-            os.environ.update(_variables(rank, count))
+            devices = torch.cuda.device_count()
+            os.environ.update(launcher.variables_of_rank(rank, count, devices))
             ranks.install()
         self._measuring.place = rank, count
         self._config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         return self._reports
-
-
-def _variables(rank: int, count: int) -> dict[str, str]:
-    """Return the variables of one rank, as torchrun sets them."""
-    devices = torch.cuda.device_count()
-    local = {"LOCAL_RANK": rank % devices, "LOCAL_WORLD_SIZE": devices}
-    whole = {"RANK": rank, "WORLD_SIZE": count, "GMLAKE_FORECAST_RANKS": count, **local}
-    found = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    return found | {name: str(number) for name, number in whole.items()}
 
 
 def _badness(found: dict[str, Any]) -> tuple[bool, bool, int]:

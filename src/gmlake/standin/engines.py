@@ -24,7 +24,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from gmlake.standin import control, private, ranks
+from gmlake.pytorch import compat
+from gmlake.standin import control, ranks
 from gmlake.standin.beyond import beyond
 
 _TOKENIZERS: Final = ("tokenizer*", "vocab.*", "tekken.json", "*.model", "*.tiktoken")
@@ -162,7 +163,7 @@ class _Engine:
         with torch.inference_mode():
             runner.profile_run()
         self._first_peak = self._noted(torch.cuda.max_memory_allocated() - before)
-        private.clear_workspaces()
+        compat.clear_workspaces()
 
     def _noted(self, peak: int) -> int:
         """Return the peak of the run that compiled: this one, or the one that filled the cache."""

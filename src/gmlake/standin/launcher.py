@@ -33,6 +33,9 @@ _INSTALL: Final = (
 )
 
 
+MOST_DEVICES: Final = 8  # of one host, as most have them
+
+
 class StandinMissingError(Exception):
     """This gmlake has no stand-in, or this Python no CUDA build of PyTorch; says what to do."""
 
@@ -288,3 +291,16 @@ def main(
         sys.stderr.write(f"stand-in: ended by {name_of_signal(-code)}\n")
         return 128 - code
     return code
+
+
+def variables_of_rank(rank: int, ranks: int, devices: int) -> dict[str, str]:
+    """Return the variables of one process of a job, as torchrun sets them."""
+    return {
+        "WORLD_SIZE": str(ranks),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank % devices),
+        "LOCAL_WORLD_SIZE": str(devices),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "GMLAKE_FORECAST_RANKS": str(ranks),
+    }

@@ -13,17 +13,10 @@ from torch.utils import _python_dispatch
 PARTS: Final[dict[str, str]] = {
     "utils._python_dispatch._disable_current_modes": "values are not known within other modes",
     "testing._internal.distributed.fake_pg.FakeStore": "one rank of many cannot be forecast",
-    "_C._cuda_clearCublasWorkspaces": "no server can be forecast",
 }
 """The features that break without each part, by its path below `torch`."""
 
 without_dispatch_modes: Final = _python_dispatch._disable_current_modes
-
-
-def clear_workspaces() -> None:
-    """Free the workspaces of cuBLAS; the next product of matrices makes one."""
-    clear: Callable[[], None] = vars(torch._C)["_cuda_clearCublasWorkspaces"]
-    clear()
 
 
 def fake_store() -> Any:

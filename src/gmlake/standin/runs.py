@@ -23,19 +23,16 @@ if TYPE_CHECKING:
     from gmlake.standin.devices import Device
     from gmlake.trace import Trace
 
-_SERVED_BYTES: Final = 1 << 45
+SERVED_BYTES: Final = 1 << 45
 """What the stand-in hands out, so that a script runs that needs more than the device has."""
 
 _TOO_LONG: Final = 124  # exit code of a script that had asked for no memory when its time was up
 _GRACE_SECONDS: Final = 60.0  # for a script whose time is up to write its recording
 
-_MOST_DEVICES: Final = 8
-"""Of one host, as most have them."""
-
 _SETTINGS: Final = ("GMLAKE_STANDIN_", "GMLAKE_FORECAST")
 """Variables of other runs on the stand-in, which a forecast does not take over."""
 
-_TAIL_LINES: Final = 20
+TAIL_LINES: Final = 20
 
 _ZEROS: Final = (
     "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
@@ -113,7 +110,7 @@ class Runner:
         longest_seconds: float,
         batch: tuple[str, int] | None = None,
         *,
-        served_bytes: int = _SERVED_BYTES,
+        served_bytes: int = SERVED_BYTES,
         assume: str = "even",
     ) -> Run:
         """Run it once, with a batch of its own: what sets it, and the value.
@@ -161,7 +158,7 @@ class Runner:
             return _read(folder, code, said, self.title, is_alone=self._ranks == 1)
 
     def _variables(self, served_bytes: int) -> dict[str, str]:
-        devices = min(self._ranks, _MOST_DEVICES)
+        devices = min(self._ranks, launcher.MOST_DEVICES)
         settings = {
             "devices": str(devices),
             "served": str(served_bytes),
@@ -176,15 +173,7 @@ class Runner:
         # Nothing of this run is worth a place among the user's experiments.
         variables.setdefault("WANDB_MODE", "disabled")
         if self._ranks > 1:
-            variables |= {
-                "WORLD_SIZE": str(self._ranks),
-                "RANK": str(self._rank),
-                "LOCAL_RANK": str(self._rank % devices),
-                "LOCAL_WORLD_SIZE": str(devices),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29500",
-                "GMLAKE_FORECAST_RANKS": str(self._ranks),
-            }
+            variables |= launcher.variables_of_rank(self._rank, self._ranks, devices)
         return variables
 
 
@@ -199,7 +188,7 @@ def _read(folder: Path, code: int, said: list[str], title: str, *, is_alone: boo
         )
         if peak[0] and (best is None or peak > best[0]):
             best = peak, path, known
-    tail = said[-_TAIL_LINES:]
+    tail = said[-TAIL_LINES:]
     if best is None:
         if code:
             raise ForecastError(

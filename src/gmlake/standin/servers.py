@@ -23,14 +23,14 @@ from gmlake.printable import printable
 from gmlake.standin import launcher
 from gmlake.standin.beyond import beyond
 from gmlake.standin.devices import Device, device_of
-from gmlake.standin.runs import ForecastError
+from gmlake.standin.runs import SERVED_BYTES, TAIL_LINES, ForecastError
 from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_HOST: Final = {"devices": "8", "served": str(1 << 45)}
+_HOST: Final = {"devices": str(launcher.MOST_DEVICES), "served": str(SERVED_BYTES)}
 """Devices for the ranks, and more memory than there is: what needs too much says how much."""
 
 _VARIABLES: Final = {
@@ -50,8 +50,6 @@ _VARIED: Final[tuple[tuple[str, Any], ...]] = (
     *(("max_num_seqs", requests) for requests in (16, 128, 1024)),
 )
 """Settings that `--vary` boots the engine with, one after the other."""
-
-_TAIL_LINES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -253,7 +251,7 @@ def _boot(
         with output.open("wb") as file:
             shown = sys.stderr if is_shown else file
             _wait([sys.executable, *program], variables, shown, seconds)
-        said = output.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        said = output.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         if not written.exists():
             raise ForecastError("no engine of vLLM's was booted", "It printed last:", said)
         found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
