@@ -1,4 +1,4 @@
-"""What the budgets add to gmlake: a plugin for pytest."""
+"""What the budgets add to gmlake: a plugin for pytest, and options of `gmlake forecast`."""
 
 from __future__ import annotations
 
@@ -6,4 +6,9 @@ from typing import Final
 
 from gmlake.annexes import Annex
 
-ANNEX: Final = Annex(hooks={"pytest": "gmlake.budgets.plugin:OPTIONS"})
+ANNEX: Final = Annex(
+    hooks={
+        "forecast": "gmlake.budgets.scripts:Budget",
+        "pytest": "gmlake.budgets.plugin:OPTIONS",
+    },
+)

@@ -5,38 +5,36 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import torch
 
 from gmlake.budgets.baselines import read_baseline
-from gmlake.budgets.found import Found, Line, grown, lines_of
+from gmlake.budgets.found import Found, convolves, largest, lines_of, too_much, with_lines
 from gmlake.budgets.wishes import ALLOCATORS, Wish, wish_of
-from gmlake.printable import printable
 from gmlake.pytorch import compat
 from gmlake.replaying import replay_trace
 from gmlake.snapshots.queries import Held, query
 from gmlake.snapshots.whole import Snapshot, snapshot
+from gmlake.standin import control
 from gmlake.units import format_size, parse_size
-
-_MOST_LINES: Final = 5
-_LEAST_PART: Final = 0.01  # of what a test needs more: lines with less are not named
 
 
 class Measuring:
     """A plugin of pytest that measures each marked test, from its setup to its teardown.
 
-    orders: "baseline", a file; "slack", the share of it by which a test may exceed it; "is_all",
-    whether tests without marks are measured, too. place: the rank, and how many there are.
+    orders: "baseline", a file; "is_all", whether tests without marks are measured, too. slack: by
+    which share of its baseline a test may exceed it, if not by the usual one. place: the rank, and
+    how many there are.
     """
 
-    def __init__(self, config: pytest.Config, orders: Mapping[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, orders: Mapping[str, Any], *slack: float) -> None:
         self._baseline = read_baseline(orders["baseline"])
         self._root = config.rootpath
-        self._slack, self._is_all = orders["slack"], orders["is_all"]
+        self._slack, self._is_all = slack, orders["is_all"]
         self.place = (0, 1)
         self._wish: Wish | None = None
         self._found: Found | None = None
@@ -60,8 +58,9 @@ class Measuring:
             result = yield
         finally:
             self._found = self._measured(self._wish)
-        if said := self._too_much(item.nodeid, self._wish, self._found):
-            pytest.fail(said, pytrace=False)
+        known, wish = self._baseline.get(item.nodeid), self._wish
+        if said := too_much(self._found, known, wish.limit, wish.allocator, *self._slack):
+            pytest.fail(f"the test {said}", pytrace=False)
         self._has_passed = True
         return result
 
@@ -99,42 +98,21 @@ class Measuring:
         """Return what the test needed on the device of which it needed most."""
         seen = snapshot() if torch.cuda.is_initialized() else Snapshot()
         if not seen.devices:
-            return Found(0, 0, "", (), *self.place)
+            return Found(0, 0, "", {}, *self.place)
         held = self._most(seen, "peak")
         reserved = torch.cuda.max_memory_reserved(held.device)
         if policy := ALLOCATORS.get(wish.allocator):
             (replayed,) = replay_trace(seen[held.device].trace, [policy]).results
             reserved = replayed.peak_reserved_bytes
         lines, name = lines_of(held, self._root), torch.cuda.get_device_name(held.device)
-        return Found(self._bytes(held), reserved, name, tuple(lines), *self.place)
+        is_open = control.is_active() and convolves(seen)
+        return Found(self._bytes(held), reserved, name, lines, *self.place, is_open)
 
     def _most(self, seen: Snapshot, at: str) -> Held:
         return max(query(seen, at, "owner").answers, key=self._bytes)
 
     def _bytes(self, held: Held) -> int:
         return held.state.live_bytes - self._held.get(held.device, 0)
-
-    def _too_much(self, name: str, wish: Wish, found: Found) -> str:
-        """Say how much more the test needs than it may, and which lines hold it; "" if it may."""
-        said = f"the test needs {format_size(found.peak_bytes)} of GPU memory"
-        said += f" on rank {found.rank} of {found.ranks}" if found.ranks > 1 else ""
-        lines = _largest(found.lines)
-        known = self._baseline.get(name)
-        has_grown = known and found.peak_bytes > known.peak_bytes * (1 + self._slack)
-        if known and has_grown:
-            more = found.peak_bytes - known.peak_bytes
-            before = format_size(known.peak_bytes)
-            said += f": {format_size(more)} more than its baseline of {before}"
-            changes = grown(known.lines, found.lines)
-            shown = [one for one in changes if one.change_bytes > _LEAST_PART * more]
-            lines = [f"+{format_size(one.change_bytes)} at {one.key}" for one in shown]
-        limited = found.reserved_bytes if wish.allocator else found.peak_bytes
-        is_over = wish.limit is not None and limited > parse_size(wish.limit)
-        if is_over and wish.allocator:
-            said += f"; {format_size(limited)} are reserved with the allocator {wish.allocator!r}"
-        if is_over:
-            said += f"; its limit is {wish.limit}"
-        return _with_lines(said, lines) if has_grown or is_over else ""
 
     def _find_leaks(self, limit: str | int) -> None:
         """Fail if the test left more behind than it may."""
@@ -145,21 +123,11 @@ class Measuring:
         held = self._most(seen, "end")
         if self._bytes(held) > parse_size(limit):
             said = f"{format_size(self._bytes(held))} of GPU memory are still held after the test"
-            lines = _largest(lines_of(held, self._root))
-            pytest.fail(_with_lines(f"{said}; its limit is {limit}", lines), pytrace=False)
+            lines = largest(lines_of(held, self._root))
+            pytest.fail(with_lines(f"{said}; its limit is {limit}", lines), pytrace=False)
 
 
 def _tidy() -> None:
     """Free what nobody has, and what PyTorch keeps for libraries."""
     gc.collect()
     compat.clear_workspaces()
-
-
-def _largest(lines: Sequence[Line]) -> list[str]:
-    return [f"{format_size(line.size_bytes)} at {line}" for line in lines]
-
-
-def _with_lines(head: str, lines: Sequence[str]) -> str:
-    shown = [f"  {printable(line)}" for line in lines[:_MOST_LINES]]
-    left = len(lines) - len(shown)
-    return "\n".join([head, *shown, *([f"  and {left} more lines"] if left > 0 else [])])

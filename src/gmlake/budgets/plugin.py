@@ -10,16 +10,21 @@ from typing import Any, Final
 
 import pytest
 
-from gmlake.budgets.wishes import MARKS, wish_of
-
 NAME: Final = "gmlake-budgets"
 
+MARKS: Final = {
+    "limit_gpu_memory": "limit_gpu_memory(limit, *, device='h100-80gb', allocator='', ranks=1): "
+    "fail the test if its tensors, or what the allocator reserves, need more, as '6 GiB'",
+    "limit_gpu_leaks": "limit_gpu_leaks(limit): fail the test if it leaves more behind",
+}
+"""How the marks are written, and what they do, as `pytest --markers` shows it."""
+
 _OPTIONS: Final = {
-    "": "show the marked tests that need most GPU memory, and the lines that hold it",
+    "": "show a table of the marked tests: their GPU memory, and the lines that hold most",
     "-all": "the same for all tests, which all run on the GPU, or on its stand-in",
     "-baseline": "fail a test that needs more than this file says, and name the lines",
     "-update": "write what the tests need now to the file of the baseline",
-    "-table": "write how the tests differ from the baseline to this file, in Markdown",
+    "-table": "write that table to this file, for a comment in Markdown",
     "-required": "fail marked tests, instead of skipping them, where nothing can measure them",
 }
 """What follows `--gpu-memory`."""
@@ -41,11 +46,8 @@ class Options:
         for text in MARKS.values():
             config.addinivalue_line("markers", text)
         chosen = config.option
-        is_written = chosen.gpu_memory_update or chosen.gpu_memory_table
-        if is_written and not chosen.gpu_memory_baseline:
-            raise pytest.UsageError(
-                "--gpu-memory-update and --gpu-memory-table need --gpu-memory-baseline=FILE"
-            )
+        if chosen.gpu_memory_update and not chosen.gpu_memory_baseline:
+            raise pytest.UsageError("--gpu-memory-update needs --gpu-memory-baseline=FILE")
         config.pluginmanager.register(Budgets(config), NAME)
 
 
@@ -63,13 +65,13 @@ class Budgets:
         self._baseline = Path(config.invocation_params.dir, chosen) if chosen else None
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        is_all = self._config.option.gpu_memory_all
-        found = ((item.nodeid, wish_of(item, is_all=is_all)) for item in session.items)
-        wishes = {name: wish for name, wish in found if wish is not None}
-        if wishes and not self._config.option.collectonly:
+        chosen = self._config.option
+        marked = [item for item in session.items if any(map(item.get_closest_marker, MARKS))]
+        marked = session.items if chosen.gpu_memory_all else marked
+        if marked and not chosen.collectonly:
             from gmlake.budgets.running import Running
 
-            self._config.pluginmanager.register(Running(session, wishes, self._baseline))
+            self._config.pluginmanager.register(Running(self._config, marked, self._baseline))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if hasattr(report, "gmlake"):

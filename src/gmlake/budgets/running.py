@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from multiprocessing import Pipe
@@ -15,32 +15,28 @@ from typing import Any, Final
 import pytest
 from _pytest.runner import runtestprotocol
 
-from gmlake.budgets.wishes import Wish
+from gmlake.budgets.wishes import Wish, wish_of
 from gmlake.standin import control, launcher
 from gmlake.standin.devices import DEFAULT, device_of
 
-_SLACK: Final = 0.001  # the share of a baseline by which a test may exceed it: figures repeat,
-_SLACK_ON_GPU: Final = 0.01  # but those of a GPU wander
+_SLACK_ON_GPU: Final = 0.01  # of a baseline: figures of a GPU wander
 
 
 class Running:
-    """A plugin of pytest that runs marked tests. wishes: by name; a text for a wrong mark."""
+    """A plugin of pytest that runs these tests, which are marked, or all there are."""
 
     def __init__(
-        self, session: pytest.Session, wishes: Mapping[str, Wish | str], baseline: Path | None
+        self, config: pytest.Config, items: Sequence[pytest.Item], baseline: Path | None
     ) -> None:
-        self._config = session.config
-        self._wishes = wishes
-        options = session.config.option
+        self._config, options = config, config.option
+        self._wishes = {item.nodeid: wish_of(item, is_all=True) for item in items}
         known = baseline is not None and not options.gpu_memory_update
         self._orders: dict[str, Any] = {
             "baseline": str(baseline) if known else None,
             "is_all": options.gpu_memory_all,
-            "files": sorted({str(item.path) for item in session.items if item.nodeid in wishes}),
-            "slack": _SLACK,
+            "files": sorted({str(item.path) for item in items}),
         }
         self._children: dict[int, Child] = {}  # by the number of devices
-        self._is_measuring = False
 
     @cached_property
     def _has_gpu(self) -> bool:
@@ -66,11 +62,16 @@ class Running:
     ) -> bool | None:
         """Run a marked test and report it; all its fixtures are made for it alone."""
         wish = self._wishes.get(item.nodeid)
+        is_here = isinstance(wish, Wish) and wish.ranks == 1 and self._has_gpu
+        if wish and not is_here and self._missing and not self._config.option.gpu_memory_required:
+            item.add_marker(pytest.mark.skip(reason=self._missing))
+            wish = None
         if wish is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        if isinstance(wish, Wish) and wish.ranks == 1 and self._has_gpu:
-            self._measure_here()
+        if is_here:
+            if not self._config.pluginmanager.is_registered(self._measuring):
+                self._config.pluginmanager.register(self._measuring)
             runtestprotocol(item, nextitem=None)
         else:
             for report in self._reports(item, wish, nextitem):
@@ -82,13 +83,12 @@ class Running:
         for child in self._children.values():
             child.close()
 
-    def _measure_here(self) -> None:
-        if not self._is_measuring:
-            from gmlake.budgets.measuring import Measuring
+    @cached_property
+    def _measuring(self) -> object:
+        """What measures in this process."""
+        from gmlake.budgets.measuring import Measuring
 
-            self._is_measuring = True
-            plugin = Measuring(self._config, {**self._orders, "slack": _SLACK_ON_GPU})
-            self._config.pluginmanager.register(plugin)
+        return Measuring(self._config, self._orders, _SLACK_ON_GPU)
 
     def _reports(
         self, item: pytest.Item, wish: Wish | str, nextitem: pytest.Item | None
@@ -104,9 +104,6 @@ class Running:
             yield report
         if "why" in found:
             yield made(outcome="failed", longrepr=found["why"], when="call")
-        if "missing" in found:
-            place = str(item.path), (item.location[1] or 0) + 1, f"Skipped: {found['missing']}"
-            yield made(outcome="skipped", longrepr=place, when="setup")
         try:  # fixtures that an earlier test had made in this process, and kept for this one
             item.session._setupstate.teardown_exact(nextitem)  # noqa: SLF001 (nothing else does)
         except Exception as error:  # noqa: BLE001 (of any fixture)
@@ -117,8 +114,7 @@ class Running:
         if isinstance(wish, str):
             return {"why": wish}
         if self._missing:
-            is_required = self._config.option.gpu_memory_required
-            return {"why" if is_required else "missing": self._missing}
+            return {"why": self._missing}
         devices = min(wish.ranks, launcher.MOST_DEVICES)
         if devices not in self._children:
             self._children[devices] = Child(self._config, devices, self._orders)
@@ -133,6 +129,7 @@ class Child:
         variables = launcher.environment(settings)
         variables.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers the devices of the machine
         variables.setdefault("PYTHONHASHSEED", "0")  # what a set holds comes in the same order
+        variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else is_available() rules out a fork
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this)
         output = None if config.getoption("capture") == "no" else self._log
         self._link, its = Pipe()
@@ -152,7 +149,6 @@ class Child:
             "path": sys.path,
             "arguments": [*map(str, config.invocation_params.args), *more],
             "basetemp": f"{Path(chosen).absolute()}-standin-{devices}" if chosen else None,
-            "coverage": _coverage(),
         }
         self._link.send({**ours, **orders})
 
@@ -173,14 +169,3 @@ class Child:
         self._process.wait()
         self._link.close()
         self._log.close()
-
-
-def _coverage() -> dict[str, Any] | None:
-    """Return how the lines that run are counted in this process; None if they are not."""
-    module: Any = sys.modules.get("coverage")
-    current = module and module.Coverage.current()
-    if not current:
-        return None
-    known, file = current.config, str(Path(current.config.data_file).absolute())
-    more = {"branch": known.branch, "config_file": known.config_file or False}
-    return {"data_file": file, "source": known.source, **more}

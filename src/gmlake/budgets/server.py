@@ -18,7 +18,6 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
@@ -28,6 +27,7 @@ import torch
 
 from gmlake.budgets.measuring import Measuring
 from gmlake.budgets.plugin import NAME
+from gmlake.pytorch import compat
 from gmlake.standin import answers, control, launcher, ranks
 from gmlake.standin.devices import DEFAULT, device_of
 
@@ -80,6 +80,7 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> NoReturn:
         items = {item.nodeid: item for item in session.items}
         gc.freeze()
+        self._is_shared = _rules_out_forks()
         with suppress(EOFError):  # the other process has ended
             while True:
                 name, count, device = self._link.recv()
@@ -93,7 +94,7 @@ class Server:
 
     def _run(self, item: pytest.Item, count: int, device: str) -> dict[str, Any]:
         """Run a test on all its ranks; return the reports of the worst."""
-        if torch.cuda.is_initialized():
+        if self._is_shared:
             if count > 1 or device != DEFAULT:
                 return {"why": _STARTED}
             return {"reports": self._play(item, 0, 1)}
@@ -118,14 +119,7 @@ class Server:
                 os.environ.update(launcher.variables_of(device_of(on).settings()))
                 control.read_settings()
             torch.set_num_threads(_THREADS)
-            if settings := self._orders["coverage"]:  # the process that reports adds the files up
-                counted = import_module("coverage").Coverage(data_suffix=True, **settings)
-                counted.start()
-            reports = self._play(item, *place)
-            if settings:
-                counted.stop()
-                counted.save()
-            text = json.dumps({"reports": reports}, default=str)
+            text = json.dumps({"reports": self._play(item, *place)}, default=str)
         except BaseException:  # noqa: BLE001 (as pytest.exit() raises)
             text = json.dumps({"why": traceback.format_exc()})
         file.write(text)
@@ -142,6 +136,13 @@ class Server:
         self._measuring.place = rank, count
         self._config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         return self._reports
+
+
+def _rules_out_forks() -> bool:
+    """Whether PyTorch refuses CUDA in forks of this process, as once it was started or asked."""
+    if (pid := os.fork()) == 0:
+        os._exit(compat.is_in_bad_fork())
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def _badness(found: dict[str, Any]) -> tuple[bool, bool, int]:

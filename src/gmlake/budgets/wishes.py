@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gmlake.budgets.plugin import MARKS
 from gmlake.standin.devices import DEFAULT, device_of
 from gmlake.units import parse_size
 
 if TYPE_CHECKING:
     import pytest
-
-MARKS: Final = {
-    "limit_gpu_memory": "limit_gpu_memory(limit, *, device='h100-80gb', allocator='', ranks=1): "
-    "fail the test if its tensors, or what the allocator reserves, need more, as '6 GiB'",
-    "limit_gpu_leaks": "limit_gpu_leaks(limit): fail the test if it leaves more behind",
-}
-"""How the marks are written, and what they do, as `pytest --markers` shows it."""
 
 ALLOCATORS: Final = {"default": "caching", "expandable": "expandable", "gmlake": "stitch"}
 """The policies that a recording is replayed under."""

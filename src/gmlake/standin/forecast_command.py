@@ -6,22 +6,23 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
+from gmlake.annexes import hooked
 from gmlake.commands import common
 from gmlake.pictures.page import write_page
 from gmlake.printable import printable
 from gmlake.snapshots.whole import report_of
 from gmlake.standin import servers
 from gmlake.standin.batches import NO_SEARCH
-from gmlake.standin.devices import DEFAULT, DEVICES, device_of
+from gmlake.standin.devices import DEFAULT, DEVICES
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
-from gmlake.standin.servers import ServerForecast
+from gmlake.standin.servers import ServerForecast, forecast_server
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]
@@ -29,8 +30,9 @@ _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
 _EPILOG: Final = (
     "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
     "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "
-    "enough memory with one of the allocators, 1 if not, 3 if that depends on what is not known, 2 "
-    "for a wrong option, a script that could not be forecast, or a file that could not be written."
+    "enough memory with one of the allocators, 1 if not, 3 if that is not known, 4 if --max or "
+    "--baseline allows less, 2 for a wrong option, a script that could not be forecast, or a file "
+    "that could not be written."
 )
 
 
@@ -78,6 +80,8 @@ class ForecastCommand(common.Command):
         add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
         servers.add_options(parser)
+        for budget in hooked("forecast"):
+            budget.add_options(parser)
         common.add_json_option(parser)
         add("-m", dest="module", nargs=argparse.REMAINDER, help="a module to run, with arguments")
         add("script", nargs=argparse.REMAINDER, help="a script to run, with arguments")
@@ -86,8 +90,10 @@ class ForecastCommand(common.Command):
         """Run, foresee, answer."""
         try:
             server = servers.program_of(_words(args))
-            with _ending_with_the_script():
-                found = _forecast(_program(args), args) if server is None else _served(server, args)
+            budgets = [one(args, is_server=server is not None) for one in hooked("forecast")]
+            telling = nullcontext() if args.show_output else common.telling()
+            with _ending_with_the_script(), telling as tell:
+                found = _forecast(args, tell) if not server else forecast_server(server, args, tell)
         except (ForecastError, StandinMissingError) as error:
             common.print_error(error)
             for line in getattr(error, "output", ()):
@@ -96,10 +102,11 @@ class ForecastCommand(common.Command):
         common.show(found, as_json=args.json)
         try:
             _keep(found, args)
+            codes: list[int] = [budget.judge(_words(args), found) for budget in budgets]
         except OSError as error:
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
             return common.BAD_INPUT  # 1 says that the script does not fit
-        return {True: 0, False: common.DOES_NOT_FIT, None: 3}[found.fits]
+        return max([{True: 0, False: common.DOES_NOT_FIT, None: 3}[found.fits], *codes])
 
 
 def _words(args: argparse.Namespace) -> list[str]:
@@ -156,26 +163,19 @@ def _ending_with_the_script() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _forecast(program: list[str], args: argparse.Namespace) -> Forecast:
-    device_of(args.on)
-    with nullcontext() if args.show_output else common.telling() as tell:
-        return forecast(
-            program,
-            args.on,
-            steps=args.steps,
-            to_end=args.to_end,
-            batch=args.batch,
-            ranks=args.ranks,
-            rank=args.rank,
-            timeout=args.timeout,
-            is_shown=args.show_output,
-            progress=tell,
-        )
-
-
-def _served(program: list[str], args: argparse.Namespace) -> ServerForecast:
-    with nullcontext() if args.show_output else common.telling() as tell:
-        return servers.forecast_server(program, args, tell)
+def _forecast(args: argparse.Namespace, tell: Callable[[str], None] | None) -> Forecast:
+    return forecast(
+        _program(args),
+        args.on,
+        steps=args.steps,
+        to_end=args.to_end,
+        batch=args.batch,
+        ranks=args.ranks,
+        rank=args.rank,
+        timeout=args.timeout,
+        is_shown=args.show_output,
+        progress=tell,
+    )
 
 
 COMMAND = ForecastCommand()

@@ -89,6 +89,12 @@ def test_runs_are_equal_to_the_byte(
         assert measured(tmp_path, *words).decode() == baseline
 
 
+def test_a_figure_is_left_open_where_a_convolution_works(baseline: str) -> None:
+    known = json.loads(baseline)[SCHEMA]
+    open_ones = [name for name, one in known.items() if one["has_convolved"]]
+    assert open_ones == ["v0/test_twelve.py::test_images"]
+
+
 def test_on_a_gpu_the_tests_run_in_this_process(tmp_path: Path, baseline: str) -> None:
     """The stand-in poses as one."""
     put(tmp_path, "v0")
@@ -148,7 +154,8 @@ def test_harmless_changes_raise_no_alarm(tmp_path: Path, baseline: str, count: i
     assert code == 0, said
     assert f"{12 * count} passed" in said
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert table == f"GPU memory of {12 * count} tests: 0 changed\n"
+    assert table.endswith(": 0 changed\n```\n")
+    assert f"{12 * count} tests were measured" in table
 
 
 MIXED = """
@@ -157,15 +164,16 @@ import pytest
 import torch
 
 {start}
+has_gpu = torch.cuda.is_available()
 memory, leaks = pytest.mark.limit_gpu_memory, pytest.mark.limit_gpu_leaks
 cache = []
 
 @pytest.fixture(scope="module")
 def weights():
-    return torch.zeros(4 << 20, device="cuda" if torch.cuda.is_available() else "cpu")
+    return torch.zeros(4 << 20, device="cuda" if has_gpu else "cpu")
 
 def test_unmarked(weights):
-    assert not torch.cuda.is_available() or {is_started}
+    assert not has_gpu
 
 @memory("1 MiB")
 def test_over(weights):
@@ -218,7 +226,7 @@ def failures(said: str) -> dict[str, str]:
 
 
 def test_each_kind_of_failure_says_what_it_is(tmp_path: Path) -> None:
-    text = MIXED.format(start="", is_started=False)
+    text = MIXED.format(start="")
     (tmp_path / "test_mixed.py").write_text(text, encoding="utf-8")
     (tmp_path / "test_other.py").write_text("def test_last():\n    pass\n", encoding="utf-8")
     code, said = run(tmp_path, "--gpu-memory")
@@ -229,8 +237,8 @@ def test_each_kind_of_failure_says_what_it_is(tmp_path: Path) -> None:
         "test_wrong_mark",
     }, said
     assert "the test needs 20.0 MiB of GPU memory; its limit is 1 MiB" in found["test_over"]
-    assert "16.0 MiB at test_mixed.py:12 in weights()" in found["test_over"]
-    assert "4.00 MiB at test_mixed.py:19 in test_over()" in found["test_over"]
+    assert "16.0 MiB at test_mixed.py:13 in weights()" in found["test_over"]
+    assert "4.00 MiB at test_mixed.py:20 in test_over()" in found["test_over"]
     assert "with the allocator 'default'; its limit is 15 MiB" in found["test_reserved"]
     assert "needs 4.00 MiB of GPU memory on rank 3 of 4" in found["test_ranks"]
     assert "the process of the test ended with exit code 3" in found["test_crash"]
@@ -240,9 +248,12 @@ def test_each_kind_of_failure_says_what_it_is(tmp_path: Path) -> None:
     assert "5 failed, 5 passed, 1 xfailed, 1 error" in said
 
 
-def test_where_collecting_starts_cuda_tests_share_its_process(tmp_path: Path) -> None:
-    start = "torch.cuda.is_available() and torch.zeros(1, device='cuda')"
-    text = MIXED.format(start=start, is_started=True)
+@pytest.mark.parametrize(
+    "start",
+    ["torch.cuda.is_available() and torch.zeros(1, device='cuda')", "torch.cuda.get_arch_list()"],
+)
+def test_where_collecting_starts_cuda_tests_share_its_process(tmp_path: Path, start: str) -> None:
+    text = MIXED.format(start=start)
     (tmp_path / "test_mixed.py").write_text(text, encoding="utf-8")
     code, said = run(tmp_path, "-k", "over or device or no_leak or unmarked")
     assert code == 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gmlake.budgets.baselines import read_baseline
-from gmlake.budgets.found import Line, grown
+from gmlake.budgets.baselines import conclude, read_baseline, write_baseline
+from gmlake.budgets.found import Found, grown
 from gmlake.budgets.wishes import Wish, wish_of
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ PLAIN = """
 import sys
 
 def test_plain():
-    heavy = {"numpy", "rich", "torch", "gmlake.standin.launcher", "gmlake.budgets.running"}
+    heavy = {"numpy", "rich", "torch", "gmlake.budgets.wishes", "gmlake.standin.devices"}
     assert not heavy & set(sys.modules)
 """
 PROJECT = """
@@ -80,11 +82,37 @@ def test_a_run_without_marks_loads_nothing_that_measures(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("option", ["--gpu-memory-update", "--gpu-memory-table=x.md"])
-def test_what_is_written_needs_a_baseline(tmp_path: Path, option: str) -> None:
-    done = run(tmp_path, option)
-    assert "need --gpu-memory-baseline=FILE" in done.stderr
+def test_what_is_written_needs_a_baseline(tmp_path: Path) -> None:
+    done = run(tmp_path, "--gpu-memory-update")
+    assert "--gpu-memory-update needs --gpu-memory-baseline=FILE" in done.stderr
     assert done.returncode == 4
+
+
+def test_the_table_begins_with_what_changed(tmp_path: Path) -> None:
+    lines = {line(3, "a = f(x)"): 100 << 20}
+    known = {"equal": Found(300 << 20, 1, "gpu", lines), "less": Found(200 << 20, 1, "gpu", lines)}
+    write_baseline(tmp_path / "b.json", known)
+    now = known | {
+        "less": Found(100 << 20, 2 << 20, "gpu", lines),
+        "new": Found(1 << 20, 1, "gpu", {}, has_convolved=True),
+    }
+    names = ("gpu_memory", "gpu_memory_all", "gpu_memory_update")
+    chosen = Namespace(**dict.fromkeys(names, False), gpu_memory_table=tmp_path / "table.md")
+    tests = {name: asdict(one) for name, one in now.items()}
+    (said,) = conclude(chosen, tmp_path / "b.json", tests)
+    assert said.endswith("b.json has nothing of 1 tests: --gpu-memory-update adds them")
+    holds = f"{'':34}100 MiB at model.py:3 in forward(), activations: a = f(x)"
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").splitlines() == [
+        "```text",
+        "      peak     change   reserved  test, and the line that holds most",
+        "   100 MiB   -100 MiB   2.00 MiB  less",
+        holds,
+        "   300 MiB                   1 B  equal",
+        holds,
+        "  1.00 MiB        new        1 B  new ± workspace",
+        "3 tests were measured on gpu: 2 changed",
+        "```",
+    ]
 
 
 class Item:
@@ -128,21 +156,26 @@ def test_a_mark_that_cannot_be_read_says_why(mark: pytest.MarkDecorator, said: s
     assert said in found
 
 
-def line(number: int, code: str, size_bytes: int, function: str = "forward") -> Line:
-    return Line("model.py", function, number, code, "", "activation", size_bytes)
+def line(number: int, code: str, function: str = "forward") -> str:
+    return f"model.py:{number} in {function}(), activations: {code}"
 
 
 def test_lines_are_known_again_where_they_have_moved() -> None:
-    before = (line(3, "a = f(x)", 100), line(5, "b = g(a)", 10), line(9, "c = a", 7, "call"))
-    after = (line(33, "a = f(x)", 100), line(35, "b = g(a, 1)", 60), line(39, "c = a", 7, "call"))
+    before = {line(3, "a = f(x)"): 100, line(5, "b = g(a)"): 10, line(9, "c = a", "call"): 7}
+    after = {line(33, "a = f(x)"): 100, line(35, "b = g(a, 1)"): 60, line(39, "c = a", "call"): 7}
     (change,) = grown(before, after)
     assert change.change_bytes == 50
     assert change.key == "model.py:35 in forward(), activations: b = g(a, 1)"
 
 
+def test_lines_may_change_places() -> None:
+    before = {line(3, "a = f(x)"): 100, line(5, "b = g(x)"): 10}
+    assert grown(before, {line(13, "b = g(x)"): 10, line(14, "a = f(x)"): 100}) == ()
+
+
 def test_equal_lines_are_told_apart_by_their_order() -> None:
-    before = (line(3, "x = f(x)", 100), line(4, "x = f(x)", 10))
-    after = (line(13, "x = f(x)", 100), line(14, "x = f(x)", 30))
+    before = {line(3, "x = f(x)"): 100, line(4, "x = f(x)"): 10}
+    after = {line(13, "x = f(x)"): 100, line(14, "x = f(x)"): 30}
     (change,) = grown(before, after)
     assert (change.change_bytes, change.key.partition(" ")[0]) == (20, "model.py:14")
 

@@ -235,7 +235,7 @@ def test_without_vllm_the_remedy_is_said(
 @pytest.mark.usefixtures("booted")
 def test_what_does_not_fit_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = said_of(refused="No available memory.", tokens=0)
-    monkeypatch.setattr(forecast_command, "_served", lambda *_: found)
+    monkeypatch.setattr(forecast_command, "forecast_server", lambda *_: found)
     assert main(["forecast", "vllm", "serve", "m"]) == 1
 
 
