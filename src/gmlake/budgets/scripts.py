@@ -30,7 +30,8 @@ class Budget:
         self._limit, self._file, self._is_written = args.max, args.baseline, args.update
         if self._is_written and self._file is None:
             raise ValueError("--update needs --baseline FILE")
-        if is_server and not self._limit is self._file is None:
+        self._is_asked = self._limit is not None or self._file is not None
+        if is_server and self._is_asked:
             raise ValueError("--max and --baseline are for a training, not for a server")
         self._known = read_baseline(self._file)
 
@@ -45,7 +46,7 @@ class Budget:
 
     def judge(self, program: Sequence[str], found: Forecast) -> int:
         """Say what is too much, or not known; return an exit code, else 0. Raises OSError."""
-        if self._limit is self._file is None:
+        if not self._is_asked:
             return 0
         need, name = _need_of(found), shlex.join(program)
         name += f" (rank {need.rank} of {need.ranks})" * (need.ranks > 1)
