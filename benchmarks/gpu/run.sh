@@ -1,9 +1,9 @@
 #!/bin/sh
 # Everything that only a GPU can show: tests, the cost of driver calls and of a tensor, steps that never repeat,
 # also in turns in one process and until memory ends, two trainings in turn on two streams, sleep, memory that
-# passes between processes, and what trainings take that are forecast. Needs PyTorch with CUDA, gmlake
-# importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `turns`, `frontier` and
-# `sleeping` need transformers, `forecasts` torchvision, too.
+# passes between processes, memory of the host, and what trainings take that are forecast. Needs PyTorch with
+# CUDA, gmlake importable, pytest, hypothesis and a C compiler with CMake; no network. `varying`, `turns`,
+# `frontier`, `sleeping` and `on_host` need transformers, `forecasts` torchvision, too.
 #
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
@@ -19,7 +19,7 @@ cd "$(dirname "$0")/../.."
 PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}"
 results=benchmarks/results
 
-ALL="varying turns forecasts sleeping handing streams overhead costs tests"
+ALL="varying turns forecasts sleeping handing streams on_host overhead costs tests"
 NAMED="frontier transports engines four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
@@ -46,7 +46,7 @@ measure() {
     overhead) "$PYTHON" benchmarks/overhead.py --gpu --rounds 3 --output $results/overhead_gpu.json ;;
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
     turns | frontier) "$PYTHON" -m "gpu.$1" --gpus "$GPUS" --write ;;
-    forecasts | sleeping | handing | streams | transports | engines) "$PYTHON" -m "gpu.$1" --write ;;
+    forecasts | sleeping | handing | streams | transports | engines | on_host) "$PYTHON" -m "gpu.$1" --write ;;
     four) four ;;
     esac
 }

@@ -137,11 +137,20 @@ static void absorb_next(gml_base_range *range, gml_extent *left) {
     gml_pool_give(&range->extents, gone);
 }
 
+static uint64_t least(uint64_t one, uint64_t other) {
+    return one < other ? one : other;
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
-                               uint64_t slots) {
-    *range = (gml_base_range){.driver = driver, .granule_bytes = granule_bytes, .slots = slots};
+                               uint64_t slots, uint64_t host_bytes) {
+    uint64_t host_slots = host_bytes / granule_bytes;
+    slots += host_slots;
+    *range = (gml_base_range){.driver = driver,
+                              .granule_bytes = granule_bytes,
+                              .slots = slots,
+                              .host_limit = host_slots * granule_bytes};
     range->largest_bytes = granule_bytes;
     range->handles = calloc(slots, sizeof *range->handles);
     range->orders = calloc(slots + 1, 1);
@@ -350,6 +359,10 @@ static void set_order(gml_base_range *range, uint64_t slot, unsigned order, uint
     memset(&range->orders[slot], (int)order, granules);
 }
 
+static uint64_t *held_on(gml_base_range *range, bool is_on_host) {
+    return is_on_host ? &range->host_bytes : &range->held_bytes;
+}
+
 /* Releases the chunks that begin in [first, first + count); those refused stay, and are counted. */
 static gml_status release_chunks(gml_base_range *range, uint64_t first, uint64_t count) {
     gml_status status = GML_OK;
@@ -358,10 +371,11 @@ static gml_status release_chunks(gml_base_range *range, uint64_t first, uint64_t
             continue;
         }
         uint64_t granules = UINT64_C(1) << range->orders[slot];
+        bool is_on_host = gml_base_range_is_on_host(range, slot * range->granule_bytes);
         status =
             gml_first_failure(status, gml_chunks_release(range->driver, &range->handles[slot], 1));
         if (!range->handles[slot]) {
-            range->held_bytes -= granules * range->granule_bytes;
+            *held_on(range, is_on_host) -= granules * range->granule_bytes;
             range->chunk_count--;
             set_order(range, slot, 0, granules);
         }
@@ -401,11 +415,14 @@ static gml_status create_chunks(gml_base_range *range, uint64_t slot, uint64_t g
         if (!range->handles[at]) {
             unsigned order = order_at(range, at, granules - *made, most_order);
             uint64_t chunk_bytes = range->granule_bytes << order;
-            gml_status status = gml_driver_create(range->driver, chunk_bytes, &range->handles[at]);
+            gml_handle *made_at = &range->handles[at];
+            gml_status status = range->takes_host
+                                    ? gml_driver_create_on_host(range->driver, chunk_bytes, made_at)
+                                    : gml_driver_create(range->driver, chunk_bytes, made_at);
             if (status != GML_OK) {
                 return status;
             }
-            range->held_bytes += chunk_bytes;
+            *held_on(range, range->takes_host) += chunk_bytes;
             range->chunk_count++;
             if (range->largest_bytes < chunk_bytes) {
                 range->largest_bytes = chunk_bytes;
@@ -458,7 +475,7 @@ gml_status gml_base_range_release_leftovers(gml_base_range *range, uint64_t *rel
     }
     uint64_t before_bytes = range->held_bytes;
     gml_tree_node *node = gml_tree_first(&range->absent);
-    for (; node && range->held_bytes > range->present_bytes; node = gml_tree_next(node)) {
+    for (; node && gml_base_range_leftover(range); node = gml_tree_next(node)) {
         const gml_extent *extent = gml_extent_of_fit(node);
         first =
             gml_first_failure(first, release_chunks(range, extent->offset / range->granule_bytes,
@@ -486,8 +503,7 @@ static gml_status check_limit(gml_base_range *range, uint64_t bytes) {
 
 static gml_status check_room(gml_base_range *range, uint64_t size_bytes) {
     uint64_t free_bytes = UINT64_MAX, total_bytes;
-    uint64_t there_bytes =
-        range->held_bytes - range->present_bytes + gml_driver_spare(range->driver);
+    uint64_t there_bytes = gml_base_range_leftover(range) + gml_driver_spare(range->driver);
     uint64_t new_bytes = size_bytes > there_bytes ? size_bytes - there_bytes : 0;
     gml_status status = check_limit(range, new_bytes);
     uint64_t handed_bytes = gml_handed_bytes(gml_handed_to(range->driver->device));
@@ -545,12 +561,14 @@ static uint64_t next_run(const gml_base_range *range, uint64_t chunk_bytes, bool
 
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                bool at_end, gml_freeset *set) {
-    uint64_t all_bytes = range->slots * range->granule_bytes;
+    uint64_t all_bytes = range->slots * range->granule_bytes - range->host_limit;
+    uint64_t there_bytes =
+        range->held_bytes - least(range->held_bytes, gml_base_range_leftover(range));
     gml_driver_note(range->driver, GML_TRIED_DRIVER);
-    if (size_bytes > all_bytes - range->present_bytes) {
+    if (!range->takes_host && size_bytes > all_bytes - least(all_bytes, there_bytes)) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                "%s more asked for, and %s of %s are held",
-                               gml_size_of(size_bytes).text, gml_size_of(range->present_bytes).text,
+                               gml_size_of(size_bytes).text, gml_size_of(there_bytes).text,
                                gml_size_of(all_bytes).text);
     }
     unsigned most_order = 0;
@@ -558,7 +576,7 @@ gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint6
         most_order++;
     }
     gml_status status = clear_stuck(range);
-    if (status == GML_OK) {
+    if (status == GML_OK && !range->takes_host) {
         status = check_room(range, size_bytes);
     }
     uint64_t missing = size_bytes / range->granule_bytes;
@@ -650,8 +668,9 @@ gml_status gml_base_range_check(const gml_base_range *range) {
     }
     if (status == GML_OK &&
         (offset != range->slots * range->granule_bytes || absent != range->absent.count ||
-         !gml_tree_is_valid(&range->absent) || held_bytes != range->held_bytes ||
-         chunks != range->chunk_count || present_bytes != range->present_bytes)) {
+         !gml_tree_is_valid(&range->absent) ||
+         held_bytes != range->held_bytes + range->host_bytes || chunks != range->chunk_count ||
+         present_bytes != range->present_bytes)) {
         status = gml_driver_fail(range->driver, GML_CORRUPT,
                                  "extents cover %" PRIu64 " bytes, chunks %" PRIu64 ", and %" PRIu64
                                  " are counted",

@@ -52,8 +52,11 @@ typedef struct gml_base_range {
     uint64_t granule_bytes; /* the smallest chunk */
     uint64_t largest_bytes; /* chunk that was ever made */
     uint64_t slots;         /* granules that fit into the reservation */
-    uint64_t held_bytes;    /* of chunks: the reserved memory */
-    uint64_t present_bytes; /* of chunks that are mapped; the rest is left over from failures */
+    uint64_t host_limit;    /* bytes of them that only chunks of the host may take */
+    bool takes_host;        /* what it grows by is the host's; set around one growth */
+    uint64_t held_bytes;    /* of chunks of the device: the reserved memory */
+    uint64_t host_bytes;    /* of chunks of the host */
+    uint64_t present_bytes; /* of both that are mapped; the rest is left over from failures */
     uint64_t chunk_count;   /* held */
     gml_handle *handles;    /* by granule: the chunk that begins there; 0: none */
     uint8_t *orders;        /* by granule: the chunk that covers it has 1 << order granules */
@@ -68,12 +71,20 @@ typedef struct gml_base_range {
     gml_pool extents;
 } gml_base_range;
 
-/* Reserves addresses for `slots` granules; no physical memory yet. Leaks nothing on failure. */
+/* Reserves addresses for `slots` granules, and for `host_bytes` of the host's memory beside; no
+ * physical memory yet. Leaks nothing on failure. */
 gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
-                               uint64_t slots);
+                               uint64_t slots, uint64_t host_bytes);
 
-/* Unmaps and releases everything; continues after a failure and returns the first. */
-gml_status gml_base_range_close(gml_base_range *range);
+/* The device's memory that may still come. */
+static inline uint64_t gml_base_range_left(const gml_base_range *range) {
+    return range->slots * range->granule_bytes - range->host_limit - range->held_bytes;
+}
+
+/* What failures have left without a mapping. */
+static inline uint64_t gml_base_range_leftover(const gml_base_range *range) {
+    return range->held_bytes + range->host_bytes - range->present_bytes;
+}
 
 /* Where the chunk that covers `offset` begins, and its size. For an absent granule, itself.
  * pre: offset <= slots * granule_bytes. */
@@ -86,6 +97,15 @@ static inline uint64_t gml_base_range_chunk_begin(const gml_base_range *range, u
     unsigned order = range->orders[slot];
     return (slot >> order << order) * range->granule_bytes;
 }
+
+/* Whether the chunk that covers `offset` is of the host. pre: present. */
+static inline bool gml_base_range_is_on_host(const gml_base_range *range, uint64_t offset) {
+    uint64_t slot = gml_base_range_chunk_begin(range, offset) / range->granule_bytes;
+    return range->host_bytes && gml_driver_is_on_host(range->driver, range->handles[slot]);
+}
+
+/* Unmaps and releases everything; continues after a failure and returns the first. */
+gml_status gml_base_range_close(gml_base_range *range);
 
 /* The first chunk boundary that is not before `offset`. */
 static inline uint64_t gml_base_range_boundary(const gml_base_range *range, uint64_t offset) {

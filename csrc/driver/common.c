@@ -400,6 +400,7 @@ gml_status gml_common_open(gml_common *common, gml_driver **out) {
     ops->stands_for = stands_for;
     ops->behind_malloc = NULL;
     ops->expect_malloc = NULL;
+    ops->take_host = NULL;
     opened->wrapped.base.has_own_account = true;
     *out = &opened->wrapped.base;
     return GML_OK;

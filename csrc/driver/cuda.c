@@ -138,6 +138,35 @@ gml_status gml_cuda_create(gml_driver *self, uint64_t size_bytes, gml_handle *ou
     return status;
 }
 
+static gml_status get_attribute(gml_cuda_driver *cuda, int attribute, int *out) {
+    return GML_CUDA_CALL(cuda, cuDeviceGetAttribute, out, attribute, cuda->device);
+}
+
+/* Of the node that is nearest to the device. Devices that share the host's memory have no other. */
+static gml_status take_host(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+    gml_cuda_driver *cuda = gml_cuda_of(self);
+    int is_possible = 0, node = -1;
+    gml_status status =
+        get_attribute(cuda, GML_CU_ATTRIBUTE_HOST_WITH_VIRTUAL_MEMORY, &is_possible);
+    if (status == GML_OK) {
+        status = get_attribute(cuda, GML_CU_ATTRIBUTE_HOST_NODE, &node);
+    }
+    if (status == GML_OK && (!is_possible || node < 0 || cuda->is_unified)) {
+        status = gml_driver_fail(self, GML_UNSUPPORTED, "the device cannot map memory of the host");
+    }
+    if (status != GML_OK) {
+        return status;
+    }
+    const gml_cu_allocation wanted = {.type = GML_CU_ALLOCATION_PINNED,
+                                      .location = {GML_CU_LOCATION_HOST_NODE, node}};
+    gml_cu_handle handle;
+    status = GML_CUDA_CALL_INSIDE(self, cuMemCreate, &handle, size_bytes, &wanted, 0);
+    if (status == GML_OK) {
+        *out = handle;
+    }
+    return status;
+}
+
 gml_status gml_cuda_release(gml_driver *self, gml_handle handle) {
     gml_cuda_driver *cuda = gml_cuda_of(self);
     gml_status status = GML_CUDA_CALL(cuda, cuMemRelease, handle);
@@ -331,6 +360,7 @@ static const gml_driver_ops cuda_ops = {
 #undef ENTRY
         .record_elsewhere = gml_cuda_record_elsewhere,
     .grant = grant,
+    .take_host = take_host,
     .share = gml_cuda_share,
     .export_file = gml_cuda_export_file,
     .open_files = gml_cuda_open_files,
@@ -351,9 +381,9 @@ static gml_status find_device(gml_cuda_driver *cuda, int ordinal) {
     return get_device(cuda, ordinal, &cuda->device);
 }
 
-static gml_status get_attribute(gml_cuda_driver *cuda, int attribute, bool *out) {
+static gml_status has_attribute(gml_cuda_driver *cuda, int attribute, bool *out) {
     int value = 0;
-    gml_status status = GML_CUDA_CALL(cuda, cuDeviceGetAttribute, &value, attribute, cuda->device);
+    gml_status status = get_attribute(cuda, attribute, &value);
     *out = value != 0;
     return status;
 }
@@ -372,10 +402,10 @@ static gml_status describe(gml_cuda_driver *cuda) {
         status = GML_CUDA_CALL(cuda, cuDeviceTotalMem, &total_bytes, cuda->device);
     }
     if (status == GML_OK) {
-        status = get_attribute(cuda, GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, &info->has_virtual_memory);
+        status = has_attribute(cuda, GML_CU_ATTRIBUTE_VIRTUAL_MEMORY, &info->has_virtual_memory);
     }
     if (status == GML_OK) {
-        status = get_attribute(cuda, GML_CU_ATTRIBUTE_INTEGRATED, &cuda->is_unified);
+        status = has_attribute(cuda, GML_CU_ATTRIBUTE_INTEGRATED, &cuda->is_unified);
     }
     cuda->allocation.type = GML_CU_ALLOCATION_PINNED;
     cuda->allocation.location = (gml_cu_location){GML_CU_LOCATION_DEVICE, cuda->device};
@@ -392,7 +422,7 @@ static gml_status describe(gml_cuda_driver *cuda) {
  * machine may announce the ability and still refuse the allocation, or access to it. */
 static gml_status choose_rdma(gml_cuda_driver *cuda) {
     bool has_rdma = false;
-    gml_status status = get_attribute(cuda, GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY, &has_rdma);
+    gml_status status = has_attribute(cuda, GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY, &has_rdma);
     if (status != GML_OK || !has_rdma || !cuda->base.info.has_virtual_memory) {
         return status;
     }

@@ -132,8 +132,19 @@ uint64_t gml_driver_left(const gml_driver *driver) {
     return had_bytes > gone_bytes ? had_bytes - gone_bytes : 0;
 }
 
-uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle) {
+/* In a size that is recorded: the memory is the host's. Sizes are even. */
+enum { ON_HOST = 1 };
+
+static uint64_t recorded(const gml_driver *driver, gml_handle handle) {
     return (uint64_t)(uintptr_t)gml_map_find(&driver->sizes, handle);
+}
+
+uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle) {
+    return recorded(driver, handle) & ~(uint64_t)ON_HOST;
+}
+
+bool gml_driver_is_on_host(const gml_driver *driver, gml_handle handle) {
+    return recorded(driver, handle) & ON_HOST;
 }
 
 /* Whether the device would have the margin left. It is asked each time: others take memory too. */
@@ -220,8 +231,12 @@ static gml_status hold(gml_driver *driver, gml_status status, uint64_t key, uint
 
 static void let_go(gml_driver *driver, uint64_t key) {
     uint64_t size_bytes = (uint64_t)(uintptr_t)gml_map_take(&driver->sizes, key);
-    driver->held_bytes -= size_bytes;
     driver->gone->changes++;
+    if (size_bytes & ON_HOST) {
+        driver->host_bytes -= size_bytes - ON_HOST;
+        return;
+    }
+    driver->held_bytes -= size_bytes;
     give(driver, size_bytes);
 }
 
@@ -272,11 +287,25 @@ gml_status gml_driver_create(gml_driver *driver, uint64_t size_bytes, gml_handle
     return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
 }
 
+gml_status gml_driver_create_on_host(gml_driver *driver, uint64_t size_bytes, gml_handle *out) {
+    if (gml_map_reserve(&driver->sizes, 1) != GML_OK) {
+        return gml_driver_fail(driver, GML_NO_HOST_MEMORY, "create: no host memory for the record");
+    }
+    uint64_t start_ns = clock_of(driver);
+    gml_status status = gml_driver_take_host(driver, size_bytes, out);
+    if (status == GML_OK) {
+        (void)gml_map_insert(&driver->sizes, *out, (void *)(uintptr_t)(size_bytes | ON_HOST));
+        driver->host_bytes += size_bytes;
+        driver->gone->changes++;
+    }
+    return account(driver, GML_CALL_CREATE, size_bytes, start_ns, status);
+}
+
 /* A chunk that is about to be released, as a file: another process gets it. */
 static gml_shared_piece export_outgoing(gml_driver *driver, gml_handle handle) {
     gml_shared_piece piece = {-1, gml_driver_size(driver, handle)};
-    if (driver->outgoing && piece.size_bytes >= GML_HANDED_LEAST_BYTES &&
-        gml_kept_files_room() > 0) {
+    if (driver->outgoing && !gml_driver_is_on_host(driver, handle) &&
+        piece.size_bytes >= GML_HANDED_LEAST_BYTES && gml_kept_files_room() > 0) {
         gml_driver_begin_undo(driver); /* what cannot be exported is released alone */
         if (gml_driver_export_file(driver, handle, false, &piece.file) != GML_OK) {
             piece.file = -1;

@@ -129,6 +129,9 @@ typedef struct gml_streams gml_streams; /* streams.h */
  *
  * behind_malloc: the handle behind a malloc, if that is mapped memory.
  *
+ * take_host: as create, of page-locked memory of the host, which the device reaches over its link;
+ * map, set_access, unmap and release take it like any other. Called by gml_driver_create_on_host().
+ *
  * open_files: maps memory that another process exported, side by side. The caller keeps the files
  * and that process the memory: it does not count as held here. close_files ends that mapping after
  * the device has finished all its work. After a failure it remains. */
@@ -147,6 +150,8 @@ typedef struct gml_streams gml_streams; /* streams.h */
       (driver, handle, is_kept, out), "cannot export memory")                                      \
     X(behind_malloc, (gml_driver *self, gml_address address, gml_handle *out),                     \
       (driver, address, out), "has no handle for what it allocates")                               \
+    X(take_host, (gml_driver *self, uint64_t size_bytes, gml_handle *out),                         \
+      (driver, size_bytes, out), "cannot map memory of the host")                                  \
     X(open_files,                                                                                  \
       (gml_driver *self, const gml_shared_piece *pieces, size_t count, gml_address *out),          \
       (driver, pieces, count, out), "cannot export memory")                                        \
@@ -192,6 +197,7 @@ struct gml_driver {
     uint64_t call_ns[GML_CALL_COUNT]; /* their times together, modelled or measured */
     gml_map sizes;                    /* of memory held: handle or address of malloc -> bytes */
     uint64_t held_bytes;              /* created or malloc'ed and not freed */
+    uint64_t host_bytes;              /* created on the host: not of the device's */
     uint64_t held_when_told;          /* held_bytes when info.free_bytes was asked last */
     uint64_t margin_bytes;            /* create and malloc leave this much of the device free */
     struct gml_handed *outgoing; /* where release() puts large chunks, as files; NULL: nowhere */
@@ -203,7 +209,8 @@ struct gml_driver {
     gml_device own;     /* without shared state `device` points here, or to a wrapped driver's */
     gml_gone *gone;     /* `own_gone`, or that of a wrapped driver */
     gml_gone own_gone;
-    bool can_sleep; /* the calls for a chunk come again, see remap.h */
+    bool may_take_host; /* the request being served may take memory of the host */
+    bool can_sleep;     /* the calls for a chunk come again, see remap.h */
     bool
         has_own_account; /* tells the device itself of the memory it holds, see remap.h, common.h */
     gml_address arena;   /* start of all created memory, see arena.h, */
@@ -260,6 +267,12 @@ uint64_t gml_driver_left(const gml_driver *driver);
 
 /* The size of physical memory that is held; 0 for another number. */
 uint64_t gml_driver_size(const gml_driver *driver, gml_handle handle);
+
+/* create(), of memory of the host, see take_host: counted as a call, not as held on the device. */
+gml_status gml_driver_create_on_host(gml_driver *driver, uint64_t size_bytes, gml_handle *out);
+
+/* Whether physical memory that is held is the host's. */
+bool gml_driver_is_on_host(const gml_driver *driver, gml_handle handle);
 
 /* The counted calls: one function per table entry, with the contract above. */
 #define GML_DRIVER_COUNTED(upper, lower, parameters, arguments, cost_bytes)                        \

@@ -20,6 +20,7 @@
 typedef struct gml_model_chunk {
     gml_physical chunk;    /* must be first */
     uint64_t offset_bytes; /* its place in an endless physical memory; never used again */
+    bool is_on_host;       /* not of the capacity */
 } gml_model_chunk;
 
 typedef struct gml_model {
@@ -27,6 +28,7 @@ typedef struct gml_model {
     uint64_t capacity_bytes;
     uint64_t used_bytes; /* physical memory plus plain blocks */
     uint64_t next_offset_bytes;
+    bool takes_host;     /* in take_host() */
     gml_ledger ledger;   /* of gml_model_chunk */
     gml_ranges ranges;   /* every reservation and plain block */
     uint64_t page_bytes; /* of the host, which gives the addresses; 0: they are counted */

@@ -38,20 +38,34 @@ static gml_status model_create(gml_driver *self, uint64_t size_bytes, gml_handle
     return status == GML_OK ? gml_ledger_create(&model->ledger, size_bytes, out) : status;
 }
 
+static gml_status model_take_host(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+    gml_model *model = model_of(self);
+    gml_status status = gml_model_check_aligned(model, "create", 0, size_bytes);
+    if (status == GML_OK) {
+        model->takes_host = true;
+        status = gml_ledger_create(&model->ledger, size_bytes, out);
+        model->takes_host = false;
+    }
+    return status;
+}
+
 static gml_status take_physical(gml_driver *self, gml_physical *chunk) {
     gml_model *model = model_of(self);
     gml_status status = gml_model_host_grow(model, chunk->size_bytes);
     if (status == GML_OK) {
-        ((gml_model_chunk *)(void *)chunk)->offset_bytes = model->next_offset_bytes;
+        gml_model_chunk *made = (gml_model_chunk *)(void *)chunk;
+        made->offset_bytes = model->next_offset_bytes;
+        made->is_on_host = model->takes_host;
         model->next_offset_bytes += chunk->size_bytes;
-        model->used_bytes += chunk->size_bytes;
+        model->used_bytes += made->is_on_host ? 0 : chunk->size_bytes;
     }
     return status;
 }
 
 static gml_status give_physical(gml_driver *self, gml_physical *chunk) {
-    gml_model_host_shrink(model_of(self), (gml_model_chunk *)(void *)chunk);
-    model_of(self)->used_bytes -= chunk->size_bytes;
+    const gml_model_chunk *given = (gml_model_chunk *)(void *)chunk;
+    gml_model_host_shrink(model_of(self), given);
+    model_of(self)->used_bytes -= given->is_on_host ? 0 : chunk->size_bytes;
     return GML_OK;
 }
 
@@ -341,12 +355,14 @@ static const gml_driver_ops host_ops = {
     GML_DRIVER_TABLE(ENTRY, ENTRY).name = "host",
     .destroy = destroy,
     .bytes = bytes,
+    .take_host = model_take_host,
 };
 
 static const gml_driver_ops sim_ops = {
     GML_DRIVER_TABLE(ENTRY, ENTRY).name = "sim",
     .destroy = destroy,
     .bytes = bytes,
+    .take_host = model_take_host,
     .expect_malloc = expect_malloc,
     .cost_ns = cost_ns,
 };

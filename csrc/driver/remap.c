@@ -462,6 +462,7 @@ gml_status gml_remapper_open(gml_driver **driver, gml_remapper **out) {
     ops->malloc = remapper_malloc;
     ops->free = remapper_free;
     ops->expect_malloc = NULL;
+    ops->take_host = NULL;
     ops->export_file = export_file;
     ops->behind_malloc = behind_malloc;
     ops->bytes = bytes;

@@ -77,6 +77,7 @@ typedef enum gml_tried {
     GML_TRIED_NATIVE,    /* what PyTorch's own allocator caches */
     GML_TRIED_LAKES,     /* idle memory of other regions */
     GML_TRIED_GIVERS,    /* elastic tensors that can shrink */
+    GML_TRIED_HOST,      /* memory of the host */
     GML_TRIED_COUNT
 } gml_tried;
 
@@ -450,10 +451,11 @@ typedef struct gml_stats {
     uint64_t reserved_bytes, peak_reserved_bytes;        /* held from the driver */
     uint64_t highest_live_bytes, highest_reserved_bytes; /* peaks since the lake was opened */
     uint64_t highest_shared_bytes; /* the most that all lakes of the device held at once, awake */
-    uint64_t allocations, frees;   /* calls that succeeded, size 0 not counted */
-    uint64_t states[GML_STATE_COUNT];      /* by gml_state */
-    uint64_t views, view_bytes;            /* stitched views mapped now */
-    uint64_t largest_free_bytes;           /* largest request served without new memory */
+    uint64_t host_bytes, highest_host_bytes; /* held beside, on the host; the setting `host` */
+    uint64_t allocations, frees;             /* calls that succeeded, size 0 not counted */
+    uint64_t states[GML_STATE_COUNT];        /* by gml_state */
+    uint64_t views, view_bytes;              /* stitched views mapped now */
+    uint64_t largest_free_bytes;             /* largest request served without new memory */
     uint64_t cross_stream_waits;           /* inserted into one stream to reuse memory of another */
     uint64_t borrowed_bytes;               /* free memory that streams took from others, in total */
     uint64_t deferred_free_bytes;          /* now: freed, but other streams may still use it */

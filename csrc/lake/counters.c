@@ -161,6 +161,7 @@ gml_stats gml_lake_complete_stats(gml_lake *lake) {
     stats.reserved_bytes = gml_lake_reserved(lake);
     gml_lake_raise_highest(&stats);
     stats.highest_shared_bytes = GML_DEVICE_READ(lake->driver->device, highest_bytes);
+    stats.host_bytes = lake->driver->host_bytes;
     stats.views = usage.views;
     stats.view_bytes = usage.view_bytes;
     stats.largest_free_bytes = usage.largest_free_bytes;

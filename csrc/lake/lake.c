@@ -342,9 +342,32 @@ void gml_lake_refuse(gml_lake *lake, const gml_situation *seen) {
     pthread_mutex_unlock(&lake->lock);
 }
 
-/* Of a pool, or of none where that is NULL. is_final: a lack of memory is a refusal. */
+/* How far a request goes before it is one that was refused. */
+typedef enum gml_insistence {
+    GML_TRIES,      /* the caller may find memory elsewhere */
+    GML_TAKES_HOST, /* the same, but for that of the host */
+    GML_IS_FINAL    /* everything is tried, and a lack of memory counted */
+} gml_insistence;
+
+/* With memory of the host, where a setting allows it. */
+static gml_status serve_from_host(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                                  gml_block **out) {
+    if (!lake->knobs.host) {
+        return GML_OUT_OF_MEMORY;
+    }
+    lake->driver->may_take_host = true;
+    gml_status status = serve(lake, NULL, size_bytes, stream, out);
+    lake->driver->may_take_host = false;
+    if (lake->stats.highest_host_bytes < lake->driver->host_bytes) {
+        lake->stats.highest_host_bytes = lake->driver->host_bytes;
+    }
+    return status;
+}
+
+/* Of a pool, or of none where that is NULL. */
 static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size_bytes,
-                          gml_stream stream, bool is_final, gml_address *out) {
+                          gml_stream stream, gml_insistence insistence, gml_address *out) {
+    bool is_final = insistence == GML_IS_FINAL;
     if (size_bytes == 0) {
         *out = 0;
         return GML_OK;
@@ -359,6 +382,9 @@ static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size
             gml_device_spend(lake->driver->device, 1);
             status = serve(lake, pool, size_bytes, stream, &block);
             gml_device_spend(lake->driver->device, -1);
+        }
+        if (status == GML_OUT_OF_MEMORY && insistence != GML_TRIES && !pool) {
+            status = serve_from_host(lake, size_bytes, stream, &block);
         }
         gml_lake_note_reserved(lake);
         if (status == GML_OK) {
@@ -377,22 +403,27 @@ static gml_status request(gml_lake *lake, const gml_pool_id *pool, uint64_t size
 }
 
 gml_status gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out) {
-    return request(lake, NULL, size_bytes, stream, false, out);
+    return request(lake, NULL, size_bytes, stream, GML_TRIES, out);
+}
+
+gml_status gml_lake_try_host(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                             gml_address *out) {
+    return request(lake, NULL, size_bytes, stream, GML_TAKES_HOST, out);
 }
 
 gml_status gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
                            gml_address *out) {
-    return request(lake, &id, size_bytes, stream, false, out);
+    return request(lake, &id, size_bytes, stream, GML_TRIES, out);
 }
 
 gml_status gml_lake_allocate_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes,
                                 gml_stream stream, gml_address *out) {
-    return request(lake, &id, size_bytes, stream, true, out);
+    return request(lake, &id, size_bytes, stream, GML_IS_FINAL, out);
 }
 
 gml_status gml_lake_allocate(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                              gml_address *out) {
-    return request(lake, NULL, size_bytes, stream, true, out);
+    return request(lake, NULL, size_bytes, stream, GML_IS_FINAL, out);
 }
 
 /* The live block at `address`, or NULL with a reason. */

@@ -146,7 +146,11 @@ void gml_backup_end(gml_lake *lake);
  * refusal yet, so it is neither counted nor kept in the history, and has no reason. */
 gml_status gml_lake_try(gml_lake *lake, uint64_t size_bytes, gml_stream stream, gml_address *out);
 
-/* The same for gml_lake_allocate_in(). */
+/* The same, with memory of the host where the setting `host` allows it and nothing else serves. */
+gml_status gml_lake_try_host(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                             gml_address *out);
+
+/* gml_lake_try() for gml_lake_allocate_in(). */
 gml_status gml_lake_try_in(gml_lake *lake, gml_pool_id id, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
 

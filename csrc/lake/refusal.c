@@ -266,6 +266,9 @@ static void say_held(gml_text *out, const gml_situation *self) {
             gml_say(out, ", %s %s", SIZE(parts[i].size_bytes), parts[i].where);
         }
     }
+    if (self->host_bytes) {
+        gml_say(out, ", beside %s of the host's memory", SIZE(self->host_bytes));
+    }
     gml_say(out, ", and %s free", self->idle_bytes ? SIZE(self->idle_bytes) : "nothing else");
     if (self->largest_bytes) {
         gml_say(out, ", which serve at most %s", SIZE(self->largest_bytes));
@@ -322,6 +325,7 @@ static void say_tried(gml_text *out, const gml_situation *self) {
         [GML_TRIED_NATIVE] = "what PyTorch's own allocator caches",
         [GML_TRIED_PROCESSES] = "other processes",
         [GML_TRIED_GIVERS] = "elastic tensors and regions that yield",
+        [GML_TRIED_HOST] = "memory of the host",
         [GML_TRIED_DRIVER] = "new memory from the driver",
     };
     const char *before = "Tried: ";

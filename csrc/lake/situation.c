@@ -127,8 +127,9 @@ static void fill_live(gml_lake *lake, gml_situation *out) {
     uint64_t chunks;
     gml_elastics_measure(lake, &chunks, &out->elastic_bytes);
     out->pending_bytes = lake->uses.pending_bytes;
-    out->live_bytes =
-        gml_difference(lake->stats.live_bytes, out->pending_bytes + out->elastic_bytes);
+    out->host_bytes = lake->driver->host_bytes;
+    out->live_bytes = gml_difference(lake->stats.live_bytes,
+                                     out->pending_bytes + out->elastic_bytes + out->host_bytes);
     out->live_blocks = gml_difference(lake->stats.live_blocks, lake->uses.pending_count + chunks);
     out->held_bytes = gml_lake_reserved(lake);
 }

@@ -26,6 +26,7 @@ enum { GML_POOL_KIND_UNKNOWN, GML_POOL_KIND_GRAPH, GML_POOL_KIND_MEMPOOL };
     X(held_bytes)   /* by the allocator that refused */                                            \
     X(live_bytes)   /* of them in tensors, elastic ones and the following left out */              \
     X(live_blocks)                                                                                 \
+    X(host_bytes)    /* beside, of the host */                                                     \
     X(elastic_bytes) /* in elastic tensors */                                                      \
     X(pending_bytes) /* freed, and still used by other streams */                                  \
     X(idle_bytes)    /* free, and may serve the request */                                         \

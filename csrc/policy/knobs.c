@@ -40,6 +40,12 @@ static const knob_entry knobs_table[] = {
     {{"optimize_for", "optimize for time, for a balance of both, or for memory", ours, 1, 0, 2,
       "time balanced memory", false},
      FIELD(optimize_for)},
+    {{"host",
+      "memory of the host, in bytes, that may be mapped for the device before a request is "
+      "refused, "
+      "for blocks of no graph or region; 0: none",
+      ours, SIZE(0, 0, UINT64_C(1) << 48)},
+     FIELD(host)},
     {{"arena",
       "serve everything from one up-front allocation of this many bytes (disables stitching); 0: "
       "off, or the capacity if the device has no virtual memory management",

@@ -14,6 +14,7 @@ typedef struct gml_knobs {
     uint64_t chunk_size;   /* physical chunk, bytes; a multiple of the device granularity */
     uint64_t optimize_for; /* a gml_optimize_for; see policy/stitch/cost_model.h */
     uint64_t max_views;    /* cached views kept at most */
+    uint64_t host;         /* memory of the host to be taken before a refusal, bytes; 0: none */
     uint64_t arena;        /* the one allocation to serve from, bytes; 0: none */
     /* the same: what streams lend each other */
     uint64_t reuse_allow_opportunistic; /* 0 or 1, and so the next: reuse completed memory */

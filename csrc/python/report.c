@@ -22,6 +22,8 @@ static const number_field stat_fields[] = {
     FIELD(highest_live_bytes),
     FIELD(highest_reserved_bytes),
     FIELD(highest_shared_bytes),
+    FIELD(host_bytes),
+    FIELD(highest_host_bytes),
     FIELD(allocations),
     FIELD(frees),
     FIELD(views),

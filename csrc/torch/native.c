@@ -65,6 +65,7 @@ const gml_native_core *gml_torch_native_core(void) {
         .next = gml_registry_next,
         .takes_graphs = gml_registry_takes_graphs,
         .allocate = gml_lake_try,
+        .allocate_on_host = gml_lake_try_host,
         .free = gml_lake_free,
         .block = gml_lake_block,
         .is_over = gml_lake_block_is_over,

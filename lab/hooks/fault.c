@@ -70,10 +70,18 @@ static void destroy(gml_driver *self) {
 GML_DRIVER_TABLE(STRIKE, STRIKE)
 #undef STRIKE
 
+static gml_status strike_take_host(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+    gml_status status = strike(self, GML_CALL_CREATE);
+    return status == GML_OK ? gml_wrapped_relay(self, gml_wrapped_inner(self)->ops->take_host(
+                                                          gml_wrapped_inner(self), size_bytes, out))
+                            : status;
+}
+
 static void fill_table(gml_driver_ops *ops) {
 #define ENTRY(upper, lower, parameters, arguments, cost_bytes) ops->lower = strike_##lower;
     GML_DRIVER_TABLE(ENTRY, ENTRY)
 #undef ENTRY
+    ops->take_host = ops->take_host ? strike_take_host : NULL;
 }
 
 gml_status gml_fault_driver_open(gml_driver *inner, uint64_t nth, uint64_t per_million,

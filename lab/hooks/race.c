@@ -48,17 +48,27 @@ static gml_status checked(gml_driver *self, gml_status status) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
-    gml_driver *inner = gml_wrapped_inner(self);
+static gml_status create_by(gml_driver *self,
+                            gml_status (*make)(gml_driver *inner, uint64_t size_bytes,
+                                               gml_handle *out),
+                            uint64_t size_bytes, gml_handle *out) {
     gml_status status = gml_race_memory_prepare(memory_of(self));
     if (status != GML_OK) {
         return status;
     }
-    status = gml_wrapped_relay(self, inner->ops->create(inner, size_bytes, out));
+    status = gml_wrapped_relay(self, make(gml_wrapped_inner(self), size_bytes, out));
     if (status == GML_OK) {
         gml_race_memory_create(memory_of(self), *out);
     }
     return status;
+}
+
+static gml_status create(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+    return create_by(self, gml_wrapped_inner(self)->ops->create, size_bytes, out);
+}
+
+static gml_status take_host(gml_driver *self, uint64_t size_bytes, gml_handle *out) {
+    return create_by(self, gml_wrapped_inner(self)->ops->take_host, size_bytes, out);
 }
 
 static gml_status release(gml_driver *self, gml_handle handle) {
@@ -249,6 +259,7 @@ static void fill_table(gml_driver_ops *ops) {
     ops->stream_wait = stream_wait;
     ops->stream_synchronize = stream_synchronize;
     ops->device_synchronize = device_synchronize;
+    ops->take_host = ops->take_host ? take_host : NULL;
 }
 
 gml_status gml_race_driver_open(gml_driver *inner, gml_driver **out, gml_checker **checker) {

@@ -41,6 +41,8 @@ class Stats(TypedDict):
     highest_live_bytes: int
     highest_reserved_bytes: int
     highest_shared_bytes: int
+    host_bytes: int
+    highest_host_bytes: int
     reserved_bytes: int
     peak_reserved_bytes: int
     allocations: int

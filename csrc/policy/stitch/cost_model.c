@@ -85,7 +85,7 @@ uint64_t gml_cost_model_small(const gml_cost_model *costs, const gml_base_range 
 }
 
 uint64_t gml_cost_model_room(const gml_base_range *range) {
-    uint64_t space_bytes = range->slots * range->granule_bytes - range->held_bytes;
+    uint64_t space_bytes = gml_base_range_left(range);
     if (is_shared(range)) {
         return space_bytes; /* other processes may give it */
     }

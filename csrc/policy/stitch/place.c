@@ -9,13 +9,16 @@
  *   4  reach   1 and 3 with memory that other streams have freed, if it costs nothing
  *   5  wait    the same with memory that this stream must wait for
  *   6  grow    missing memory from the device, in one extent or stitched to free pieces
- *   7  all     before memory is refused: 1, 3 and 6 with all that other streams hold free, after a
+ *   7  host    3 with what is held of the host's and free (host.c)
+ *   8  all     before memory is refused: 1, 3 and 6 with all that other streams hold free, after a
  *              wait for the device, for any size
+ *   9  host    where the setting `host` allows it: 3 with what is missing from the host
  *
  * A rung returns a placement or NULL. Failures go to the request's status, except a lack of device
  * memory, which the last rung handles.
  */
 #include "base/rounding.h"
+#include "base/status.h"
 #include "policy/stitch/stitch.h"
 
 typedef struct gml_ascent {
@@ -147,6 +150,11 @@ static gml_placement *stitch_pieces(gml_ascent *request) {
     return create(request, &choice);
 }
 
+static gml_placement *fit_or_stitch(gml_ascent *request) {
+    gml_placement *placement = fit(request);
+    return placement || request->status != GML_OK ? placement : stitch_pieces(request);
+}
+
 /* Takes free memory of other streams that is in reach with that effort. */
 static gml_placement *borrow(gml_ascent *request, gml_effort effort) {
     gml_stitch *stitch = request->stitch;
@@ -177,11 +185,7 @@ static gml_placement *grow(gml_ascent *request) {
     if (!take_more(request, missing_bytes)) {
         return NULL;
     }
-    gml_placement *placement = fit(request);
-    if (!placement && request->status == GML_OK) {
-        placement = stitch_pieces(request);
-    }
-    return as_grown(placement);
+    return as_grown(fit_or_stitch(request));
 }
 
 /* Whatever it costs. */
@@ -202,8 +206,55 @@ static gml_placement *take_all(gml_ascent *request) {
     return placement;
 }
 
+/* What ended of blocks on the host serves as the device's again. */
+static gml_placement *settle(gml_ascent *request) {
+    if (!request->stitch->range.host_bytes) {
+        return NULL;
+    }
+    request->status = gml_host_settle(request->stitch, request->cache);
+    return request->status == GML_OK ? fit(request) : NULL;
+}
+
+/* With memory of the host: what is held of it and free, and new one where that may be taken. */
+static gml_placement *on_host(gml_ascent *request, bool may_grow) {
+    gml_stitch *stitch = request->stitch;
+    gml_stream_cache *cache = request->cache;
+    request->status = gml_host_begin(stitch, cache);
+    if (request->status != GML_OK) {
+        return NULL;
+    }
+    gml_placement *placement = fit_or_stitch(request);
+    uint64_t missing_bytes = request->may_stitch
+                                 ? gml_choose_missing(stitch, cache, request->size_bytes)
+                                 : request->size_bytes;
+    bool is_open = may_grow && !placement && request->status == GML_OK;
+    if (is_open && gml_host_grow(stitch, cache, missing_bytes, request->may_stitch) == GML_OK) {
+        placement = fit_or_stitch(request);
+    }
+    gml_status status = gml_host_end(stitch, cache, request->at_end ? NULL : placement);
+    request->status = placement ? request->status : gml_first_failure(request->status, status);
+    return placement;
+}
+
+/* Before the device is waited for: a step that repeats finds again what it took. */
+static gml_placement *reuse_host(gml_ascent *request) {
+    const gml_stream_cache *host = request->cache->host;
+    bool is_there = host && host->set.free_bytes && !request->at_end;
+    return is_there ? on_host(request, false) : NULL;
+}
+
+static gml_placement *borrow_host(gml_ascent *request) {
+    const gml_stitch *stitch = request->stitch;
+    if (!stitch->range.host_limit || !stitch->policy.driver->may_take_host) {
+        return NULL;
+    }
+    gml_driver_note(stitch->policy.driver, GML_TRIED_HOST);
+    return as_grown(on_host(request, true));
+}
+
 static gml_placement *(*const ladder[])(gml_ascent *) = {
-    apart, fit, spend, gather, stitch_pieces, reach, wait, grow, take_all,
+    apart, fit,  settle, spend,      gather,   stitch_pieces,
+    reach, wait, grow,   reuse_host, take_all, borrow_host,
 };
 
 enum { RUNGS = sizeof ladder / sizeof *ladder };

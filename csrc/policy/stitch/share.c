@@ -12,7 +12,7 @@ gml_stream_cache *gml_share_next_donor(gml_stitch *stitch, const gml_stream_cach
     while (link != &stitch->caches && *count < GML_MOST_DONORS) {
         gml_stream_cache *donor = gml_stream_cache_of_link(link);
         link = link->next;
-        if (donor != cache) {
+        if (donor != cache && !donor->is_host) {
             gml_stream_cache_flush(stitch, donor);
             if (donor->set.free_bytes) {
                 (*count)++;
@@ -157,6 +157,7 @@ void gml_share_gather(gml_stitch *stitch, gml_stream_cache *cache) {
     gml_extent *extent = gml_base_range_find(&stitch->range, 0);
     for (int count = 0; extent && count < MOST_GATHERED; extent = extent->next) {
         if (extent->kind == GML_EXTENT_FREE && extent->set != &cache->set &&
+            !gml_stream_cache_of_set(extent->set)->is_host &&
             gml_fence_is_over(&stitch->fences, extent->instant)) {
             extent = move_in(stitch, cache, extent, extent->offset, extent->size_bytes);
             count++;
@@ -174,7 +175,7 @@ gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool 
     for (gml_link *link = stitch->caches.next; link != &stitch->caches; link = link->next) {
         gml_stream_cache *other = gml_stream_cache_of_link(link);
         gml_stream_cache_flush(stitch, other);
-        *is_any |= other != cache && other->set.free_bytes != 0;
+        *is_any |= other != cache && !other->is_host && other->set.free_bytes != 0;
     }
     gml_fence_poll(&stitch->fences);
     gml_status status = GML_OK;
@@ -192,7 +193,8 @@ gml_status gml_share_take_all(gml_stitch *stitch, gml_stream_cache *cache, bool 
     }
     for (gml_extent *extent = gml_base_range_find(&stitch->range, 0); extent;
          extent = extent->next) {
-        if (extent->kind == GML_EXTENT_FREE && extent->set != &cache->set) {
+        if (extent->kind == GML_EXTENT_FREE && extent->set != &cache->set &&
+            !gml_stream_cache_of_set(extent->set)->is_host) {
             extent = move_in(stitch, cache, extent, extent->offset, extent->size_bytes);
         }
     }

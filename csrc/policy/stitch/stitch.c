@@ -80,8 +80,9 @@ static gml_status create(gml_driver *driver, uint64_t capacity_bytes, const gml_
     init_parts(stitch, knobs);
     gml_cost_model_init(&stitch->costs, (gml_optimize_for)knobs->optimize_for, driver->can_sleep,
                         knobs->chunk_size, granule_bytes, limit);
-    gml_status status =
-        gml_base_range_open(&stitch->range, driver, granule_bytes, limit / granule_bytes);
+    gml_status status = gml_base_range_open(
+        &stitch->range, driver, granule_bytes, limit / granule_bytes,
+        gml_stitch_has_views(stitch) && driver->ops->take_host ? knobs->host : 0);
     if (status != GML_OK) {
         free(stitch);
         return status;
@@ -98,6 +99,7 @@ static gml_status create_private(gml_driver *driver, uint64_t capacity_bytes,
                                  const gml_knobs *knobs, gml_policy **out) {
     gml_knobs own = *knobs;
     own.optimize_for = GML_OPTIMIZE_FOR_MEMORY;
+    own.host = 0; /* a graph would use it for ever */
     own.reuse_allow_opportunistic = 0;
     own.reuse_allow_internal_dependencies = 0;
     uint64_t limit = limit_of(driver, capacity_bytes);

@@ -78,9 +78,11 @@ struct gml_stream_cache {
     gml_seeker seeker;
     size_t user_count; /* placements and others that refer to it */
     gml_freeset set;
-    gml_placement *cached; /* a view, or NULL */
-    gml_tree small_free;   /* free pieces of slabs, by size and address */
-    gml_link caches;       /* in stitch->caches */
+    gml_placement *cached;  /* a view, or NULL */
+    gml_tree small_free;    /* free pieces of slabs, by size and address */
+    gml_stream_cache *host; /* what its blocks on the host hold, see host.c; NULL: it had none */
+    bool is_host;           /* it is one of those: no request looks into it */
+    gml_link caches;        /* in stitch->caches */
 };
 
 typedef struct gml_stitch {
@@ -282,6 +284,9 @@ void gml_view_abandon_pending(gml_stitch *stitch);
 /* The stream cache of a stream, made if need be. */
 gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out);
 
+/* The stream cache for blocks on the host of the stream of `cache`, made if need be. */
+gml_status gml_stream_cache_add_host(gml_stitch *stitch, gml_stream_cache *cache);
+
 /* Ends the stream caches that hold nothing: streams may have been destroyed, and nobody says. */
 void gml_stream_cache_sweep(gml_stitch *stitch);
 
@@ -290,6 +295,22 @@ void gml_stream_caches_flush(gml_stitch *stitch);
 
 /* Frees all stream caches: the last step of closing. */
 void gml_stream_caches_close(gml_stitch *stitch);
+
+/* ---- host.c: memory of the host, before a request is refused --------------------------------- */
+
+/* What was freed of the stream's blocks on the host: the device's part is the stream's again, and
+ * the host's goes back where the device has room instead. */
+gml_status gml_host_settle(gml_stitch *stitch, gml_stream_cache *cache);
+
+/* Around a request that takes memory of the host: what is free of it is the stream's, and after
+ * that what is left, and the block, if it lies there, are apart again. */
+gml_status gml_host_begin(gml_stitch *stitch, gml_stream_cache *cache);
+gml_status gml_host_end(gml_stitch *stitch, gml_stream_cache *cache, gml_placement *placement);
+
+/* Takes that much for the stream: may_divide: what the device still has of it, and the rest of the
+ * host. GML_OUT_OF_MEMORY beyond the setting. */
+gml_status gml_host_grow(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
+                         bool may_divide);
 
 /* ---- share.c: waiting before mappings go ----------------------------------------------------- */
 

@@ -177,7 +177,7 @@ gml_status gml_stitch_check(gml_policy *self) {
         in_caches += cache->set.free_bytes;
     }
     if (in_caches != free_bytes || small_bytes != self->small_bytes ||
-        used_bytes + free_bytes > self->reserved_bytes ||
+        used_bytes + free_bytes > self->reserved_bytes + stitch->range.host_bytes ||
         self->reserved_bytes != stitch->range.held_bytes) {
         return gml_driver_fail(self->driver, GML_CORRUPT,
                                "%" PRIu64 " bytes used, %" PRIu64 " free, %" PRIu64

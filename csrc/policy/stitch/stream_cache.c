@@ -7,6 +7,18 @@
 /* Where sweeping comes to pay: programs have fewer streams, unless they make new ones on and on. */
 enum { MANY_CACHES = 64 };
 
+static gml_status no_memory(gml_stitch *stitch) {
+    return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
+                           "no host memory for a stream");
+}
+
+static void begin(gml_stitch *stitch, gml_stream_cache *cache, gml_stream stream) {
+    cache->stream = stream;
+    gml_freeset_init(&cache->set, GML_SMALL_LIMIT + GML_ALIGNMENT);
+    gml_list_append(&stitch->caches, &cache->caches);
+    gml_seeker_open(&stitch->fences, &cache->seeker, stream);
+}
+
 static gml_status add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_cache **out) {
     if (stitch->cache_count >= MANY_CACHES && !gml_stitch_has_graphs(stitch)) {
         gml_stream_cache_sweep(stitch);
@@ -14,15 +26,25 @@ static gml_status add_cache(gml_stitch *stitch, gml_stream stream, gml_stream_ca
     gml_stream_cache *cache = calloc(1, sizeof *cache);
     if (!cache || gml_map_insert(&stitch->cache_by_stream, stream + 1, cache) != GML_OK) {
         free(cache);
-        return gml_driver_fail(stitch->policy.driver, GML_NO_HOST_MEMORY,
-                               "no host memory for a stream");
+        return no_memory(stitch);
     }
-    cache->stream = stream;
-    gml_freeset_init(&cache->set, GML_SMALL_LIMIT + GML_ALIGNMENT);
-    gml_list_append(&stitch->caches, &cache->caches);
-    gml_seeker_open(&stitch->fences, &cache->seeker, stream);
+    begin(stitch, cache, stream);
     stitch->cache_count++;
     *out = cache;
+    return GML_OK;
+}
+
+gml_status gml_stream_cache_add_host(gml_stitch *stitch, gml_stream_cache *cache) {
+    if (cache->host) {
+        return GML_OK;
+    }
+    gml_stream_cache *host = calloc(1, sizeof *host);
+    if (!host) {
+        return no_memory(stitch);
+    }
+    begin(stitch, host, cache->stream);
+    host->is_host = true;
+    cache->host = host;
     return GML_OK;
 }
 
@@ -45,9 +67,11 @@ gml_status gml_stream_cache_find(gml_stitch *stitch, gml_stream stream, gml_stre
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 static void close_cache(gml_stitch *stitch, gml_stream_cache *cache) {
-    (void)gml_map_take(&stitch->cache_by_stream, cache->stream + 1);
     gml_list_remove(&cache->caches);
-    stitch->cache_count--;
+    if (!cache->is_host) {
+        (void)gml_map_take(&stitch->cache_by_stream, cache->stream + 1);
+        stitch->cache_count--;
+    }
     gml_seeker_close(&stitch->fences, &cache->seeker);
     free(cache);
 }
@@ -57,7 +81,7 @@ void gml_stream_cache_sweep(gml_stitch *stitch) {
     for (gml_link *link = stitch->caches.next, *next; link != &stitch->caches; link = next) {
         gml_stream_cache *cache = gml_stream_cache_of_link(link);
         next = link->next;
-        if (!cache->user_count && !cache->set.free_bytes) {
+        if (!cache->user_count && !cache->set.free_bytes && !cache->host && !cache->is_host) {
             close_cache(stitch, cache);
         }
     }

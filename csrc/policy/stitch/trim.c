@@ -140,7 +140,7 @@ static gml_status give_back(gml_stitch *stitch, uint64_t *released_bytes) {
 /* Whether there is anything to release; the cheapest test comes first. */
 static bool has_surplus(const gml_stitch *stitch, uint64_t free_bytes) {
     const gml_base_range *range = &stitch->range;
-    if (range->held_bytes > range->present_bytes) {
+    if (gml_base_range_leftover(range)) {
         return true; /* what could not be released before */
     }
     if (!gml_stitch_has_views(stitch)) {

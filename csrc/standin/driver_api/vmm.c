@@ -60,19 +60,25 @@ static standin_device *device_to_ask(gml_address address) {
 
 /* ---- physical memory ------------------------------------------------------------------------- */
 
+/* Memory of the host is here one device's, that of the thread which asks. */
+static bool is_of_host(const CUmemAllocationProp *properties) {
+    return properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 /* The device that memory with these properties would lie on. */
 static cudaError_t check_properties(const CUmemAllocationProp *properties, standin_device **out) {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return cudaErrorInvalidValue;
     }
-    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    bool is_on_host = is_of_host(properties);
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !is_on_host) {
         return cudaErrorNotSupported;
     }
     if (((unsigned)properties->requestedHandleTypes &
          ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
         return cudaErrorNotSupported;
     }
-    *out = standin_device_at(properties->location.id);
+    *out = standin_device_at(is_on_host ? standin_current_ordinal() : properties->location.id);
     return *out ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
@@ -93,7 +99,10 @@ cudaError_t standin_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     gml_handle handle = 0;
     TRY(standin_settings_get()->has_virtual_memory ? cudaSuccess : cudaErrorNotSupported);
     TRY(flags == 0 ? check_properties(properties, &device) : cudaErrorInvalidValue);
-    TRY(standin_error_of(device, gml_driver_create(device->driver, size, &handle)));
+    gml_status status = is_of_host(properties)
+                            ? gml_driver_create_on_host(device->driver, size, &handle)
+                            : gml_driver_create(device->driver, size, &handle);
+    TRY(standin_error_of(device, status));
     allocation *made = standin_new(sizeof *made);
     *made = (allocation){.properties = *properties, .references = 1};
     made->properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;

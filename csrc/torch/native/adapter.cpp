@@ -351,9 +351,10 @@ class Adapter final : public CUDAAllocator {
         native->enablePeerAccess(device, peer);
         each_lake(peer, [&](gml_lake *lake, int) {
             gml_status status = core->grant(lake, device);
-            TORCH_CHECK(status == GML_OK || status == GML_UNSUPPORTED, "gmlake cannot open its ",
-                        "memory on device ", static_cast<int>(peer), " to device ",
-                        static_cast<int>(device));
+            /* One text: see ask_host(). */
+            TORCH_CHECK(status == GML_OK || status == GML_UNSUPPORTED,
+                        "gmlake cannot open its memory on device " + std::to_string(peer) +
+                            " to device " + std::to_string(device));
         });
     }
 

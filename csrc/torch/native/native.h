@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 enum {
-    GML_NATIVE_VERSION = 18,
+    GML_NATIVE_VERSION = 19,
     GML_NATIVE_LAKES = 512, /* more than there are numbers of lakes */
 };
 
@@ -51,6 +51,9 @@ typedef struct gml_native_core {
     /* GML_OUT_OF_MEMORY is no refusal yet; see refuse. */
     gml_status (*allocate)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
                            gml_address *out);
+    /* The same with memory of the host, where it is configured. */
+    gml_status (*allocate_on_host)(gml_lake *lake, uint64_t size_bytes, gml_stream stream,
+                                   gml_address *out);
     gml_status (*free)(gml_lake *lake, gml_address address);
     gml_status (*block)(gml_lake *lake, gml_address address, gml_block_info *out);
     bool (*is_over)(gml_lake *lake, gml_address address, uint64_t id);

@@ -81,11 +81,13 @@ void trim(int number, gml_lake *lake, const Context &context = nullptr) {
     history.look(number, lake, context);
 }
 
-/* The same for all lakes of a device. */
-void trim_idle(int device) {
-    each_lake(device, [](gml_lake *lake, int number) {
+/* The same for all lakes of a device, but for one that `asks`, if any, and holds memory of the
+ * host: it would have to take that again, and has tried all the rest. */
+void trim_idle(int device, const gml_lake *asks = nullptr) {
+    each_lake(device, [asks](gml_lake *lake, int number) {
         gml_stats stats{};
-        if (core->stats(lake, &stats) == GML_OK && stats.reserved_bytes > stats.live_bytes) {
+        if (core->stats(lake, &stats) == GML_OK && stats.reserved_bytes > stats.live_bytes &&
+            !(lake == asks && stats.host_bytes)) {
             trim(number, lake);
         }
     });
@@ -350,7 +352,7 @@ gml_status ask_after_native(gml_lake *lake, const Request &request, gml_address 
 }
 
 gml_status ask_after_lakes(gml_lake *lake, const Request &request, gml_address *out) {
-    trim_idle(request.device);
+    trim_idle(request.device, lake);
     return ask_within_limit(lake, request, out);
 }
 
@@ -366,6 +368,26 @@ gml_status ask_givers(gml_lake *lake, const Request &request, gml_address *out) 
     return status;
 }
 
+/* Warns once for each time that a lake comes to hold memory of the host, about once a step. PyTorch
+ * tells the line of the program that asked. */
+gml_status ask_host(gml_lake *lake, const Request &request, gml_address *out) {
+    gml_stats before{}, after{};
+    if (request.is_pooled() || core->stats(lake, &before) != GML_OK) {
+        return GML_OUT_OF_MEMORY;
+    }
+    gml_status status =
+        core->allocate_on_host(lake, request.size_bytes, handle_of(request.stream), out);
+    if (status == GML_OK && core->stats(lake, &after) == GML_OK && !before.host_bytes &&
+        after.host_bytes) {
+        /* One text: a stream of the libstdc++ that is linked in here can lack its locale. */
+        TORCH_WARN("gmlake: the device is full, so " + std::to_string(after.host_bytes >> 20) +
+                   " MiB for this request of " + std::to_string(request.size_bytes >> 20) +
+                   " MiB lie in memory of the host (setting \"host\"). Work on them goes over the "
+                   "link to the host, at about a hundredth of the speed of the device's memory.");
+    }
+    return status;
+}
+
 /* All that is tried where a lake has no memory, in this order; native itself is asked last, see
  * ask_native(). The text of a refusal names what ran. */
 constexpr Relief reliefs[] = {
@@ -375,6 +397,7 @@ constexpr Relief reliefs[] = {
     {GML_TRIED_NATIVE, may_release, ask_after_native},
     {GML_TRIED_LAKES, may_release, ask_after_lakes},
     {nothing_to_tell, may_release, ask_givers},
+    {nothing_to_tell, [](c10::DeviceIndex) { return true; }, ask_host},
 };
 
 /* The lake is NULL and not open yet, or has returned `status`: native's idle memory may suffice. 0

@@ -82,10 +82,16 @@ def _summary(stats: Stats) -> str:
     states = ", ".join(f"{name} {count:,}" for name, count in stats["states"].items())
     return (
         f"{format_size(stats['highest_reserved_bytes'])} reserved at the peak, "
-        f"{format_size(stats['highest_live_bytes'])} live; "
+        f"{format_size(stats['highest_live_bytes'])} live{_on_host(stats)}; "
         f"{stats['allocations']:,} allocations ({states}); "
         f"{sum(stats['driver_calls'].values()):,} driver calls{_lending(stats)}"
     )
+
+
+def _on_host(stats: Stats) -> str:
+    """Report memory of the host that served, if any did."""
+    most_bytes = stats["highest_host_bytes"]
+    return f" and up to {format_size(most_bytes)} of the host beside" if most_bytes else ""
 
 
 def _beside(lake: Lake, number: int) -> str:

@@ -24,6 +24,7 @@ POLICY, CAPACITY = "GMLAKE_POLICY", "GMLAKE_CAPACITY"
 KNOBS, HANDLES = "GMLAKE_SET", "GMLAKE_HANDLE_TYPES"
 ON_OOM, ON_OOM_LINES = "GMLAKE_ON_OOM", "GMLAKE_ON_OOM_LINES"
 SHARE: Final = "GMLAKE_SHARE"
+HOST: Final = "GMLAKE_HOST"
 _TERMS: Final = {"priority": (-1000, 1000), "weight": (1, 1000)}
 
 
@@ -88,6 +89,7 @@ class Settings:
             knobs={
                 **read_allocator_conf(os.environ),
                 **variables.read(KNOBS, _knobs_of_text, {}),
+                **variables.read(HOST, lambda text: check_knobs({"host": text}), {}),
             },
             on_oom=variables.read(ON_OOM, new_file, ""),
             on_oom_lines=variables.read(ON_OOM_LINES, _switch, fallback=False),

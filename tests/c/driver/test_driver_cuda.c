@@ -349,11 +349,43 @@ TEST(a_device_with_the_hosts_memory_leaves_the_host_some) {
     gml_driver_close(driver);
 }
 
+TEST(memory_of_the_host_is_mapped_for_the_device) {
+    gml_driver *driver = open_cuda();
+    uint64_t size = driver->info.granularity_bytes, held_bytes = driver->held_bytes;
+    gml_handle handle = 0;
+    gml_address address = 0;
+    CHECK_OK(gml_driver_create_on_host(driver, size, &handle));
+    CHECK(gml_driver_is_on_host(driver, handle));
+    CHECK_EQ(gml_driver_size(driver, handle), size);
+    CHECK_EQ(driver->held_bytes, held_bytes);
+    CHECK_EQ(driver->host_bytes, size);
+    CHECK_OK(gml_driver_reserve(driver, size, 0, &address));
+    CHECK_OK(gml_driver_map(driver, address, size, handle));
+    CHECK_OK(gml_driver_set_access(driver, address, size));
+    CHECK_OK(gml_driver_unmap(driver, address, size));
+    CHECK_OK(gml_driver_unreserve(driver, address, size));
+    CHECK_OK(gml_driver_release(driver, handle));
+    CHECK_EQ(driver->host_bytes, 0);
+    gml_driver_close(driver);
+}
+
+TEST(a_device_that_cannot_map_the_host_says_so) {
+    set_defect("no_host_chunks");
+    gml_driver *driver = open_cuda();
+    gml_handle handle = 0;
+    CHECK_STATUS(gml_driver_create_on_host(driver, driver->info.granularity_bytes, &handle),
+                 GML_UNSUPPORTED);
+    CHECK_EQ(driver->host_bytes, 0);
+    set_defect("");
+    gml_driver_close(driver);
+}
+
 int main(void) {
     const char *cuda = raw_cuda_begin(&raw);
     if (!cuda) {
         return skip("GMLAKE_TEST_CUDA is not set");
     }
+    RUN(memory_of_the_host_is_mapped_for_the_device);
     RUN(memory_of_the_host_is_whole_and_goes_back);
     RUN(a_caller_without_context_stays_without);
     RUN(a_callers_context_and_mode_are_put_back);
@@ -369,6 +401,7 @@ int main(void) {
         RUN(refused_rdma_memory_is_done_without);
         RUN(a_driver_that_is_not_ready_is_asked_again);
         RUN(a_device_with_the_hosts_memory_leaves_the_host_some);
+        RUN(a_device_that_cannot_map_the_host_says_so);
     }
     return report();
 }

@@ -7,7 +7,7 @@
  * "narrow_peers" (no peer may touch more than one granule at a time), "no_memory" (cuMemCreate),
  * "no_export" (cuMemExportToShareableHandle), "no_rdma_access" (announced and created, but the
  * device may not use it), "not_ready" (cuMemSetAccess, three times of four), "never_ready",
- * "unified" (its memory is the host's).
+ * "unified" (its memory is the host's), "no_host_chunks" (none of the host's memory can be mapped).
  */
 #include "support/fake_libcuda.h"
 
@@ -133,7 +133,9 @@ gml_cu_result fake_cuDeviceGetAttribute(int *out, int attribute, gml_cu_device o
     *out = attribute == GML_CU_ATTRIBUTE_VIRTUAL_MEMORY ? !fake_has_defect("no_virtual_memory")
            : attribute == GML_CU_ATTRIBUTE_INTEGRATED
                ? fake_has_defect("unified")
-               : attribute == GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY;
+               : attribute == GML_CU_ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY ||
+                     (attribute == GML_CU_ATTRIBUTE_HOST_WITH_VIRTUAL_MEMORY &&
+                      !fake_has_defect("no_host_chunks"));
     return GML_CU_SUCCESS;
 }
 

@@ -65,8 +65,10 @@ static gml_cu_result guard_stream(gml_cu_stream stream) {
 
 static bool is_valid_allocation(const gml_cu_allocation *properties) {
     bool is_exportable = properties->handle_types == 0 || properties->handle_types == FILE_HANDLE;
-    return properties->type == GML_CU_ALLOCATION_PINNED && is_exportable &&
-           properties->location.type == GML_CU_LOCATION_DEVICE && properties->location.id == 0 &&
+    bool is_here = properties->location.type == GML_CU_LOCATION_DEVICE ||
+                   properties->location.type == GML_CU_LOCATION_HOST_NODE;
+    return properties->type == GML_CU_ALLOCATION_PINNED && is_exportable && is_here &&
+           properties->location.id == 0 &&
            !(properties->flags.rdma_capable && fake_has_defect("no_rdma"));
 }
 
@@ -88,7 +90,10 @@ gml_cu_result fake_cuMemCreate(gml_cu_handle *out, size_t size, const gml_cu_all
     if (fake_has_defect("no_memory")) {
         return GML_CU_OUT_OF_MEMORY;
     }
-    gml_cu_result result = fake_result_of(gml_driver_create(fake_device(), size, &handle));
+    bool is_on_host = properties->location.type == GML_CU_LOCATION_HOST_NODE;
+    gml_cu_result result =
+        fake_result_of(is_on_host ? gml_driver_create_on_host(fake_device(), size, &handle)
+                                  : gml_driver_create(fake_device(), size, &handle));
     if (result == GML_CU_SUCCESS) {
         fake_note_rdma(properties->flags.rdma_capable);
         *out = handle;

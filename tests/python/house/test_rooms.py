@@ -14,21 +14,21 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 53710,
+    "csrc": 54210,
     "csrc/base": 990,
-    "csrc/core": 1650,
+    "csrc/core": 1690,
     "csrc/diagnosis": 5890,
-    "csrc/driver": 5620,
+    "csrc/driver": 5720,
     "csrc/include": 1200,
-    "csrc/lake": 5950,
+    "csrc/lake": 5990,
     "csrc/planner": 5660,
-    "csrc/policy": 8230,
-    "csrc/python": 4650,
+    "csrc/policy": 8520,
+    "csrc/python": 4660,
     "csrc/replay": 280,
-    "csrc/standin": 7230,
-    "csrc/torch": 6370,
-    "src": 35240,
-    "src/gmlake/budgets": 940,
+    "csrc/standin": 7240,
+    "csrc/torch": 6400,
+    "src": 35250,
+    "src/gmlake/budgets": 950,
     "src/gmlake/commands": 1600,
     "src/gmlake/compat": 510,
     "src/gmlake/diagnosis": 5880,
@@ -37,20 +37,20 @@ ROOMS = {
     "src/gmlake/jobs": 1100,
     "src/gmlake/pictures": 2830,
     "src/gmlake/planner": 2130,
-    "src/gmlake/pytorch": 4340,
+    "src/gmlake/pytorch": 4350,
     "src/gmlake/snapshots": 7260,
     "src/gmlake/standin": 3740,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
-    "lab": 3990,
-    "tests": 61080,
+    "lab": 4010,
+    "tests": 61500,
     "tests/c": 24000,
     "tests/python": 17000,
-    "tests/standin": 19330,
+    "tests/standin": 19440,
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 86, 8210
+BENCHMARKS_FILES, BENCHMARKS_LINES = 88, 8390
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 

@@ -1,0 +1,63 @@
+"""A device that is full, with memory of the host beside; prints what was seen as JSON."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import torch
+from tests.standin.refusal import refused
+
+import gmlake
+
+MIB = 1 << 20
+
+
+def fresh(count: int) -> torch.Tensor:
+    return torch.empty(count * MIB, dtype=torch.uint8, device="cuda")
+
+
+def main() -> None:
+    session = gmlake.enable(capacity="256MiB", host="64MiB")
+    seen: dict[str, Any] = {}
+    held = [fresh(32) for _ in range(8)]
+
+    def host_mib() -> int:
+        return int(session.stats()["host_bytes"]) >> 20
+
+    seen["before"] = host_mib()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            more = fresh(40)
+            seen["during"] = host_mib()
+            more.fill_(7)
+            del more
+    seen["warnings"] = [[str(each.message), each.filename] for each in caught]
+    created = session.stats()["driver_calls"]["create"]
+    again = fresh(40)
+    seen["no_new"] = session.stats()["driver_calls"]["create"] == created
+    seen["too_much"] = refused(fresh, 40)
+    del held[:4], again
+    torch.cuda.empty_cache()
+    seen["after"] = host_mib()
+    seen["most"] = session.stats()["highest_host_bytes"] >> 20
+    large = fresh(100)
+    seen["serves"], seen["at_last"] = large.numel(), host_mib()
+    held += [fresh(28)]
+    seen["full"] = refused(fresh, 80)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        seen["in_a_graph"] = refused(fresh, 4)
+        graph.capture_end()
+    with gmlake.region("asleep"):
+        seen["in_a_region"] = refused(fresh, 4)
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()
