@@ -12,6 +12,7 @@
     X(live_bytes)                                                                                  \
     X(requested_bytes)                                                                             \
     X(reserved_bytes)                                                                              \
+    X(host_bytes)                                                                                  \
     X(peak_live_bytes)                                                                             \
     X(peak_reserved_bytes)                                                                         \
     X(allocations)                                                                                 \

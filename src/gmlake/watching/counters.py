@@ -29,6 +29,7 @@ class Counters:
     live_bytes: int
     requested_bytes: int
     reserved_bytes: int
+    host_bytes: int
     peak_live_bytes: int
     peak_reserved_bytes: int
     largest_free_bytes: int
@@ -45,7 +46,7 @@ class Counters:
     @property
     def fragmentation(self) -> float | None:
         """1 - largest obtainable / free; 0 if nothing is free, None if it is not known."""
-        free = self.reserved_bytes - self.live_bytes
+        free = self.reserved_bytes + self.host_bytes - self.live_bytes
         if free <= 0:
             return 0.0
         return max(0.0, 1 - self.largest_free_bytes / free) if self.largest_free_bytes else None

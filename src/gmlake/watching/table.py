@@ -115,6 +115,7 @@ def counters_table(intervals: list[Interval]) -> Table:
     has_ranks = any(interval.rank is not None for interval in intervals)
     has_history = any(len(interval.history) > 1 for interval in intervals)
     has_plans = any(interval.now.states["plan"] for interval in intervals)
+    has_host = any(interval.now.host_bytes for interval in intervals)
     has_waits = any(interval.now.cross_stream_waits for interval in intervals)
     columns = (
         ("rank", has_ranks, _rank),
@@ -124,6 +125,7 @@ def counters_table(intervals: list[Interval]) -> Table:
         ("last minute", has_history, _sparkline),
         ("reserved", True, lambda one: format_size(one.now.reserved_bytes)),
         ("at most", True, lambda one: format_size(one.now.peak_reserved_bytes)),
+        ("on the\nhost", has_host, lambda one: format_size(one.now.host_bytes)),
         ("frag-\nmented", True, lambda one: _percent(one.now.fragmentation)),
         ("plan\nhits", has_plans, lambda one: _percent(one.hit_rate)),
         ("waits", has_waits, lambda one: f"{one.waits:,}"),
@@ -154,7 +156,7 @@ def _device_lines(intervals: list[Interval]) -> Iterator[Text]:
     devices = {one.device.index: one.device for one in intervals if one.device is not None}
     for index, device in sorted(devices.items()):
         mine = [one.now for one in intervals if one.device == device]
-        live = sum(counters.live_bytes for counters in mine)
+        live = sum(max(0, counters.live_bytes - counters.host_bytes) for counters in mine)
         reserved = max(live, sum(counters.reserved_bytes for counters in mine))
         used = device.used_bytes
         said = f"{format_size(used)} of {format_size(device.total_bytes)} in use"

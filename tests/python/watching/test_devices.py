@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,12 +58,13 @@ def device(index: int = 0, used: int = 50 * GIB) -> Device:
     return Device(index, f"GPU-{index}0af", "A device", 80 * GIB, used)
 
 
-def interval(pid: int, live: int, reserved: int, **more: Any) -> Interval:
+def interval(pid: int, live: int, reserved: int, host: int = 0, **more: Any) -> Interval:
     fields: dict[str, Any] = dict.fromkeys(Counters.__dataclass_fields__, 0)
     fields |= {
         "pid": pid,
         "live_bytes": live,
         "reserved_bytes": reserved,
+        "host_bytes": host,
         "peak_reserved_bytes": reserved,
         "states": dict.fromkeys(("exact", "split", "stitch", "grow", "oom", "plan"), 0),
     }
@@ -84,6 +86,16 @@ def test_a_bar_says_whose_a_device_is() -> None:
     # 36 characters for 80 GiB: 20 live, 10 idle, 20 of others, 30 free.
     assert bar == "[" + 9 * "█" + 5 * "▒" + 8 * "░" + 14 * " " + "]"
     assert told == "█ live 20.0 GiB  ▒ reserved, idle 10.0 GiB  ░ all else 20.0 GiB"
+
+
+def test_what_lies_on_the_host_is_not_the_devices() -> None:
+    full = interval(7, 34 * GIB, 31 * GIB, host=4 * GIB, device=device())
+    lines = shown(full)
+    assert "█ live 30.0 GiB  ▒ reserved, idle 1.00 GiB" in lines[2]
+    assert any("on the" in line for line in lines)
+    assert any("31.0 GiB" in line and "4.00 GiB" in line for line in lines)
+    assert replace(full.now, largest_free_bytes=GIB // 2).fragmentation == 0.5
+    assert not any("on the" in line for line in shown(interval(7, GIB, GIB)))
 
 
 def test_processes_of_one_device_are_added_up() -> None:
