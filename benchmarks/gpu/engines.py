@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALLOCATORS = ("default", "expandable", "gmlake")
-_ENGINE = {
+ENGINE = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
@@ -296,7 +296,7 @@ def ask_process(work: str, allocator: str, options: argparse.Namespace) -> dict[
     words = [*sys.argv[1:], "--one", work, "--allocator", allocator]
     return machine.told_by(
         [sys.executable, "-m", "gpu.engines", *words],
-        env=given | _ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=given | ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         cwd=machine.ROOT,
         seconds=options.seconds,
     )

@@ -8,9 +8,9 @@
 #   [GPUS=4] benchmarks/gpu/run.sh [PART]...
 #
 # All parts, unless some are named; four, which wants four GPUs, frontier and transports, which want two, and
-# engines, which wants a folder with vLLM (ENGINES), run only where they are named. The tree has to be clean, for a
-# result names its commit; GMLAKE_COMMIT names it where only the files were taken to another machine. `turns` and
-# `frontier` use GPUS of the host at once.
+# engines and servers, which want a folder with vLLM (ENGINES), run only where they are named. The tree has to be
+# clean, for a result names its commit; GMLAKE_COMMIT names it where only the files were taken to another machine.
+# `turns` and `frontier` use GPUS of the host at once.
 #
 # What a part prints goes to LOGS (build/gpu-logs), results go to benchmarks/results/. A part that fails does not
 # stop the others; the last lines say what ran and what failed. PYTHON chooses the interpreter.
@@ -20,7 +20,7 @@ PYTHON="${PYTHON:-python3}" GPUS="${GPUS:-1}" LOGS="${LOGS:-$PWD/build/gpu-logs}
 results=benchmarks/results
 
 ALL="varying turns forecasts sleeping handing streams on_host overhead costs tests"
-NAMED="frontier transports engines four"
+NAMED="frontier transports engines servers four"
 
 # Builds into build/$1 with the options that follow; what is there already is only brought up to date.
 build() {
@@ -47,6 +47,7 @@ measure() {
     varying) "$PYTHON" -m gpu.against --programs llama-1b,llama-3b-checkpoint --write ;;
     turns | frontier) "$PYTHON" -m "gpu.$1" --gpus "$GPUS" --write ;;
     forecasts | sleeping | handing | streams | transports | engines | on_host) "$PYTHON" -m "gpu.$1" --write ;;
+    servers) "$PYTHON" -m gpu.servers ;;
     four) four ;;
     esac
 }
