@@ -72,9 +72,9 @@ def used_bytes() -> int:
     return int(size_bytes - free_bytes)
 
 
-def devices_of(ways: dict[str, dict[str, Any]]) -> str:
-    """Return the names of the devices that ways measured; one that `failed` names none."""
-    devices = {told["device"] for told in ways.values() if "failed" not in told}
+def devices_of(runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the names of the devices that runs measured; one that `failed` names none."""
+    devices = {told["device"] for told in runs if "failed" not in told}
     return ", ".join(sorted(devices)) or "none"
 
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=benchmarks python benchmarks/forecast/servers.py [--device NAME] [--again]
 
-This Python has vLLM and gmlake. The models are those of results/servers.json, with configurations
-that were written by hand; what has no row is run, and a row is kept as soon as it is there.
+This Python has vLLM and gmlake. results/servers.json has the models, and where the figures of their
+config.json are from; what has no row is run, and a row is kept as soon as it is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ CONTEXTS = (8192, 32768)
 KEPT = ("blocks", "tokens", "concurrency", "weights_bytes", "activation_bytes", "refused")
 
 
-def forecast(config: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
+def forecast(model: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
     """Return what a server of the longer context holds, or why nothing is known."""
+    config = model["config"]
     longest = min(CONTEXTS[-1], int(config.get("max_position_embeddings", CONTEXTS[-1])))
     ours = ("--on", device, "--context", str(min(CONTEXTS[0], longest)), "--json")
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        for name, text in {"config.json": config, **model.get("files", {})}.items():
+            Path(folder, name).write_text(json.dumps(text), encoding="utf-8")
         theirs = ("--max-model-len", str(longest), "--tensor-parallel-size", str(ranks))
-        command = ["-m", "gmlake", "forecast", *ours, "--", "vllm", "serve", folder, *theirs]
+        words = ["vllm", "serve", folder, *theirs, *model.get("options", ())]
+        command = ["-m", "gmlake", "forecast", *ours, "--", *words]
         done = subprocess.run(  # noqa: S603 (our own)
             [sys.executable, *command], capture_output=True, text=True, check=False
         )
@@ -49,14 +53,12 @@ def main() -> None:
     path = machine.RESULTS / "servers.json"
     known = json.loads(path.read_text(encoding="utf-8"))
     rows: dict[str, Any] = {} if options.again else known["rows"]
-    for device in options.device or DEVICES:
-        for name in [f"{ranks} {model}" for ranks in (1, 2) for model in known["models"]]:
-            ranks, model = name.split()
-            key = f"{device}, {ranks} of {model}"
-            if key not in rows:
-                rows[key] = forecast(known["models"][model]["config"], device, int(ranks))
-                figures = {"models": known["models"], "rows": rows}
-                print(key, machine.write("servers", figures, gpu="none: the stand-in GPU"))
+    for device, ranks, model in product(options.device or DEVICES, (1, 2), known["models"]):
+        key = f"{device}, {ranks} of {model}"
+        if key not in rows:
+            rows[key] = forecast(known["models"][model], device, ranks)
+            figures = {"models": known["models"], "rows": rows}
+            print(key, machine.write("servers", figures, gpu="none: the stand-in GPU"))
 
 
 if __name__ == "__main__":

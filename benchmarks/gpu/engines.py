@@ -349,8 +349,7 @@ def main() -> int:
                 runs[name].append(ask_process(work, name, options))
                 print(work, name, runs[name][-1].get("failed", "done"), flush=True)
                 if options.write or options.output:  # what was measured is kept
-                    ran = [one for rounds in runs.values() for one in rounds]
-                    gpu = machine.devices_of({f"{at}": told for at, told in enumerate(ran)})
+                    gpu = machine.devices_of(one for rounds in runs.values() for one in rounds)
                     machine.write("gpu_engines", figures, path=options.output, gpu=gpu)
     show(figures)
     told = [one for runs in works.values() for rounds in runs.values() for one in rounds]

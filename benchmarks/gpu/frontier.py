@@ -235,7 +235,7 @@ def main() -> int:
     def keep(figures: dict[str, Any]) -> Path | None:
         if not (options.write or options.output):
             return None
-        gpu = machine.devices_of({str(number): run for number, run in enumerate(figures["runs"])})
+        gpu = machine.devices_of(figures["runs"])
         return machine.write("gpu_frontier", figures, path=options.output, gpu=gpu)
 
     figures = joined(options.join) if options.join else measure(options, keep)

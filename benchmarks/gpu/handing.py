@@ -284,7 +284,7 @@ def main() -> int:
     for way in options.ways:
         figures["ways"][way] = measure(way, options)
         if options.write or options.output:
-            gpu = machine.devices_of(figures["ways"])
+            gpu = machine.devices_of(figures["ways"].values())
             machine.write("gpu_handing", figures, path=options.output, gpu=gpu)
     show(figures)
     ways = figures["ways"].values()

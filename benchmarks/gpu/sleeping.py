@@ -234,7 +234,7 @@ def main() -> int:
     for way in options.ways.split(","):
         figures["ways"][way] = ask(way, options)
         if options.write or options.output:  # what was measured is kept if a later way hangs
-            gpu = machine.devices_of(figures["ways"])
+            gpu = machine.devices_of(figures["ways"].values())
             machine.write("gpu_sleeping", figures, path=options.output, gpu=gpu)
     show(figures)
     ran = [told for told in figures["ways"].values() if "failed" not in told]

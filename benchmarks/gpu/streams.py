@@ -240,7 +240,7 @@ def main() -> int:
     show(figures)
     every = [told for runs in programs.values() for told in runs.values()]
     if options.write or options.output:
-        gpu = machine.devices_of({f"{number}": told for number, told in enumerate(every)})
+        gpu = machine.devices_of(every)
         print(machine.write("gpu_streams", figures, path=options.output, gpu=gpu))
     return 0 if all(told["has_same_losses"] for told in every) else 1
 

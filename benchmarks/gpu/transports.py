@@ -165,7 +165,7 @@ def main() -> int:
     ranks = {f"rank {number}": each for number, each in enumerate(told)}
     Console(width=120).print(ranks)
     if options.write or options.output:
-        gpu = machine.devices_of(ranks)
+        gpu = machine.devices_of(ranks.values())
         figures = {"backend": options.backend, "ranks": ranks}
         print(machine.write("gpu_transports", figures, path=options.output, gpu=gpu))
     return int(not all(map(is_right, ranks.values())))

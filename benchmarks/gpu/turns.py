@@ -199,8 +199,7 @@ def main() -> int:
     found = figures["comparisons"]
     show(found)
     if options.write or options.output:
-        every = {f"{number}": told for number, told in enumerate(found)}
-        gpu = machine.devices_of(every)
+        gpu = machine.devices_of(found)
         print(machine.write("gpu_turns", figures, path=options.output, gpu=gpu))
     return int(not all(told.get("has_same_losses") for told in found) or not found)
 
