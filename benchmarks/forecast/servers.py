@@ -53,7 +53,7 @@ def main() -> None:
     path = machine.RESULTS / "servers.json"
     known = json.loads(path.read_text(encoding="utf-8"))
     rows: dict[str, Any] = {} if options.again else known["rows"]
-    for device, ranks, model in product(options.device or DEVICES, (1, 2), known["models"]):
+    for ranks, device, model in product((1, 2), options.device or DEVICES, known["models"]):
         key = f"{device}, {ranks} of {model}"
         if key not in rows:
             rows[key] = forecast(known["models"][model], device, ranks)
