@@ -78,7 +78,8 @@ def _launch(request: dict[str, Any], connection: socket.socket, forked: _Forked)
     """Be the launcher; tell the connection the exit code in the end."""
     code: Any = 1
     try:
-        code = launcher.main(request["arguments"], forked.begin)
+        vars(launcher)["start"] = forked.begin
+        code = launcher.main(request["arguments"])
     except SystemExit as ended:
         code = ended.code
     finally:

@@ -1,9 +1,11 @@
-"""What a program is answered where a kernel would have computed it.
+"""How PyTorch's functions are called on the stand-in, and what a program is answered there.
 
-Device memory reads as zeros: a loss is 0, a norm is 0, no number is infinite, so the program goes
-on. Where the values are known, or assumed, it is answered with these (values.py). The weights of a
-model of billions are left as they are on the CPU, since nobody reads them: to initialise them takes
-minutes and their memory.
+Kernels compute nothing: a loss is 0, a norm is 0, no number is infinite, so the program goes on.
+But it often asks the device for what it knew before: how long a sequence is, which edges a mask
+keeps, where an expert's tokens are. So each function is called in a way that keeps what is known
+(values.py) and follows from it (results.py, sizing.py), and the program is answered with that. The
+weights of a model of billions are left as they are on the CPU, since nobody reads them: to
+initialise them takes minutes and their memory.
 """
 
 # mypy: allow-untyped-calls
@@ -12,23 +14,194 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from gmlake.standin import asked, values
+from gmlake.standin import asked
+from gmlake.standin.asked import AssumedCount, Certainty
+from gmlake.standin.results import (
+    COPIED,
+    MADE,
+    changing,
+    following,
+    names,
+    number_of,
+    plain,
+    with_values,
+    writing,
+)
+from gmlake.standin.sizing import assigning, indexing, repeating, sizing
+from gmlake.standin.values import Later, certainty, forget, keep, known, lose, tensors_in
 
 if TYPE_CHECKING:
-    Function = Callable[..., Any]
-    Given = tuple[Any, ...]
-    Named = dict[str, Any]
+    from gmlake.standin.values import Function, Given, Named, Way
+
+_ways: Final[dict[Any, Way]] = {}
+"""How to call each function that was called or is listed."""
+
+
+def _list() -> None:
+    """List what is done with PyTorch's functions."""
+    listed: dict[Way, Iterable[str]] = {
+        _making: MADE,
+        _copying: COPIED,
+        _reading: names(
+            "__array__ __bool__ __complex__ __contains__ __float__ __format__ __index__ __int__ "
+            "is_nonzero item numpy tolist"
+        ),
+        sizing: names(  # the result has as many rows as the values say; `where`, of one operand
+            "argwhere bincount masked_select nonzero unique unique_consecutive where"
+        ),
+        _shaping: names(  # all operands but the first are sizes, places and numbers
+            "chunk expand narrow repeat reshape roll select split split_with_sizes tensor_split "
+            "tile topk unflatten view"
+        ),
+        writing: names(  # the program may write to memory unseen
+            "__cuda_array_interface__ __dlpack__ data data_ptr resize_ resize_as_ set_ "
+            "share_memory_ storage untyped_storage"
+        ),
+        following: names("T mT H mH"),
+        _holding: ["all"],
+        _true: ["allclose", "equal"],
+        indexing: ["__getitem__"],
+        assigning: ["__setitem__"],
+        repeating: ["repeat_interleave"],
+    }
+    tensor: Any = torch.Tensor
+    for way, functions in listed.items():
+        for name, home in product(functions, (torch, tensor)):
+            found = getattr(home, name, None)
+            if isinstance(found, (property, types.GetSetDescriptorType)):
+                _ways[found.__get__] = way
+            elif callable(found) and not isinstance(found, type):
+                _ways[found] = way
+    unwritten = tensor.requires_grad_, tensor.detach_, tensor.grad.__set__
+    _ways.update(dict.fromkeys((*unwritten, tensor.requires_grad.__set__), plain))
+    _ways[tensor.data.__set__] = _replacing
+    _ways[torch.nn.functional.one_hot] = sizing
+
+
+def _from_the_host(way: Way, function: Function, given: Given, named: Named) -> Any:
+    """Call a function without operands on the device, as it is called anywhere.
+
+    way: how it would be called with some; of what goes to the device the values are kept.
+    """
+    made = function(*given, **named)
+    if way in (_copying, following, _making) and type(made) is torch.Tensor and made.is_cuda:
+        return with_values(function, given, named, made)
+    return made
+
+
+def _unlisted(function: Function) -> Way:
+    """Return how to call a function by what it is."""
+    name = getattr(function, "__name__", "").partition(".")[0]
+    is_pytorchs = isinstance(function, (types.BuiltinFunctionType, types.MethodDescriptorType))
+    is_operator = "pybind" in type(getattr(function, "__self__", None)).__name__
+    is_opaque = is_operator or any(each in name for each in _STATISTICAL)
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if name == "__set__":
+        return writing
+    if name == "__get__":
+        return plain
+    if isinstance(function, types.FunctionType):
+        is_in_place |= "inplace" in function.__code__.co_varnames
+        return writing if is_opaque or is_in_place else _watching
+    if not is_pytorchs or is_opaque:
+        return writing  # an operator of another library's may not say what it changes
+    return changing if is_in_place else following
+
+
+# Functions that change statistics without a word.
+_STATISTICAL: Final = ("batch_norm", "instance_norm", "fake_quant", "rrelu")
+
+
+def _watching(function: Function, given: Given, named: Named) -> Any:
+    """Call a function in Python: it may change anything."""
+    operands = [each for each in tensors_in((*given, *named.values())) if not each.is_inference()]
+    before = [(each, each._version) for each in operands]
+    made = function(*given, **named)
+    forget(each for each, version in before if each._version != version)
+    return with_values(function, given, named, made)
+
+
+def _replacing(function: Function, given: Given, named: Named) -> Any:
+    forget(given)
+    made = function(*given, **named)
+    lose(given[0])
+    return made
+
+
+def _making(function: Function, given: Given, named: Named) -> Any:
+    is_of_numbers = getattr(function, "__name__", "") in _OF_NUMBERS
+    is_whole = bool(given) and isinstance(given[0], torch.Tensor) and not is_of_numbers
+    given = (*given[:is_whole], *(number_of(each) for each in given[is_whole:]))
+    return following(function, given, named)
+
+
+_OF_NUMBERS: Final = names("arange eye full linspace ones rand randint randn randperm zeros")
+
+
+def _shaping(function: Function, given: Given, named: Named) -> Any:
+    if "out" not in named:
+        given = (*given[:1], *(number_of(each) for each in given[1:]))
+        named = {name: number_of(each) for name, each in named.items()}
+    return following(function, given, named)
+
+
+def _copying(function: Function, given: Given, named: Named) -> Any:
+    made = function(*given, **named)
+    of = given[0] if given else None
+    if type(made) is not torch.Tensor or not isinstance(of, torch.Tensor):
+        return made
+    if made.is_cuda:
+        return with_values(function, given, named, made)
+    is_read = of.is_cuda and made.device.type == "cpu"
+    if is_read and (values := known(of)) is not None:
+        return values.to(made.dtype, copy=True)
+    return made
+
+
+def _reading(function: Function, given: Given, named: Named) -> Any:
+    made = function(*given, **named)  # PyTorch waits for the device here
+    of, *others = given
+    if type(of) is not torch.Tensor or not of.is_cuda:
+        return made
+    if function is torch.Tensor.__format__ and of.dim():  # names the device
+        return made
+    values, others = known(of), [known(each) for each in others]
+    certain = Certainty.UNKNOWN
+    if values is not None and all(each is not None for each in others):
+        made, certain = function(values.clone(), *others, **named), certainty(of)
+    if certain is Certainty.KNOWN:
+        return made
+    if type(made) is bool:
+        asked.note(asked.TRUTH, certain, answer=made)
+    elif function is torch.Tensor.item:
+        kinds: Any = {int: AssumedCount, float: asked.UnknownNumber}
+        return kinds.get(type(made), type(made))(made)
+    elif type(made) is int or (type(made) is list and made and type(made[0]) is int):
+        asked.note(asked.ROWS, certain, "a count")
+    return made
+
+
+def _holding(function: Function, given: Given, named: Named) -> Any:
+    """Ask whether something holds of all: where numbers are unknown, checks of them do."""
+    made = following(function, given, named)
+    if type(made) is torch.Tensor and made.is_cuda and certainty(made) >= Certainty.GUESSED:
+        keep(
+            made,
+            Later(functools.partial(torch.ones, made.shape, dtype=made.dtype), Certainty.GUESSED),
+        )
+    return made
+
 
 _MOST_INITIALISED: Final = 1 << 30
 """Elements on the CPU that a program may initialise; the weights after these are left out."""
-
-_answers: dict[Any, Callable[[Function, Given, Named], Any]] = {}  # how to call a function
 
 
 class _Answers(TorchFunctionMode):
@@ -39,15 +212,13 @@ class _Answers(TorchFunctionMode):
     ) -> Any:
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
-        way = _answers.get(func)
-        if way is None:
-            way = _answers[func] = values.way(func)
-        if way is values.plain or _jit.is_tracing():
+        way = _ways.get(func) or _ways.setdefault(func, _unlisted(func))
+        if way is plain or _jit.is_tracing():
             return func(*args, **(kwargs or {}))
         if not _PLAIN.issuperset(types):  # others would be asked for what is looked at here, too
             return func(*args, **(kwargs or {}))
-        if not values.touches(args) and not (kwargs and values.touches(kwargs.values())):
-            return values.from_the_host(way, func, args, kwargs or {})
+        if next(tensors_in((*args, *(kwargs or {}).values())), None) is None:
+            return _from_the_host(way, func, args, kwargs or {})
         return way(func, args, kwargs or {})
 
 
@@ -63,17 +234,24 @@ _here: Final = threading.local()  # whether this thread is within the mode
 
 def install() -> None:
     """Have PyTorch answer; once, for the life of the process."""
-    values.install()
-    for home in (torch, torch.Tensor):
-        _answers[home.allclose] = _answers[home.equal] = _true
+    _list()
     for name in dir(torch.nn.init):
         if name.endswith("_") and not name.startswith("_"):
             setattr(torch.nn.init, name, _left_out(getattr(torch.nn.init, name)))
     utilities: Any = torch.utils
-    utilities.swap_tensors = _swapping(utilities.swap_tensors)
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
-    hooks.__init__ = _recomputing(hooks.__init__)
     backward: Any = torch.autograd.function.BackwardCFunction
+    make_hooks, swap = hooks.__init__, utilities.swap_tensors
+
+    def __init__(self: Any, pack_hook: Function, unpack_hook: Function) -> None:  # noqa: N807
+        make_hooks(self, pack_hook, _everywhere(unpack_hook))  # it may compute again
+
+    def swap_tensors(*tensors: torch.Tensor) -> None:
+        for tensor in tensors:
+            lose(tensor)  # nothing may refer to them weakly
+        swap(*tensors)
+
+    hooks.__init__, utilities.swap_tensors = __init__, swap_tensors
     backward.apply = _everywhere(backward.apply)
     MODE.__enter__()
     _here.is_seen = True
@@ -84,9 +262,9 @@ def _true(function: Function, given: Given, named: Named) -> Any:
     one, other, *more = given if len(given) > 1 else (*given, named.get("other"))
     is_ours = isinstance(one, torch.Tensor) and one.is_cuda
     if is_ours and isinstance(other, torch.Tensor) and one.shape == other.shape:
-        pair = values.known(one), values.known(other)
+        pair = known(one), known(other)
         if any(each is None for each in pair):
-            asked.note(asked.TRUTH, asked.Certainty.UNKNOWN, answer=True)
+            asked.note(asked.TRUTH, Certainty.UNKNOWN, answer=True)
             return True
         return function(*pair, *more, **{name: named[name] for name in named if name != "other"})
     return function(*given, **named)
@@ -107,28 +285,6 @@ def _everywhere(function: Function) -> Function:
             _here.is_seen = False
 
     return everywhere
-
-
-def _recomputing(function: Function) -> Function:
-    """Return how what finds saved tensors again is made; it may recompute them."""
-
-    @functools.wraps(function)
-    def recomputing(self: Any, pack_hook: Function, unpack_hook: Function) -> None:
-        function(self, pack_hook, _everywhere(unpack_hook))
-
-    return recomputing
-
-
-def _swapping(function: Function) -> Function:
-    """Return an exchange of two tensors that nothing refers to weakly any more."""
-
-    @functools.wraps(function)
-    def swapping(*tensors: torch.Tensor) -> None:
-        for tensor in tensors:
-            values.lose(tensor)
-        function(*tensors)
-
-    return swapping
 
 
 _initialised = 0

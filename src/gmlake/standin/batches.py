@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gmlake.fitting import GRANULE_BYTES, Need, fit
@@ -70,41 +70,35 @@ def choose(given: str | None, program: Sequence[str]) -> Choice | None:
     return Choice(name, (first, second))
 
 
+@dataclass
 class Search:
-    """The largest batch of a script, for each policy."""
+    """The largest batch of a script, for each policy.
 
-    def __init__(
-        self,
-        runner: Runner,
-        choice: Choice,
-        room_bytes: int,
-        longest_seconds: float,
-        say: Callable[[str], None],
-    ) -> None:
-        """room_bytes: what PyTorch may have. longest_seconds: of one run. say: tells of each."""
-        self.notes: list[str] = []
-        self._runner = runner
-        self._choice = choice
-        self._room = room_bytes
-        self._longest_seconds = longest_seconds
-        self._say = say
-        self._policies: list[str] = []
-        self._runs: dict[int, dict[str, int]] = {}  # by batch: bytes that each policy needs
+    room_bytes: what PyTorch may have. longest_seconds: of one run. say: tells of each.
+    """
+
+    runner: Runner
+    choice: Choice
+    room_bytes: int
+    longest_seconds: float
+    say: Callable[[str], None]
+    notes: list[str] = field(default_factory=list)
+    _runs: dict[int, dict[str, int]] = field(default_factory=dict)
+    """By batch: bytes that each policy needs."""
 
     @property
     def batch(self) -> Batch:
         """What was run."""
-        recorded = self._choice.values
+        recorded = self.choice.values
         confirmed = tuple(sorted(set(self._runs) - set(recorded)))
-        return Batch(self._choice.name, recorded[0], recorded, confirmed)
+        return Batch(self.choice.name, recorded[0], recorded, confirmed)
 
     def find(self, first: Run, needs: Mapping[str, int]) -> dict[str, int] | None:
         """Foresee the largest batch for each policy, and run it; None if there is nothing to go by.
 
         first: the run with the first batch. needs: bytes that each policy needs for it.
         """
-        name, values = self._choice.name, self._choice.values
-        self._policies = list(needs)
+        name, values = self.choice.name, self.choice.values
         try:
             second = self._run(values[1])
         except ForecastError as error:
@@ -112,10 +106,10 @@ class Search:
                 f"the largest {name} is not known: with {values[1]:,}, {error.reason}"
             )
             return None
-        self._say("extrapolating")
-        room = max(self._room, GRANULE_BYTES)
+        self.say("extrapolating")
+        room = max(self.room_bytes, GRANULE_BYTES)
         both = [of_one_trace(run.trace) for run in (first, second)]
-        report = fit(both, room, values, self._policies)
+        report = fit(both, room, values, list(needs))
         self._runs[values[0]] = dict(needs)
         self._runs[values[1]] = _smallest(report.needs[len(needs) :])
         if report.why_line:
@@ -124,12 +118,12 @@ class Search:
 
     def _run(self, batch: int) -> Run:
         """Run the script with a batch. Raises ForecastError."""
-        self._say(f"running {self._runner.title} with {self._choice.name} {batch:,}")
-        return self._runner.run(self._longest_seconds, (self._choice.name, batch))
+        self.say(f"running {self.runner.title} with {self.choice.name} {batch:,}")
+        return self.runner.run(self.longest_seconds, (self.choice.name, batch))
 
     def _confirmed(self, policy: str, foreseen: int) -> int:
         """Return the largest batch that was run and fits, or the one foreseen where none ran."""
-        name = self._choice.name
+        name = self.choice.name
         batch: int | None = foreseen or min(self._runs)
         runs = missed = 0
         while batch is not None:
@@ -140,12 +134,14 @@ class Search:
                     return low
                 runs += 1
                 try:
-                    self._runs[batch] = smallest_of(self._run(batch), self._policies)
+                    self._runs[batch] = smallest_of(
+                        self._run(batch), [*self._runs[min(self._runs)]]
+                    )
                 except ForecastError as error:
                     self._note(f"the largest {name} is foreseen, not run: {error.reason}")
                     return batch
-            missed = missed + 1 if self._runs[batch][policy] > self._room else 0
-            batch = next_batch(self._needs(policy), self._room, missed)
+            missed = missed + 1 if self._runs[batch][policy] > self.room_bytes else 0
+            batch = next_batch(self._needs(policy), self.room_bytes, missed)
         largest = self._largest(policy)
         if largest == max(self._runs):
             self._note(f"a {name} above {largest:,} needs no more: its data end there")
@@ -156,7 +152,7 @@ class Search:
 
     def _largest(self, policy: str) -> int:
         """Return the largest that was run and fits; 0 if none does."""
-        fitting = (batch for batch, need in self._needs(policy).items() if need <= self._room)
+        fitting = (batch for batch, need in self._needs(policy).items() if need <= self.room_bytes)
         return max(fitting, default=0)
 
     def _note(self, note: str) -> None:

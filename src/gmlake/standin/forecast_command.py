@@ -22,7 +22,7 @@ from gmlake.standin.devices import DEFAULT, DEVICES
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
 from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
-from gmlake.standin.servers import ServerForecast, forecast_server
+from gmlake.standin.servers import forecast_server
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]
@@ -79,7 +79,15 @@ class ForecastCommand(common.Command):
         add("-o", "--output", metavar="PAGE", help="draw the memory of the run as one HTML page")
         add("--record", metavar="FILE", help="keep the recording, for view, replay, plan and query")
         add("--show-output", action="store_true", help="pass on what the script prints")
-        servers.add_options(parser)
+        add(
+            "--context",
+            type=int,
+            action="append",
+            default=[],
+            metavar="N",
+            help="of a server: how many requests of N tokens it holds at once (may be repeated)",
+        )
+        add("--vary", action="store_true", help="of a server: boot it with other settings, too")
         for budget in hooked("forecast"):
             budget.add_options(parser)
         common.add_json_option(parser)
@@ -101,7 +109,8 @@ class ForecastCommand(common.Command):
             return 2
         common.show(found, as_json=args.json)
         try:
-            _keep(found, args)
+            if isinstance(found, Forecast):
+                _keep(found, args)
             codes: list[int] = [budget.judge(_words(args), found) for budget in budgets]
         except OSError as error:
             common.print_error(f"cannot write {error.filename}: {error.strerror}")
@@ -120,9 +129,7 @@ def _program(args: argparse.Namespace) -> list[str]:
     script = _words(args)
     if args.module:
         return script
-    if not script:
-        raise ValueError("which program? Name a script, or -m MODULE")
-    if not Path(script[0]).exists():
+    if script and not Path(script[0]).exists():
         raise ValueError(f"{script[0]}: no such file; name a script, or -m MODULE")
     if "--on" in script[:-1] and script[script.index("--on") + 1] in DEVICES:
         raise ValueError(
@@ -132,10 +139,8 @@ def _program(args: argparse.Namespace) -> list[str]:
     return script
 
 
-def _keep(found: Forecast | ServerForecast, args: argparse.Namespace) -> None:
+def _keep(found: Forecast, args: argparse.Namespace) -> None:
     """Write what else is asked for. Raises OSError."""
-    if isinstance(found, ServerForecast):
-        return
     if args.record is not None:
         found.snapshot.save(args.record)
     if args.output is not None:

@@ -235,7 +235,7 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     version = launcher.check_pytorch()
     say = progress or (lambda _: None)
     most = 0 if to_end else steps
-    runner = Runner(list(program), chosen, most, (rank, ranks), is_shown=is_shown)
+    runner = Runner(list(program), chosen, most, ranks, rank, is_shown)
     choice = choose(batch, runner.program)
     say(f"running {runner.title}")
     began = time.monotonic()

@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 MISUSE_EXIT: Final = 70
 """The exit code of a program that succeeded but broke a rule of CUDA on the way."""
@@ -46,14 +46,6 @@ class Report:
 
     calls: Counter[str] = field(default_factory=Counter)
     misuses: int = 0
-
-
-class Started(Protocol):
-    """A process that was started, as subprocess.Popen is one."""
-
-    def wait(self) -> int: ...
-
-    def send_signal(self, sig: int, /) -> None: ...
 
 
 def _is_library(path: Path) -> bool:
@@ -204,7 +196,7 @@ def _show(report: Report) -> None:
 
 
 @contextmanager
-def _passing_on(process: Started) -> Iterator[None]:
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Give the program the signals that ask this process to end; it decides what comes of them.
 
     Ctrl-C in a terminal reaches the program by itself, and a second time does no harm.
@@ -222,22 +214,16 @@ def _passing_on(process: Started) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def start(program: Sequence[str], variables: Mapping[str, str]) -> Started:
+def start(program: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start `python *program` with these variables."""
     return subprocess.Popen([sys.executable, *program], env=variables)  # noqa: S603 (the user's own)
 
 
-def run(
-    program: Sequence[str],
-    settings: Mapping[str, str],
-    start: Callable[[Sequence[str], Mapping[str, str]], Started] = start,
-) -> tuple[int, Report]:
+def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Report]:
     """Run `python *program` on the stand-in; return its exit code and what it did.
 
     The code is negative for a signal, as subprocess has it. A program that succeeded but misused
     the device has the code MISUSE_EXIT. Raises StandinMissingError.
-
-    start: starts the program, given its words and its variables.
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
         process = start(program, environment(settings, report_folder=folder))
@@ -259,27 +245,21 @@ def name_of_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def main(
-    arguments: Sequence[str],
-    start: Callable[[Sequence[str], Mapping[str, str]], Started] = start,
-) -> int:
-    """Run what the command line names; return the exit code. start: as in run()."""
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line names; return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     program = _program(options)
     if program is None:
         parser.error("which program? Name a script, or -m MODULE, or -c CODE")
-    names = (
-        *("devices", "capacity", "backed", "virtual_memory", "name"),
-        *("capability", "pace", "lag", "abort", "shared"),
-    )
-    given = {name: getattr(options, name) for name in names}
+    others = ("calls", "module", "code", "script")
+    given = {name: value for name, value in vars(options).items() if name not in others}
     settings = {name: value for name, value in given.items() if value is not None}
     for name, value in settings.items():
         if not value:
             parser.error(f"--{name} needs a value")
     try:
-        code, report = run(program, settings, start)
+        code, report = run(program, settings)
     except (StandinMissingError, OSError) as error:
         sys.stderr.write(f"stand-in: {error}\n")
         return 2

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +33,9 @@ _GRACE_SECONDS: Final = 60.0  # for a script whose time is up to write its recor
 _SETTINGS: Final = ("GMLAKE_STANDIN_", "GMLAKE_FORECAST")
 """Variables of other runs on the stand-in, which a forecast does not take over."""
 
-TAIL_LINES: Final = 20
+_TAIL_LINES: Final = 20
+
+MORE_TIME: Final = "--timeout SECONDS gives it more, and --show-output shows what it prints"
 
 _ZEROS: Final = (
     "Kernels compute nothing on the stand-in GPU, and what is read from it is zeros; if this line "
@@ -71,39 +74,35 @@ class Run:
     processes: int
 
 
+@dataclass(frozen=True)
 class Runner:
-    """Runs the script on the stand-in, with one value of its batch or another."""
+    """Runs the script on the stand-in, with one value of its batch or another.
 
-    def __init__(
-        self,
-        program: list[str],
-        device: Device,
-        steps: int,
-        place: tuple[int, int],
-        *,
-        is_shown: bool,
-    ) -> None:
-        rank, ranks = place
-        if not program:
+    Raises ValueError for a program that is none, and a rank that there is not.
+    """
+
+    program: list[str]
+    device: Device
+    steps: int
+    ranks: int
+    rank: int
+    is_shown: bool
+
+    def __post_init__(self) -> None:
+        if not self.program:
             raise ValueError("which program? Name a script, or -m MODULE")
-        if program[0].endswith(".ipynb"):
+        if self.program[0].endswith(".ipynb"):
             raise ValueError(
-                f"{program[0]} is a notebook; `jupyter nbconvert --to script` makes a script of it"
+                f"{self.program[0]} is a notebook; `jupyter nbconvert --to script` makes a script "
+                "of it"
             )
-        if not 0 <= rank < ranks:
-            raise ValueError(f"rank {rank} of {ranks}: ranks are counted from 0")
-        self.program = program
-        self._device = device
-        self._steps = steps
-        self._ranks = ranks
-        self._rank = rank
-        self._is_shown = is_shown
+        if not 0 <= self.rank < self.ranks:
+            raise ValueError(f"rank {self.rank} of {self.ranks}: ranks are counted from 0")
 
     @property
     def title(self) -> str:
         """The script's own name."""
-        words = self.program[1:] if self.program[0] == "-m" else self.program
-        return Path(words[0]).name if words else self.program[0]
+        return title_of(self.program)
 
     def run(
         self,
@@ -131,87 +130,101 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="gmlake-forecast-") as made:
             folder = Path(made)
             variables["GMLAKE_FORECAST"] = str(folder)
-            with (folder / "output").open("w+b") as output:
-                process = subprocess.Popen(  # noqa: S603 (the user's own program)
-                    [sys.executable, *program],
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=sys.stderr if self._is_shown else output,
-                    stderr=None if self._is_shown else output,
-                    start_new_session=True,
+            seconds = longest_seconds + _GRACE_SECONDS
+            code, tail = end_of(program, variables, seconds, folder, is_shown=self.is_shown)
+            if code in (None, _TOO_LONG):
+                raise ForecastError(
+                    f"{self.title} took longer than {longest_seconds:.0f} s", MORE_TIME
                 )
-                try:
-                    code = process.wait(longest_seconds + _GRACE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    code = _TOO_LONG
-                finally:
-                    if process.poll() is None:
-                        os.killpg(process.pid, signal.SIGKILL)
-                        process.wait()
-                if code == _TOO_LONG:
-                    raise ForecastError(
-                        f"{self.title} took longer than {longest_seconds:.0f} s",
-                        "--timeout SECONDS gives it more, and --show-output shows what it prints",
-                    )
-                output.seek(0)
-                said = output.read().decode(errors="replace").splitlines()
-            return _read(folder, code, said, self.title, is_alone=self._ranks == 1)
+            return _read(folder, code or 0, tail, self.title, is_alone=self.ranks == 1)
 
     def _variables(self, served_bytes: int) -> dict[str, str]:
-        devices = min(self._ranks, launcher.MOST_DEVICES)
+        devices = min(self.ranks, launcher.MOST_DEVICES)
         settings = {
             "devices": str(devices),
             "served": str(served_bytes),
-            **self._device.settings(),
+            **self.device.settings(),
         }
         variables = with_startup(launcher.environment(settings))
         for name in os.environ:
             is_setting = name.startswith(_SETTINGS) and name not in launcher.variables_of(settings)
             if is_setting or name == "CUDA_VISIBLE_DEVICES":
                 del variables[name]
-        variables["GMLAKE_FORECAST_STEPS"] = str(self._steps)
+        variables["GMLAKE_FORECAST_STEPS"] = str(self.steps)
         # Nothing of this run is worth a place among the user's experiments.
         variables.setdefault("WANDB_MODE", "disabled")
-        if self._ranks > 1:
-            variables |= launcher.variables_of_rank(self._rank, self._ranks, devices)
+        if self.ranks > 1:
+            variables |= launcher.variables_of_rank(self.rank, self.ranks, devices)
         return variables
 
 
-def _read(folder: Path, code: int, said: list[str], title: str, *, is_alone: bool) -> Run:
-    """Return the recording of the process that needed most."""
-    best: tuple[tuple[int, int], Path, dict[str, Any]] | None = None
-    paths = sorted(folder.glob("*.json"))
-    for path in paths:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        peak = max(
-            (each["reserved_bytes"], each["allocated_bytes"]) for each in known["devices"].values()
+def title_of(program: Sequence[str]) -> str:
+    """Return the own name of what follows `python`."""
+    words = program[1:] if program[0] == "-m" else program
+    return Path(words[0]).name if words else program[0]
+
+
+def end_of(
+    program: Sequence[str],
+    variables: Mapping[str, str],
+    seconds: float,
+    folder: Path,
+    *,
+    is_shown: bool,
+) -> tuple[int | None, list[str]]:
+    """Run `python *program` without input, and end what it started and left.
+
+    Returns its exit code, None if it took longer, and the last lines that it printed; those that
+    are shown go to standard error instead. folder: has room for what is printed.
+    """
+    with (folder / "output").open("w+b") as output:
+        shown: Any = sys.stderr if is_shown else output
+        process = subprocess.Popen(  # noqa: S603 (the user's own program)
+            [sys.executable, *program],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=shown,
+            stderr=shown,
+            start_new_session=True,
         )
-        if peak[0] and (best is None or peak > best[0]):
-            best = peak, path, known
-    tail = said[-TAIL_LINES:]
-    if best is None:
+        code = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return code, output.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+
+
+def _read(folder: Path, code: int, tail: list[str], title: str, *, is_alone: bool) -> Run:
+    """Return the recording of the process that needed most."""
+    paths = sorted(folder.glob("*.json"))
+    each = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+    path, known = max(each, key=lambda one: _peak(one[1]), default=(folder, {"devices": {}}))
+    advice = _advice(tail, is_alone=is_alone)
+    if not _peak(known)[0]:
         if code:
-            raise ForecastError(
-                f"{title} {_ending(code)} before anything was recorded",
-                _advice(tail, is_alone=is_alone),
-                tail,
-            )
+            reason = f"{title} {_ending(code)} before anything was recorded"
+            raise ForecastError(reason, advice, tail)
         raise ForecastError(
             f"{title} used no GPU: it asked PyTorch for no CUDA memory", _advice(tail), tail
         )
-    known = best[2]
     if known["error"]:
         raise ForecastError(*_why_it_ended(known["error"], title, is_alone=is_alone))
     if code and known["why"] == "the program ended":
-        raise ForecastError(
-            f"{title} {_ending(code)} before its steps repeated",
-            _advice(tail, is_alone=is_alone),
-            tail,
-        )
-    recording = best[1].with_suffix(".pickle")
-    seen = load(recording)
+        reason = f"{title} {_ending(code)} before its steps repeated"
+        raise ForecastError(reason, advice, tail)
+    seen = load(path.with_suffix(".pickle"))
     trace = max((one.trace for one in seen), key=lambda one: one.peak_live_bytes)
     return Run(replace(trace, name=title), seen, known, len(paths))
+
+
+def _peak(known: Mapping[str, Any]) -> tuple[int, int]:
+    peaks = ((one["reserved_bytes"], one["allocated_bytes"]) for one in known["devices"].values())
+    return max(peaks, default=(0, 0))
 
 
 def _advice(output: list[str], *, is_alone: bool = False) -> str:

@@ -6,12 +6,9 @@ import argparse
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +20,7 @@ from gmlake.printable import printable
 from gmlake.standin import launcher
 from gmlake.standin.beyond import beyond
 from gmlake.standin.devices import Device, device_of
-from gmlake.standin.runs import SERVED_BYTES, TAIL_LINES, ForecastError
+from gmlake.standin.runs import MORE_TIME, SERVED_BYTES, ForecastError, end_of, title_of
 from gmlake.tables import Printed, Tables, new_table
 from gmlake.units import format_size
 
@@ -147,23 +144,6 @@ class ServerForecast(Printed):
         return table
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what only a server can be asked."""
-    parser.add_argument(
-        "--context",
-        type=int,
-        action="append",
-        default=[],
-        metavar="N",
-        help="of a server: how many requests of N tokens it holds at once (may be repeated)",
-    )
-    parser.add_argument(
-        "--vary",
-        action="store_true",
-        help="of a server: boot it with other settings, too, to see what they change",
-    )
-
-
 def program_of(words: Sequence[str]) -> list[str] | None:
     """Return what follows `python` where these words start vLLM's engine, else None.
 
@@ -213,8 +193,7 @@ def forecast_server(
     if args.vary:
         found["others"] += list(_varied(found["settings"], boot))
     extra = beyond(found.pop("calls"), world=found["ranks"], is_checked=device.is_checked)
-    name = Path(program[program[0] == "-m"]).name
-    return ServerForecast(name, device, version, found, extra.error_bytes)
+    return ServerForecast(title_of(program), device, version, found, extra.error_bytes)
 
 
 def _varied(own: Mapping[str, Any], boot: Callable[..., dict[str, Any]]) -> Iterator[list[Any]]:
@@ -246,12 +225,11 @@ def _boot(
     variables |= {"VLLM_CACHE_ROOT": f"{cache}/vllm", "TRITON_CACHE_DIR": f"{cache}/triton"}
     variables["GMLAKE_FORECAST_ASKED"] = json.dumps(asked)
     with tempfile.TemporaryDirectory(prefix="gmlake-forecast-") as folder:
-        written, output = Path(folder, "found.json"), Path(folder, "output")
+        written = Path(folder, "found.json")
         variables["GMLAKE_FORECAST_ENGINE"] = str(written)
-        with output.open("wb") as file:
-            shown = sys.stderr if is_shown else file
-            _wait([sys.executable, *program], variables, shown, seconds)
-        said = output.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        code, said = end_of(program, variables, seconds, Path(folder), is_shown=is_shown)
+        if code is None:
+            raise ForecastError(f"the engine did not boot within {seconds:.0f} s", MORE_TIME)
         if not written.exists():
             raise ForecastError("no engine of vLLM's was booted", "It printed last:", said)
         found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
@@ -260,26 +238,3 @@ def _boot(
         advice = "--show-output shows what it prints"
         raise ForecastError(f"vLLM's engine did not boot: {reason}", advice)
     return found
-
-
-def _wait(words: Sequence[str], variables: Mapping[str, str], shown: Any, seconds: float) -> None:  # noqa: ANN401 (a file)
-    """Run a program to its end, and end what it started. Raises ForecastError."""
-    process = subprocess.Popen(  # noqa: S603 (the user's own program)
-        words,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=shown,
-        stderr=shown,
-        start_new_session=True,
-    )
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        raise ForecastError(
-            f"the engine did not boot within {seconds:.0f} s",
-            "--timeout SECONDS gives it more, and --show-output shows what it prints",
-        ) from None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

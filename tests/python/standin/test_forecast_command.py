@@ -206,7 +206,7 @@ def test_the_exit_code_says_whether_it_is_known(
 
 def test_a_notebook_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match="jupyter nbconvert --to script"):
-        Runner(["note.ipynb"], DEVICES["l4"], 8, (0, 1), is_shown=False)
+        Runner(["note.ipynb"], DEVICES["l4"], 8, 1, 0, is_shown=False)
 
 
 @pytest.fixture

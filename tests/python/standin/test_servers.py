@@ -6,7 +6,6 @@ read from it, and beside them lines of its own log.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -306,9 +305,3 @@ def test_a_process_that_takes_too_long_is_ended_with_what_it_started(
     while child.exists() and "State:\tZ" not in (child / "status").read_text():
         assert time.monotonic() - began < 40
         time.sleep(0.1)
-
-
-def test_the_options_are_known_to_the_parser() -> None:
-    parser = argparse.ArgumentParser()
-    servers.add_options(parser)
-    assert parser.parse_args([]) == argparse.Namespace(context=[], vary=False)
