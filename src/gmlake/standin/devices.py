@@ -41,10 +41,13 @@ DEVICES: Final = {
     "h100-80gb": Device("NVIDIA H100 80GB HBM3", 85_017_493_504, "9.0", 132, is_checked=True),
     "h200": Device("NVIDIA H200", 150_109_880_320, "9.0", 132, is_checked=True),
     "b200": Device("NVIDIA B200", 182_630 * MIB, "10.0", 148),
+    "a40": Device("NVIDIA A40", 45_416 * MIB, "8.6", 84),
+    "rtx-a4000": Device("NVIDIA RTX A4000", 15_974 * MIB, "8.6", 48),
     "l4": Device("NVIDIA L4", 22_558 * MIB, "8.9", 58),
     "l40s": Device("NVIDIA L40S", 45_465 * MIB, "8.9", 142),
     "rtx-4090": Device("NVIDIA GeForce RTX 4090", 24_084 * MIB, "8.9", 128),
     "rtx-5090": Device("NVIDIA GeForce RTX 5090", 32_112 * MIB, "12.0", 170),
+    "rtx-pro-6000": Device("NVIDIA RTX PRO 6000 Blackwell", 97_252 * MIB, "12.0", 188),
 }
 """By the name that `--on` takes."""
 

@@ -82,6 +82,8 @@ def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
     """Have no weights read, nor a tokenizer where none is. Raises ValueError."""
     tuner: Any = import_module("triton.runtime.autotuner").Autotuner
     tuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]  # nothing here tells which of them is fastest
+    with suppress(ModuleNotFoundError):
+        import_module("flashinfer.jit.core").JitSpec.build_and_load = lambda _: _Uncompiled()
     for name, value in {**settings, "load_format": "dummy"}.items():
         setattr(arguments, name, value)
     folder = Path(arguments.model)
@@ -93,6 +95,13 @@ def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
         arguments.skip_tokenizer_init = True
 
 
+class _Uncompiled:
+    """A library of kernels that nvcc would have to compile: what it has does nothing."""
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
 class _Engine:
     """vLLM's engine, and what it says."""
 
@@ -100,11 +109,14 @@ class _Engine:
         """config: as vLLM made it. rank: the one that boots."""
         self._core: Any = import_module("vllm.v1.engine.core")
         self._plan = self._core.get_kv_cache_configs
+        cache: Any = import_module("vllm.v1.core.kv_cache_utils")
+        self._capacity_of = cache.get_kv_cache_capacity
         self._config = config
         self.rank = rank
         self._world = int(config.parallel_config.world_size_across_dp)
-        self._graphs_bytes = self._compiling_bytes = self._first_peak = 0
+        self._graphs_bytes = self._compiling_bytes = self._first_peak = self._peak = 0
         self._specs: Any = [{}]
+        self._others: tuple[Any, ...] = ()
         self._available = 0
 
     def found(self, contexts: list[int]) -> dict[str, Any]:
@@ -134,23 +146,30 @@ class _Engine:
             self._core.get_kv_cache_configs = self._plan
         return ""
 
-    def _planned(self, config: Any, specs: Any, available: list[int]) -> Any:
+    def _planned(self, config: Any, specs: Any, available: list[int], *others: Any) -> Any:
         """Plan as a first start does, whose profile compiles, too; its peak is the higher one."""
-        self._compiling_bytes = max(self._first_peak - self._worker.peak_activation_memory, 0)
+        self._compiling_bytes = max(self._first_peak - self._peak, 0)
         self._specs, self._available = specs, available[0] - self._compiling_bytes
-        return self._plan(config, specs, [self._available])
+        self._others = others
+        return self._plan(config, specs, [self._available], *others)
 
     def loaded(self, worker: Any) -> None:
         """See what this worker takes, from the loading of its model on."""
         self._worker = worker
         runner = worker.model_runner
-        capture = runner.capture_model
+        capture, profile = runner.capture_model, runner.profile_run
 
-        def capture_model() -> int:
-            self._graphs_bytes = int(capture())
+        def capture_model(*given: Any, **named: Any) -> int:
+            self._graphs_bytes = int(capture(*given, **named))
             return self._graphs_bytes
 
-        runner.capture_model = capture_model
+        def profile_run(*given: Any, **named: Any) -> None:
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            profile(*given, **named)
+            self._peak = torch.cuda.max_memory_allocated() - before
+
+        runner.capture_model, runner.profile_run = capture_model, profile_run
         if reshape := getattr(runner, "_reshape_kv_cache_tensors", None):
 
             def without_memory(*given: Any) -> Any:
@@ -158,11 +177,9 @@ class _Engine:
                     return reshape(*given)
 
             runner._reshape_kv_cache_tensors = without_memory
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
         with torch.inference_mode():
             runner.profile_run()
-        self._first_peak = self._noted(torch.cuda.max_memory_allocated() - before)
+        self._first_peak = self._noted(self._peak)
         compat.clear_workspaces()
 
     def _noted(self, peak: int) -> int:
@@ -261,8 +278,8 @@ class _Engine:
         model = self._config.model_config
         own, model.max_model_len = model.max_model_len, context
         try:
-            (made,) = self._plan(self._config, self._specs, [self._available + more])
-            tokens, concurrency = self._core.get_kv_cache_capacity(self._config, made)
+            (made,) = self._plan(self._config, self._specs, [self._available + more], *self._others)
+            tokens, concurrency = self._capacity_of(self._config, made)
         except ValueError:
             return 0, 0, 0.0
         finally:
@@ -299,4 +316,4 @@ def _stand_alone(config: Any, rank: int, world: int) -> None:
     queues: Any = import_module("vllm.distributed.device_communicators.shm_broadcast")
     queues.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
     states: Any = import_module("vllm.distributed.parallel_state")
-    states.in_the_same_node_as = lambda group, *_: [True] * group.size()
+    states.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
