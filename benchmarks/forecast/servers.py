@@ -1,14 +1,14 @@
 """Forecasts of vLLM's servers: models of several kinds, on several GPUs, alone and as two ranks.
 
-    PYTHONPATH=benchmarks python benchmarks/forecast/servers.py [--device NAME] [--again]
+    PYTHONPATH=benchmarks python benchmarks/forecast/servers.py
 
 This Python has vLLM and gmlake. results/servers.json has the models, and where the figures of their
-config.json are from; what has no row is run, and a row is kept as soon as it is there.
+config.json are from; what has no row is run, and a row is kept as soon as it is there. So is what
+public logs say, where no forecast is beside it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -46,19 +46,19 @@ def forecast(model: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run what is missing, and keep it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", action="append", help="one of the GPUs (may be repeated)")
-    parser.add_argument("--again", action="store_true", help="forget the rows that are there")
-    options = parser.parse_args()
-    path = machine.RESULTS / "servers.json"
-    known = json.loads(path.read_text(encoding="utf-8"))
-    rows: dict[str, Any] = {} if options.again else known["rows"]
-    for ranks, device, model in product((1, 2), options.device or DEVICES, known["models"]):
-        key = f"{device}, {ranks} of {model}"
-        if key not in rows:
-            rows[key] = forecast(known["models"][model], device, ranks)
-            figures = {"models": known["models"], "rows": rows}
-            print(key, machine.write("servers", figures, gpu="none: the stand-in GPU"))
+    known = json.loads((machine.RESULTS / "servers.json").read_text(encoding="utf-8"))
+    del known["run"]
+    wanted = [
+        (known["models"][model], device, ranks, known["rows"], f"{device}, {ranks} of {model}")
+        for ranks, device, model in product((1, 2), DEVICES, known["models"])
+    ]
+    for one in known["receipts"]:  # what public logs say of a server
+        model = known["receipt_models"][one["model"]] | {"options": one["options"].split()}
+        wanted.append((model, one["device"], 1, one, "forecast"))
+    for *server, kept, name in wanted:
+        if name not in kept:
+            kept[name] = forecast(*server)
+            print(name, machine.write("servers", known, gpu="none: the stand-in GPU"))
 
 
 if __name__ == "__main__":

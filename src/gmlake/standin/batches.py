@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gmlake.fitting import GRANULE_BYTES, Need, fit
@@ -32,20 +32,12 @@ class Batch:
 
     name: str
     given: int
-    recorded: tuple[int, ...] = ()
+    recorded: tuple[int, int]
     confirmed: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What sets the batch of a script, and the two values to record."""
-
-    name: str
-    values: tuple[int, int]
-
-
-def choose(given: str | None, program: Sequence[str]) -> Choice | None:
-    """Return what sets the batch; None if that is not known, or not wanted.
+def choose(given: str | None, program: Sequence[str]) -> Batch | None:
+    """Return what sets the batch, and what to record; None if not known, or not wanted.
 
     given: as forecast() takes it. Raises ValueError.
     """
@@ -55,7 +47,7 @@ def choose(given: str | None, program: Sequence[str]) -> Choice | None:
         for name in _OPTIONS:
             value = option_of(program, name)
             if value is not None and value.isdigit() and int(value):
-                return Choice(name, (int(value), 2 * int(value)))
+                return Batch(name, int(value), (int(value), 2 * int(value)))
         return None
     name, _, text = given.partition("=")
     numbers = text.split(",")
@@ -67,7 +59,7 @@ def choose(given: str | None, program: Sequence[str]) -> Choice | None:
     second = int(numbers[1]) if len(numbers) > 1 else 2 * first
     if first == second:
         raise ValueError(f"{given!r}: two different batches are needed")
-    return Choice(name, (first, second))
+    return Batch(name, first, (first, second))
 
 
 @dataclass
@@ -78,7 +70,7 @@ class Search:
     """
 
     runner: Runner
-    choice: Choice
+    choice: Batch
     room_bytes: int
     longest_seconds: float
     say: Callable[[str], None]
@@ -89,16 +81,15 @@ class Search:
     @property
     def batch(self) -> Batch:
         """What was run."""
-        recorded = self.choice.values
-        confirmed = tuple(sorted(set(self._runs) - set(recorded)))
-        return Batch(self.choice.name, recorded[0], recorded, confirmed)
+        confirmed = set(self._runs) - set(self.choice.recorded)
+        return replace(self.choice, confirmed=tuple(sorted(confirmed)))
 
     def find(self, first: Run, needs: Mapping[str, int]) -> dict[str, int] | None:
         """Foresee the largest batch for each policy, and run it; None if there is nothing to go by.
 
         first: the run with the first batch. needs: bytes that each policy needs for it.
         """
-        name, values = self.choice.name, self.choice.values
+        name, values = self.choice.name, self.choice.recorded
         try:
             second = self._run(values[1])
         except ForecastError as error:

@@ -96,10 +96,13 @@ def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
 
 
 class _Uncompiled:
-    """A library of kernels that nvcc would have to compile: what it has does nothing."""
+    """A library of kernels that nvcc would have to compile: what it has does nothing.
 
-    def __getattr__(self, _: str) -> Callable[..., None]:
-        return lambda *_, **__: None
+    A plan of its work, which some return, is empty.
+    """
+
+    def __getattr__(self, _: str) -> Callable[..., list[int]]:
+        return lambda *_, **__: []
 
 
 class _Engine:
@@ -108,6 +111,9 @@ class _Engine:
     def __init__(self, config: Any, rank: int) -> None:
         """config: as vLLM made it. rank: the one that boots."""
         self._core: Any = import_module("vllm.v1.engine.core")
+        if getattr(config.quant_config, "modules_in_block_to_quantize", None) == []:
+            # GPTQ's are those of the weights; without these, all of the model's blocks, as it does.
+            config.quant_config.modules_in_block_to_quantize = ["layers."]
         self._plan = self._core.get_kv_cache_configs
         cache: Any = import_module("vllm.v1.core.kv_cache_utils")
         self._capacity_of = cache.get_kv_cache_capacity

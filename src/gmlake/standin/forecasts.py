@@ -239,7 +239,7 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     choice = choose(batch, runner.program)
     say(f"running {runner.title}")
     began = time.monotonic()
-    given = (choice.name, choice.values[0]) if choice and batch else None
+    given = (choice.name, choice.given) if choice and batch else None
     first = _first(runner, timeout, given, chosen)
     longest = min(_LONGER * (time.monotonic() - began) + _LEAST_SECONDS, timeout)
     others = []
