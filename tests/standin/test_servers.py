@@ -67,3 +67,16 @@ def test_a_model_without_a_configuration_is_refused_in_one_line(tmp_path: Path) 
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "has no config.json; the one of the model's card is enough" in done.stderr
+
+
+@pytest.mark.long
+def test_layers_that_gptq_quantised_are_known_without_weights(tmp_path: Path) -> None:
+    layers = {"bits": 4, "group_size": 128, "desc_act": False, "sym": True, "quant_method": "gptq"}
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "head_dim": 256}
+    model = {**MODEL, **sizes, "torch_dtype": "float16", "quantization_config": layers}
+    (tmp_path / "config.json").write_text(json.dumps(model), encoding="utf-8")
+    theirs = ("vllm", "serve", str(tmp_path), "--enforce-eager")
+    done = forecasting.run("forecast", "--on", "l4", "--json", *theirs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    numbers = 2 * (1024 * (2048 + 1024) + 3 * 1024 * 4096)  # of the layers, 2 bytes each before
+    assert json.loads(done.stdout)["figures"]["weights_bytes"] < 1.2 * numbers

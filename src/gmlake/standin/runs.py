@@ -203,7 +203,9 @@ def _read(folder: Path, code: int, tail: list[str], title: str, *, is_alone: boo
     """Return the recording of the process that needed most."""
     paths = sorted(folder.glob("*.json"))
     each = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
-    path, known = max(each, key=lambda one: _peak(one[1]), default=(folder, {"devices": {}}))
+    path, known = max(
+        each, key=lambda one: _peak(one[1]), default=(folder, dict[str, Any](devices={}))
+    )
     advice = _advice(tail, is_alone=is_alone)
     if not _peak(known)[0]:
         if code:
