@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.standin import forecasting
@@ -30,15 +30,18 @@ MODEL = {
 BYTES_PER_TOKEN = 2 * 2 * 2 * 64 * 2  # keys and values, layers, heads, numbers, bytes of each
 
 
+def booted(folder: Path, model: dict[str, Any], *words: str) -> tuple[dict[str, Any], str]:
+    (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
+    ours = ("--on", "l4", "--context", "100", "--show-output", "--json")
+    done = forecasting.run("forecast", *ours, "vllm", "serve", str(folder), *words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)["figures"], done.stderr
+
+
 @pytest.mark.long
 def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
-    ours = ("--on", "l4", "--context", "100", "--show-output", "--json")
-    theirs = ("vllm", "serve", str(tmp_path), "--max-model-len", "1024")
-    done = forecasting.run("forecast", *ours, *theirs)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)["figures"]
-    said = re.search(r"GPU KV cache size: (\S+) tokens", done.stderr)
+    found, log = booted(tmp_path, MODEL, "--max-model-len", "1024")
+    said = re.search(r"GPU KV cache size: (\S+) tokens", log)
     assert said is not None
     assert f"{found['tokens']:,}" == said[1]  # the first that it says is its own
     assert found["tokens"] == found["blocks"] * found["settings"]["block_size"]
@@ -52,21 +55,9 @@ def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path)
 
 @pytest.mark.long
 def test_one_rank_of_two_has_half_of_the_heads(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
-    theirs = ("vllm", "serve", str(tmp_path), "--enforce-eager", "--tensor-parallel-size", "2")
-    done = forecasting.run("forecast", "--on", "l4", "--json", *theirs)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)["figures"]
-    assert found["ranks"] == 2
+    found, _ = booted(tmp_path, MODEL, "--enforce-eager", "--tensor-parallel-size", "2")
     cache = found["tokens"] * BYTES_PER_TOKEN // 2
     assert 0 <= found["available_bytes"] - cache < (1 << 20)
-
-
-def test_a_model_without_a_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = forecasting.run("forecast", "vllm", "serve", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "has no config.json; the one of the model's card is enough" in done.stderr
 
 
 @pytest.mark.long
@@ -74,9 +65,12 @@ def test_layers_that_gptq_quantised_are_known_without_weights(tmp_path: Path) ->
     layers = {"bits": 4, "group_size": 128, "desc_act": False, "sym": True, "quant_method": "gptq"}
     sizes = {"hidden_size": 1024, "intermediate_size": 4096, "head_dim": 256}
     model = {**MODEL, **sizes, "torch_dtype": "float16", "quantization_config": layers}
-    (tmp_path / "config.json").write_text(json.dumps(model), encoding="utf-8")
-    theirs = ("vllm", "serve", str(tmp_path), "--enforce-eager")
-    done = forecasting.run("forecast", "--on", "l4", "--json", *theirs)
-    assert done.returncode == 0, done.stderr[-3000:]
     numbers = 2 * (1024 * (2048 + 1024) + 3 * 1024 * 4096)  # of the layers, 2 bytes each before
-    assert json.loads(done.stdout)["figures"]["weights_bytes"] < 1.2 * numbers
+    assert booted(tmp_path, model, "--enforce-eager")[0]["weights_bytes"] < 1.2 * numbers
+
+
+def test_a_model_without_a_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = forecasting.run("forecast", "vllm", "serve", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "has no config.json; the one of the model's card is enough" in done.stderr
