@@ -41,23 +41,20 @@ def booted(folder: Path, model: dict[str, Any], *words: str) -> tuple[dict[str, 
 @pytest.mark.long
 def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path) -> None:
     found, log = booted(tmp_path, MODEL, "--max-model-len", "1024")
-    said = re.search(r"GPU KV cache size: (\S+) tokens", log)
-    assert said is not None
-    assert f"{found['tokens']:,}" == said[1]  # the first that it says is its own
+    said = re.findall(r"GPU KV cache size: (\S+) tokens", log)
+    assert f"{found['tokens']:,}" == said[0]  # the first that it says is its own
     assert found["tokens"] == found["blocks"] * found["settings"]["block_size"]
     cache = found["tokens"] * BYTES_PER_TOKEN
     assert 0 <= found["available_bytes"] - cache < (1 << 20)
     assert found["reserved_bytes"] > cache + found["weights_bytes"]
     at_once = dict(map(tuple, found["concurrency"]))
-    assert at_once[1024] == pytest.approx(found["tokens"] / 1024)
-    assert at_once[100] == pytest.approx(found["tokens"] / 112)  # seven blocks
+    assert at_once == pytest.approx({1024: found["tokens"] / 1024, 100: found["tokens"] / 112})
 
 
 @pytest.mark.long
 def test_one_rank_of_two_has_half_of_the_heads(tmp_path: Path) -> None:
     found, _ = booted(tmp_path, MODEL, "--enforce-eager", "--tensor-parallel-size", "2")
-    cache = found["tokens"] * BYTES_PER_TOKEN // 2
-    assert 0 <= found["available_bytes"] - cache < (1 << 20)
+    assert 0 <= found["available_bytes"] - found["tokens"] * BYTES_PER_TOKEN // 2 < (1 << 20)
 
 
 @pytest.mark.long
@@ -65,12 +62,11 @@ def test_layers_that_gptq_quantised_are_known_without_weights(tmp_path: Path) ->
     layers = {"bits": 4, "group_size": 128, "desc_act": False, "sym": True, "quant_method": "gptq"}
     sizes = {"hidden_size": 1024, "intermediate_size": 4096, "head_dim": 256}
     model = {**MODEL, **sizes, "torch_dtype": "float16", "quantization_config": layers}
-    numbers = 2 * (1024 * (2048 + 1024) + 3 * 1024 * 4096)  # of the layers, 2 bytes each before
-    assert booted(tmp_path, model, "--enforce-eager")[0]["weights_bytes"] < 1.2 * numbers
+    found, _ = booted(tmp_path, model, "--enforce-eager")
+    assert found["weights_bytes"] < 2.4 * 1024 * (3072 + 3 * 4096)  # before, 2 bytes for each of 2
 
 
 def test_a_model_without_a_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
     done = forecasting.run("forecast", "vllm", "serve", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "has no config.json; the one of the model's card is enough" in done.stderr

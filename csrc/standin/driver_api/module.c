@@ -56,15 +56,17 @@ cudaError_t standin_cuModuleGetFunction(CUfunction *out, CUmodule module, const 
 
 cudaError_t standin_cuFuncGetAttribute(int *out, CUfunction_attribute attribute,
                                        CUfunction function) {
-    *out = ((kernel *)(void *)function)->attributes[attribute];
-    return cudaSuccess;
+    bool is_known = attribute < CU_FUNC_ATTRIBUTE_MAX; /* a program may be of a later CUDA */
+    *out = is_known ? ((kernel *)(void *)function)->attributes[attribute] : 0;
+    return is_known ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t standin_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
                                        int value) {
     int most_shared = standin_attribute(standin_device_at(standin_current_ordinal()),
                                         cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > most_shared) {
+    bool is_shared = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    if (attribute >= CU_FUNC_ATTRIBUTE_MAX || (is_shared && value > most_shared)) {
         return cudaErrorInvalidValue;
     }
     ((kernel *)(void *)function)->attributes[attribute] = value;

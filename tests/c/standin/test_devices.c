@@ -97,6 +97,10 @@ static void check_default(const void *argument) {
     CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMajor), 9);
     CHECK_EQ(attribute(cudaDevAttrComputeCapabilityMinor), 0);
     CHECK_EQ(attribute(cudaDevAttrMultiProcessorCount), 132);
+    CUmodule code = NULL;
+    CUfunction any = NULL;
+    CHECK(!cudaFree(NULL) && !cuModuleLoadData(&code, "") && !cuModuleGetFunction(&any, code, ""));
+    CHECK_EQ(cuFuncSetAttribute(any, CU_FUNC_ATTRIBUTE_MAX, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST(a_device_is_an_h100_unless_told_otherwise) {
