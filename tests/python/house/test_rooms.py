@@ -25,7 +25,7 @@ ROOMS = {
     "csrc/policy": 8520,
     "csrc/python": 4660,
     "csrc/replay": 280,
-    "csrc/standin": 7240,
+    "csrc/standin": 7250,
     "csrc/torch": 6400,
     "src": 35260,
     "src/gmlake/budgets": 950,
@@ -50,7 +50,7 @@ ROOMS = {
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 90, 8510
+BENCHMARKS_FILES, BENCHMARKS_LINES = 90, 8530
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
