@@ -47,7 +47,7 @@ TRACES := $(sort $(wildcard examples/traces/*.gmtrace))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all checks test-newer test-c test-python test-torch test-standin test-interface alone versions standin lint lint-format lint-tidy lint-ruff lint-types lint-words site \
-	sanitize sanitize-address sanitize-thread bench validate figures result results matrix fuzz differential stress adapters wheels test-wheels format clean distclean
+	sanitize sanitize-address sanitize-thread bench validate figures result results matrix fuzz differential stress adapters wheels test-wheels patch format clean distclean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -218,6 +218,10 @@ test-wheels: ## The Python tests of what is in dist/: TESTED_PYTHONS='python3.10
 	    $(WHEEL_PIP) install 'gmlake[test]'; \
 	    build/wheels/bin/python -m pytest -q --ignore tests/python/house; \
 	done
+
+NVCC ?= nvcc
+patch: ## What `gmlake diagnose --accesses` puts into kernels, again, from patch.cu: NVCC=
+	@$(PYTHON) .ci/patch.py $(NVCC)
 
 format: $(VENV)/.lint ## Rewrite every file in the project's format
 	@$(BIN)/clang-format -i $(C_FILES)

@@ -60,12 +60,16 @@ if(GMLAKE_TESTS)
     file(GLOB DIAGNOSIS_TESTS CONFIGURE_DEPENDS ${TESTS}/test_*.c)
     gmlake_add_tests(${DIAGNOSIS_TESTS} LIBRARIES gmlake_diagnosis_objects diagnosis_test_support)
 
-    # A CUPTI for machines without one; the collector is told of it by name.
-    add_library(fake_cupti SHARED ${TESTS}/fake_cupti.c)
-    target_include_directories(fake_cupti PRIVATE tests/c csrc)
-    add_library(fake_plugin SHARED ${TESTS}/fake_plugin.c)
-    add_dependencies(test_collect fake_cupti fake_libcuda fake_plugin gmlake_collect)
+    # CUPTI and the Sanitizer for machines without one; the collector is told of them by name.
+    foreach(FAKE fake_cupti fake_sanitizer fake_plugin)
+        add_library(${FAKE} SHARED ${TESTS}/${FAKE}.c)
+        target_include_directories(${FAKE} PRIVATE tests/c csrc)
+        target_compile_definitions(${FAKE} PRIVATE _GNU_SOURCE)
+    endforeach()
+    add_dependencies(test_collect
+        fake_cupti fake_libcuda fake_plugin fake_sanitizer gmlake_collect)
     target_compile_definitions(test_collect PRIVATE FAKE_CUPTI="$<TARGET_FILE:fake_cupti>"
+        FAKE_SANITIZER="$<TARGET_FILE:fake_sanitizer>"
         FAKE_PLUGIN="$<TARGET_FILE:fake_plugin>"
         OTHER_LIBRARY="$<TARGET_FILE:fake_libcuda>" COLLECTOR="$<TARGET_FILE:gmlake_collect>")
     set_property(TEST test_collect PROPERTY ENVIRONMENT

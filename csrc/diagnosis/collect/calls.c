@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <execinfo.h>
 
-enum { MOST_FRAMES = 24, MOST_FOUND = 512 };
+enum { MOST_FRAMES = 24 };
 
 /* ---- writing down ---------------------------------------------------------------------------- */
 
@@ -198,20 +198,50 @@ static void take_unknown_copy(const driver_call *call) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static void note_launch(const driver_call *call, void *function, void *const *parameters,
-                        void *const *extra, uint64_t stream) {
-    gml_live_object found[MOST_FOUND];
-    size_t count = gml_scan_parameters(call->collector, function, parameters, extra, found,
-                                       sizeof found / sizeof *found);
-    const char *symbol = call->data->symbol;
-    note_api(call, GML_LOG_KERNEL, symbol ? symbol : call->data->function, stream, 0, 0);
-    if (count == GML_SCAN_UNKNOWN) {
-        note_anything(call);
+void gml_collect_launch(gml_collector *collector, const gml_launch *launch) {
+    gml_log_add(&collector->log,
+                &(gml_log_record){.kind = GML_LOG_KERNEL,
+                                  .name = gml_log_name(&collector->log, launch->name),
+                                  .place = launch->place,
+                                  .stream = launch->stream,
+                                  .address = launch->repeats,
+                                  .size_bytes = launch->repeated_as});
+}
+
+void gml_collect_parameters(gml_collector *collector, const gml_launch *launch) {
+    gml_log_record access = {.kind = GML_LOG_ACCESS, .flags = GML_ACCESS_TOUCHES};
+    if (launch->found_count == GML_SCAN_UNKNOWN) {
+        gml_log_add(&collector->log, &access);
         return;
     }
-    for (size_t i = 0; i < count; i++) {
-        note_bytes(call, GML_ACCESS_TOUCHES, found[i].address, found[i].size_bytes);
+    for (size_t i = 0; i < launch->found_count; i++) {
+        if (gml_live_find(&collector->live, launch->found[i].address)) {
+            access.address = launch->found[i].address;
+            access.size_bytes = access.stride_bytes = launch->found[i].size_bytes;
+            access.repeat = 1;
+            gml_log_add(&collector->log, &access);
+        }
     }
+}
+
+/* Where patches tell what a launch accesses, it is taken down at its end. */
+static void take_down(const driver_call *call, gml_launch *launch, const char *name) {
+    launch->name = name ? name : call->data->function;
+    launch->place = call->place;
+    if (call->collector->expect) {
+        call->collector->expect(launch);
+        return;
+    }
+    gml_collect_launch(call->collector, launch);
+    gml_collect_parameters(call->collector, launch);
+}
+
+static void note_launch(const driver_call *call, void *function, void *const *parameters,
+                        void *const *extra, uint64_t stream) {
+    gml_launch launch = {.stream = stream};
+    launch.found_count = gml_scan_parameters(call->collector, function, parameters, extra,
+                                             launch.found, GML_MOST_FOUND);
+    take_down(call, &launch, call->data->symbol);
 }
 
 static void take_launch(const driver_call *call) {
@@ -234,8 +264,8 @@ static void take_launch_ex(const driver_call *call) {
 
 static void take_graph(const driver_call *call) {
     const cuda_graph_launch *graph = call->data->parameters;
-    note_api(call, GML_LOG_KERNEL, call->data->function, graph->stream, 0, 0);
-    note_anything(call);
+    gml_launch launch = {.stream = graph->stream, .found_count = GML_SCAN_UNKNOWN};
+    take_down(call, &launch, NULL);
 }
 
 /* ---- which function is what ------------------------------------------------------------------ */
@@ -355,8 +385,7 @@ static bool has_failed(const cupti_callback_data *data) {
     return data->site == CUPTI_API_EXIT && data->result && *(const int *)data->result != 0;
 }
 
-/* False: this thread is already inside, and its nested calls are not recorded. */
-static bool enter(gml_collector *collector) {
+bool gml_collector_enter(gml_collector *collector) {
     pthread_mutex_lock(&collector->lock);
     if (collector->is_busy) {
         pthread_mutex_unlock(&collector->lock);
@@ -366,7 +395,7 @@ static bool enter(gml_collector *collector) {
     return true;
 }
 
-static void leave(gml_collector *collector) {
+void gml_collector_leave(gml_collector *collector) {
     collector->is_busy = false;
     pthread_mutex_unlock(&collector->lock);
 }
@@ -376,11 +405,11 @@ static uint32_t add_place(gml_collector *collector, void *const *addresses, size
     for (size_t i = 0; i < count; i++) {
         gml_log_describe(&frames[i], addresses[i]);
     }
-    if (!enter(collector)) {
+    if (!gml_collector_enter(collector)) {
         return 0;
     }
     uint32_t place = gml_log_place(&collector->log, addresses, frames, count);
-    leave(collector);
+    gml_collector_leave(collector);
     return place;
 }
 
@@ -389,11 +418,11 @@ static uint32_t add_place(gml_collector *collector, void *const *addresses, size
 static uint32_t find_place(gml_collector *collector) {
     void *addresses[MOST_FRAMES];
     int count = backtrace(addresses, MOST_FRAMES);
-    if (count < 2 || !enter(collector)) {
+    if (count < 2 || !gml_collector_enter(collector)) {
         return 0;
     }
     uint32_t place = gml_log_find_place(&collector->log, addresses + 1, (size_t)count - 1);
-    leave(collector);
+    gml_collector_leave(collector);
     return place ? place : add_place(collector, addresses + 1, (size_t)count - 1);
 }
 
@@ -407,9 +436,9 @@ void gml_collect_call(void *user, int domain, uint32_t function, const cupti_cal
     int cancel_state;
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state); /* writing could end it */
     uint32_t place = find_place(collector);
-    if (enter(collector)) {
+    if (gml_collector_enter(collector)) {
         heard->take(&(driver_call){collector, data, heard, place});
-        leave(collector);
+        gml_collector_leave(collector);
     }
     (void)pthread_setcancelstate(cancel_state, NULL);
     errno = error;

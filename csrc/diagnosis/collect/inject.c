@@ -1,9 +1,12 @@
 /* Starts the collector inside a program: the CUDA driver loads the library that
  * CUDA_INJECTION64_PATH names and calls InitializeInjection().
  *
- * GMLAKE_CALLS names the file to write, GMLAKE_CUPTI the library to ask first. Where something is
- * missing the program runs as without the collector, and the file says why in its first name.
+ * GMLAKE_CALLS names the file to write, GMLAKE_CUPTI the library to ask first. With
+ * GMLAKE_SANITIZER, the Sanitizer's library, kernels are patched instead; GMLAKE_ACCESSES is then
+ * the bytes of a granule, and each how-many-th launch is looked at. Where something is missing the
+ * program runs as without the collector, and the file says why in its first name.
  */
+#include "diagnosis/collect/accesses.h"
 #include "diagnosis/collect/collector.h"
 
 #include <dlfcn.h>
@@ -64,8 +67,37 @@ static void find_parameter_functions(void) {
     }
 }
 
+static const char *patch_kernels(const char *sanitizer) {
+    const char *text = getenv("GMLAKE_ACCESSES"); /* NOLINT(concurrency-mt-unsafe): as above */
+    char *rest = NULL;
+    gml_access_options options = {.granule_bytes = strtoull(text ? text : "4", &rest, 10)};
+    options.every = text && *rest == ',' ? strtoull(rest + 1, NULL, 10) : 1;
+    /* NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): as above */
+    void *library = dlopen(sanitizer, RTLD_NOW | RTLD_LOCAL);
+    sanitizer_api api;
+    if (!library) {
+        return "error: the Sanitizer library cannot be loaded; install nvidia-cuda-sanitizer-api "
+               "or name it in GMLAKE_SANITIZER";
+    }
+#define FIND(field, name, parameters)                                                              \
+    api.field = (int(*) parameters)dlsym(library, "sanitizer" #name);                              \
+    if (!api.field) {                                                                              \
+        return "error: the Sanitizer library lacks sanitizer" #name "; it must be of CUDA 12 or "  \
+               "later: install nvidia-cuda-sanitizer-api";                                         \
+    }
+    SANITIZER_FUNCTIONS(FIND)
+#undef FIND
+    return gml_accesses_start(&collector, &api, options);
+}
+
 /* NULL, or the error. */
 static const char *listen(void) {
+    const char *sanitizer =
+        getenv("GMLAKE_SANITIZER"); /* NOLINT(concurrency-mt-unsafe): as above */
+    if (sanitizer && sanitizer[0]) {
+        find_parameter_functions();
+        return patch_kernels(sanitizer);
+    }
     void *cupti = open_cupti();
     if (!cupti) {
         return "error: no CUPTI library; install nvidia-cuda-cupti or name it in GMLAKE_CUPTI";

@@ -25,7 +25,7 @@ bool gml_live_add(gml_live *live, uint64_t address, uint64_t size_bytes) {
     }
     size_t at = count_up_to(live, address);
     memmove(&live->objects[at + 1], &live->objects[at], (live->count - at) * sizeof *live->objects);
-    live->objects[at] = (gml_live_object){address, size_bytes};
+    live->objects[at] = (gml_live_object){address, size_bytes, ++live->serial, false};
     live->count++;
     return true;
 }

@@ -8,12 +8,15 @@
 
 typedef struct gml_live_object {
     uint64_t address, size_bytes;
+    uint64_t serial;  /* no two objects of a program have the same */
+    bool is_in_a_map; /* of one that a parameter points to: it may be a tensor map */
 } gml_live_object;
 
 /* Sorted by address. Insertion moves the objects above: a cudaMalloc costs more than that. */
 typedef struct gml_live {
     gml_live_object *objects;
     size_t count, capacity;
+    uint64_t serial;
 } gml_live;
 
 /* False without host memory. pre: no live object overlaps. */

@@ -28,7 +28,8 @@ typedef enum gml_log_kind {
     GML_LOG_FREE,
     GML_LOG_COPY,
     GML_LOG_SET,
-    GML_LOG_KERNEL,
+    GML_LOG_KERNEL, /* size_bytes: a number for its accesses, for others to repeat; address: those
+                       that it repeats, as far as is known; 0: none */
     GML_LOG_ACCESS, /* of the copy, set or kernel before it */
     GML_LOG_NAME,   /* `name` is its number, size_bytes its length; the text fills the records that
                        follow */
@@ -39,7 +40,8 @@ typedef enum gml_log_kind {
 /* 56 bytes. */
 typedef struct gml_log_record {
     uint32_t kind;
-    uint32_t name;  /* of a kernel, a copy, a set; 0: none */
+    uint32_t name;  /* of a kernel, a copy, a set; 0: none. Of an access: how often each element
+                       is accessed; 0: once */
     uint32_t place; /* the caller; 0: unknown */
     uint32_t flags; /* of an access: GML_ACCESS_READS, ... as in gmlake_diagnose.h */
     uint64_t stream;

@@ -5,8 +5,9 @@
 enum {
     MOST_PARAMETERS = 4096,
     MOST_PARAMETER_BYTES = 32764, /* CUDA's own limit for all parameters of a kernel */
-    EXTRA_POINTER = 1,            /* CU_LAUNCH_PARAM_BUFFER_POINTER */
-    EXTRA_SIZE = 2,               /* CU_LAUNCH_PARAM_BUFFER_SIZE */
+    TENSOR_MAP_BYTES = 128,
+    EXTRA_POINTER = 1, /* CU_LAUNCH_PARAM_BUFFER_POINTER */
+    EXTRA_SIZE = 2,    /* CU_LAUNCH_PARAM_BUFFER_SIZE */
     EXTRA_MOST = 16
 };
 
@@ -16,9 +17,10 @@ typedef struct found_objects {
     bool is_whole; /* nothing was left out */
 } found_objects;
 
-static void add_found(found_objects *found, const gml_live_object *object) {
+static void add_found(found_objects *found, const gml_live_object *object, bool is_in_a_map) {
     for (size_t i = 0; i < found->count; i++) {
         if (found->items[i].address == object->address) {
+            found->items[i].is_in_a_map |= is_in_a_map;
             return;
         }
     }
@@ -26,7 +28,8 @@ static void add_found(found_objects *found, const gml_live_object *object) {
         found->is_whole = false;
         return;
     }
-    found->items[found->count++] = *object;
+    found->items[found->count] = *object;
+    found->items[found->count++].is_in_a_map = is_in_a_map;
 }
 
 static void scan_words(const gml_live *live, const void *data, size_t size_bytes,
@@ -36,7 +39,7 @@ static void scan_words(const gml_live *live, const void *data, size_t size_bytes
         memcpy(&word, (const char *)data + at, sizeof word);
         const gml_live_object *object = gml_live_find(live, word);
         if (object) {
-            add_found(found, object);
+            add_found(found, object, size_bytes == TENSOR_MAP_BYTES);
         }
     }
 }

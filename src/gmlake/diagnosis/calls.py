@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from gmlake.diagnosis.builder import Part, TraceBuilder
+from gmlake.diagnosis.builder import Part, Range, TraceBuilder
 from gmlake.diagnosis.object_layout import LARGEST_SIZE, READS, TOUCHES, WRITES
 from gmlake.diagnosis.object_trace import ObjectTrace
 from gmlake.errors import TraceError, UnsupportedError
@@ -37,20 +37,28 @@ _RECORD: Final = np.dtype(
 )
 _MAGIC: Final = b"gmlake calls 1"
 _ORDER: Final = 0x01020304
-_OURS: Final = ("libgmlake_collect", "libcupti", "libcuda.so")
+_OURS: Final = ("libgmlake_collect", "libcupti", "libsanitizer", "libcuda.so")
 _MOST_FRAMES: Final = 16
 _MOST_ACCESSES: Final = 50_000_000  # a program of graphs alone touches everything at every launch
 
+_Items: TypeAlias = "dict[str, list[Part | int]]"
+"""What one call reads, writes and touches."""
 
-def read_calls(path: Path, name: str = "") -> ObjectTrace:
+
+def read_calls(
+    path: Path, name: str = "", *, element_bytes: int = 1, notes: list[str] | None = None
+) -> ObjectTrace:
     """Return the objects of one process and its calls' accesses to them.
 
-    name: of the trace. Objects live at the end were never freed. Raises TraceError for a file of
+    name: of the trace. element_bytes: of each object. notes: gets what the collector could not
+    find out, a line each. Objects live at the end were never freed. Raises TraceError for a file of
     another kind, and UnsupportedError with the collector's reason if it could not work.
     """
     try:
-        reader = _Reader(_records(path), name)
+        reader = _Reader(_records(path), name, element_bytes)
         reader.read()
+        if notes is not None:
+            notes += reader.notes
         return reader.builder.build()
     except TraceError as error:
         error.path = str(path)
@@ -73,15 +81,18 @@ def _records(path: Path) -> np.ndarray[Any, Any]:
 class _Reader:
     """Goes through the records once."""
 
-    def __init__(self, records: np.ndarray[Any, Any], name: str) -> None:
+    def __init__(self, records: np.ndarray[Any, Any], name: str, element_bytes: int) -> None:
         self.builder = TraceBuilder(name)
+        self.notes: list[str] = []
         self._records = records
+        self._element_bytes = element_bytes
         self._names = [""]
         self._places: list[tuple[str, ...]] = [()]
         self._at: list[int] = []  # where live objects begin, ascending
         self._number: dict[int, int] = {}
         self._size: dict[int, int] = {}
         self._accesses = 0
+        self._samples: dict[int, _Items] = {}
 
     def read(self) -> None:
         rows = self._records
@@ -121,6 +132,8 @@ class _Reader:
         text = data.decode("utf-8", "replace")
         if text.startswith("error: "):
             raise UnsupportedError(text.removeprefix("error: "))
+        if text.startswith("note: "):
+            self.notes.append(text.removeprefix("note: "))
         self._names.append(text)
         return end
 
@@ -151,7 +164,10 @@ class _Reader:
         if size > LARGEST_SIZE:
             raise TraceError(f"an allocation of {size} bytes; at most 2^48 can be")
         self._number[address] = self.builder.alloc(
-            size, stream=int(row["stream"]), frames=self._frames(row)
+            size,
+            element_bytes=self._element_bytes,
+            stream=int(row["stream"]),
+            frames=self._frames(row),
         )
         self._size[address] = size
         insort(self._at, address)
@@ -179,9 +195,11 @@ class _Reader:
             _SET: self.builder.set,
             _KERNEL: self.builder.kernel,
         }[kind]
-        items: dict[str, list[Part | int]] = {"reads": [], "writes": [], "touches": []}
-        for access in accesses:
-            self._add_access(access, items)
+        items = self._items(accesses)
+        if kind == _KERNEL and row["size"]:
+            self._samples[int(row["size"])] = items
+        if kind == _KERNEL and row["address"]:
+            items = self._repeated(int(row["address"]))
         self._accesses += sum(map(len, items.values()))
         if self._accesses > _MOST_ACCESSES:
             raise TraceError(f"more than {_MOST_ACCESSES:,} accesses; watch a shorter run")
@@ -192,23 +210,60 @@ class _Reader:
             frames=self._frames(row),
         )
 
-    def _add_access(self, access: Any, items: dict[str, list[Part | int]]) -> None:  # noqa: ANN401
-        flags, address = int(access["flags"]), int(access["address"])
-        which = {READS: "reads", WRITES: "writes", TOUCHES: "touches"}.get(flags)
-        if which is None:
-            raise TraceError(f"an access with flags {flags}")
-        if address == 0:
-            items[which] += [self._number[start] for start in self._at]
-            return
-        start = self._holder(address)
-        if start is None:
-            raise TraceError(f"an access to address 0x{address:x}, where nothing lives")
-        runs = _clipped(
-            address - start,
-            (int(access["size"]), int(access["stride"]), int(access["repeat"])),
-            self._size[start],
-        )
-        items[which].append(Part(self._number[start], runs))
+    def _items(self, accesses: np.ndarray[Any, Any]) -> _Items:
+        items: _Items = {"reads": [], "writes": [], "touches": []}
+        while len(accesses):
+            flags, address = int(accesses["flags"][0]), int(accesses["address"][0])
+            which = {READS: "reads", WRITES: "writes", TOUCHES: "touches"}.get(flags)
+            if which is None:
+                raise TraceError(f"an access with flags {flags}")
+            if address == 0:
+                items[which] += [self._number[start] for start in self._at]
+                accesses = accesses[1:]
+                continue
+            start = self._holder(address)
+            if start is None:
+                raise TraceError(f"an access to address 0x{address:x}, where nothing lives")
+            count = _count_alike(accesses, start, self._size[start])
+            runs = _runs(accesses[:count], start, self._size[start])
+            items[which].append(Part(self._number[start], runs))
+            accesses = accesses[count:]
+        return items
+
+    def _repeated(self, number: int) -> _Items:
+        """Return the accesses of an earlier launch of the kernel, as far as its objects live."""
+        before = self._samples.get(number, {})
+        live = set(self._number.values())
+        found = [
+            item
+            for items in before.values()
+            for item in items
+            if (item.object if isinstance(item, Part) else item) in live
+        ]
+        return {"touches": found}
+
+
+def _count_alike(accesses: np.ndarray[Any, Any], start: int, size: int) -> int:
+    """Return how many of the first accesses have one kind and begin in one object."""
+    differs = accesses["flags"] != accesses["flags"][0]
+    differs |= accesses["address"] - np.uint64(start) >= np.uint64(size)
+    return int(differs.argmax()) if differs.any() else len(accesses)
+
+
+def _runs(accesses: np.ndarray[Any, Any], start: int, size: int) -> list[Range]:
+    rows = zip(
+        (accesses["address"] - np.uint64(start)).tolist(),
+        accesses["size"].tolist(),
+        accesses["stride"].tolist(),
+        accesses["repeat"].tolist(),
+        np.maximum(accesses["name"], 1).tolist(),  # the weight
+        strict=True,
+    )
+    return [
+        (*run, weight)
+        for offset, length, stride, repeat, weight in rows
+        for run in _clipped(offset, (length, stride, repeat), size)
+    ]
 
 
 def _clipped(

@@ -1,7 +1,10 @@
-/* The collector as a program sees it: loaded by the driver, told of calls by CUPTI, read from its
- * file. Driver and CUPTI are fakes; each test is a process of its own, as the collector is. */
+/* The collector as a program sees it: loaded by the driver, told of calls by CUPTI or the
+ * Sanitizer, read from its file. All three are fakes; each test is a process of its own, as the
+ * collector is. */
+#include "base/mix.h"
 #include "diagnosis/collect/log.h"
 #include "diagnosis/fake_cupti.h"
+#include "diagnosis/fake_sanitizer.h"
 #include "gmlake_diagnose.h"
 #include "support/check.h"
 #include "support/fake_kernel.h"
@@ -37,6 +40,9 @@ enum {
 
 static char folder[] = "/tmp/gmlake_collect_XXXXXX";
 static fake_cupti_call_function make_call;
+static fake_sanitizer_launch_function play;
+static fake_sanitizer_graph_function play_graph;
+static fake_sanitizer_context_function tell_context;
 static void *collector;      /* its library */
 static void (*at_end)(void); /* what the program does after all that came later has ended */
 
@@ -58,8 +64,15 @@ static void launch(const char *symbol, fake_kernel *kernel, void **parameters, v
 
 /* Loads the collector as the driver would. */
 static bool begin(void) {
-    void *cupti = dlopen(FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
-    make_call = cupti ? (fake_cupti_call_function)dlsym(cupti, "fake_cupti_call") : NULL;
+    const char *name = getenv("GMLAKE_SANITIZER");
+    bool is_patched = name && strcmp(name, FAKE_SANITIZER) == 0;
+    void *teller = dlopen(is_patched ? name : FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
+    make_call = teller ? (fake_cupti_call_function)dlsym(teller, "fake_cupti_call") : NULL;
+    if (is_patched && make_call) {
+        play = (fake_sanitizer_launch_function)dlsym(teller, "fake_sanitizer_launch");
+        play_graph = (fake_sanitizer_graph_function)dlsym(teller, "fake_sanitizer_graph");
+        tell_context = (fake_sanitizer_context_function)dlsym(teller, "fake_sanitizer_context");
+    }
     collector = dlopen(COLLECTOR, RTLD_NOW | RTLD_LOCAL);
     int (*initialize)(void) =
         collector ? (int (*)(void))dlsym(collector, "InitializeInjection") : NULL;
@@ -392,6 +405,450 @@ static void limited_program(void) {
 TEST(a_limit_of_the_file_does_not_end_the_program) {
     watch(limited_program);
     CHECK_EQ(record_count, 0);
+}
+
+/* ---- kernels that tell what they access ------------------------------------------------------ */
+
+enum { READ = 1, WRITE = 2, CONTEXT_DESTROYED = 5 };
+
+static int first_context;
+static int second_context;
+static int function_of_a_kernel;
+
+static const char ACCESS[] = "gml_patch_access";
+
+static void watch_patched(void (*program)(void), const char *options) {
+    (void)setenv("GMLAKE_SANITIZER", FAKE_SANITIZER, 1);
+    (void)setenv("GMLAKE_ACCESSES", options, 1);
+    watch(program);
+    (void)unsetenv("GMLAKE_SANITIZER");
+}
+
+static void run_during(const char *name, uint64_t parameter, const fake_access *accesses,
+                       size_t count, void (*during)(void)) {
+    fake_kernel kernel = {1, {sizeof parameter}, NULL};
+    launch(name, &kernel, (void *[]){&parameter}, NULL);
+    play(&(fake_launch){name, &first_context, &function_of_a_kernel, accesses, count, during});
+}
+
+static void run(const char *name, uint64_t parameter, const fake_access *accesses, size_t count) {
+    run_during(name, parameter, accesses, count, NULL);
+}
+
+static void run_tiny(uint64_t address) {
+    run("tiny", address, &(fake_access){ACCESS, address, 4, WRITE, 1, 0}, 1);
+}
+
+static void check_runs(size_t index, uint32_t flags, uint64_t address, uint64_t size_bytes,
+                       uint64_t repeat, uint32_t weight) {
+    check_access(index, flags, address, size_bytes);
+    CHECK_EQ(records[index].repeat, repeat);
+    CHECK_EQ(records[index].name, weight);
+}
+
+static bool is_told(const char *words) {
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        found = found || strstr(names[i], words) != NULL;
+    }
+    return found;
+}
+
+static void telling_program(void) {
+    allocate(0x10000, 256);
+    allocate(0x20000, 4096);
+    fake_access accesses[] = {
+        {ACCESS, 0x10000, 4, READ, 32, 4},         /* a row */
+        {ACCESS, 0x20000, 4, READ | WRITE, 32, 0}, /* an atomic, all in one word */
+        {ACCESS, 0x20100, 16, WRITE, 3, 64},       /* vectors, a stride apart */
+        {ACCESS, 0x10040, 8, 8 | READ, 1, 0},      /* a prefetch */
+        {ACCESS, 0x90000, 4, WRITE, 1, 0},         /* nobody's */
+        {"gml_patch_async", 0x100f0, 16, 0, 1, 0},
+        {"gml_patch_bulk_read", 0x20810, 3, 0, 4, 0},
+        {"gml_patch_bulk_write", 0x20900, 2, 0, 4, 0},
+        {"gml_patch_bulk_reduce", 0x20a00, 1, 0, 1, 0},
+    };
+    run("kernel", 0x10000, accesses, sizeof accesses / sizeof *accesses);
+    run_tiny(0x20000);
+}
+
+TEST(kernels_tell_which_bytes_they_access_and_how_often) {
+    watch_patched(telling_program, "4,1");
+    CHECK_EQ(record_count, 14);
+    CHECK_EQ(records[2].kind, GML_LOG_KERNEL);
+    CHECK(strcmp(names[records[2].name], "kernel") == 0);
+    CHECK_EQ(records[2].stream, 7);
+    CHECK(records[2].place != 0);
+    check_runs(3, GML_ACCESS_READS, 0x10000, 128, 1, 1);
+    check_runs(4, GML_ACCESS_READS, 0x100f0, 16, 1, 1);
+    check_runs(5, GML_ACCESS_READS, 0x20000, 4, 1, 63);
+    check_runs(6, GML_ACCESS_READS, 0x20810, 48, 1, 1);
+    check_runs(7, GML_ACCESS_READS, 0x20a00, 16, 1, 1);
+    check_runs(8, GML_ACCESS_WRITES, 0x20000, 4, 1, 1);
+    check_runs(9, GML_ACCESS_WRITES, 0x20100, 16, 3, 1);
+    CHECK_EQ(records[9].stride_bytes, 64);
+    check_runs(10, GML_ACCESS_WRITES, 0x20900, 32, 1, 1);
+    check_runs(11, GML_ACCESS_WRITES, 0x20a00, 16, 1, 1);
+    CHECK_EQ(records[12].kind, GML_LOG_KERNEL); /* and nothing is left of the kernel before */
+    check_runs(13, GML_ACCESS_WRITES, 0x20000, 4, 1, 1);
+}
+static void mapped_program(void) {
+    allocate(0x10000, 256);
+    allocate(0x20000, 256);
+    uint64_t map[16] = {0x20000};
+    uint64_t plain = 0x10000;
+    fake_kernel kernel = {2, {sizeof map, sizeof plain}, NULL};
+    fake_access access = {ACCESS, 0x10000, 4, READ, 1, 0};
+    launch("tensor", &kernel, (void *[]){map, &plain}, NULL);
+    play(&(fake_launch){"tensor", &first_context, &function_of_a_kernel, &access, 1, NULL});
+}
+
+TEST(what_a_tensor_map_points_to_counts_as_touched) {
+    watch_patched(mapped_program, "4,1");
+    CHECK_EQ(record_count, 5);
+    check_runs(3, GML_ACCESS_READS, 0x10000, 4, 1, 1);
+    check_runs(4, GML_ACCESS_TOUCHES, 0x20000, 256, 1, 1);
+}
+
+/* ---- every byte of random kernels ------------------------------------------------------------ */
+
+enum { DRAWS = 300, OBJECT_BYTES = 1000, MOST_ACCESSES = 12 };
+
+static uint32_t least_bytes; /* of an access: 4 and 1 reach what a granule is, and parts of it */
+
+static uint64_t draw_below(uint64_t *state, uint64_t limit) {
+    return (gml_mix_next(state) >> 11) % limit;
+}
+
+/* Ends within the object, like those of a correct kernel. */
+static size_t draw_accesses(uint64_t *state, fake_access *accesses) {
+    size_t count = 1 + draw_below(state, MOST_ACCESSES);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t size_bytes = least_bytes << draw_below(state, 3);
+        int64_t step = (int64_t)(draw_below(state, 4) * size_bytes);
+        uint32_t lanes = 1 + (uint32_t)draw_below(state, 8);
+        uint64_t last = OBJECT_BYTES - size_bytes - (lanes - 1) * (uint64_t)step;
+        uint64_t offset = draw_below(state, last / size_bytes + 1) * size_bytes;
+        accesses[i] = (fake_access){
+            ACCESS, 0x10000 + offset, size_bytes, 1 + (uint32_t)draw_below(state, 3), lanes, step};
+    }
+    return count;
+}
+
+static uint64_t seed;
+
+static void seeded_program(void) {
+    uint64_t state = seed;
+    fake_access accesses[MOST_ACCESSES];
+    allocate(0x10000, OBJECT_BYTES);
+    run("random", 0x10000, accesses, draw_accesses(&state, accesses));
+}
+
+/* What is true of one kernel, added up access by access. */
+typedef struct truth {
+    uint8_t kinds[OBJECT_BYTES];
+    uint32_t counts[OBJECT_BYTES / 4];
+} truth;
+
+static truth truth_of(uint64_t state) {
+    truth made = {0};
+    fake_access accesses[MOST_ACCESSES];
+    size_t count = draw_accesses(&state, accesses);
+    for (size_t i = 0; i < count * 32; i++) {
+        const fake_access *access = &accesses[i / 32];
+        uint64_t at = access->address - 0x10000 + i % 32 * (uint64_t)access->step;
+        for (uint64_t byte = at; i % 32 < access->lanes && byte < at + access->size_bytes; byte++) {
+            made.kinds[byte] |= (uint8_t)access->flags;
+            bool is_new = byte == at || byte % 4 == 0;
+            made.counts[byte / 4] += is_new ? 1 + access->flags / 3 : 0; /* an atomic is two */
+        }
+    }
+    return made;
+}
+
+static truth truth_recorded(void) {
+    truth made = {0};
+    for (size_t i = 0; i < record_count; i++) {
+        const gml_log_record *record = &records[i];
+        for (uint64_t run = 0; record->kind == GML_LOG_ACCESS && run < record->repeat; run++) {
+            uint64_t at = record->address - 0x10000 + run * record->stride_bytes;
+            for (uint64_t byte = at; byte < at + record->size_bytes; byte++) {
+                bool is_new = byte == at || byte % 4 == 0;
+                made.kinds[byte] |= (uint8_t)record->flags;
+                made.counts[byte / 4] += is_new ? record->name : 0;
+            }
+        }
+    }
+    return made;
+}
+
+TEST(random_kernels_are_recorded_as_they_are) {
+    for (seed = 1; seed <= DRAWS; seed++) {
+        least_bytes = seed % 2 ? 4 : 1;
+        watch_patched(seeded_program, "4,1");
+        truth expected = truth_of(seed);
+        truth recorded = truth_recorded();
+        CHECK(memcmp(expected.kinds, recorded.kinds, sizeof expected.kinds) == 0);
+        CHECK(least_bytes < 4 ||
+              memcmp(expected.counts, recorded.counts, sizeof expected.counts) == 0);
+    }
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+static void sampled_program(void) {
+    allocate(0x10000, 256);
+    allocate(0x20000, 256);
+    for (int i = 0; i < 4; i++) {
+        run_tiny(0x10000);
+        run_tiny(0x20000);
+    }
+    release(0x10000);
+    allocate(0x10000, 128); /* another object: another kind of launch */
+    run_tiny(0x10000);
+}
+
+TEST(each_third_launch_with_the_same_objects_is_looked_at) {
+    static const uint64_t numbers[] = {1, 2, 0, 0, 0, 0, 3, 4, 5};
+    static const uint64_t repeats[] = {0, 0, 1, 2, 1, 2, 0, 0, 0};
+    watch_patched(sampled_program, "4,3");
+    size_t launches = 0;
+    for (size_t i = 0; i < record_count; i++) {
+        if (records[i].kind == GML_LOG_KERNEL) {
+            CHECK_EQ(records[i].size_bytes, numbers[launches]);
+            CHECK_EQ(records[i].address, repeats[launches]);
+            bool is_marked = i + 1 < record_count && records[i + 1].kind == GML_LOG_ACCESS;
+            CHECK_EQ(is_marked, numbers[launches] > 0);
+            launches++;
+        }
+    }
+    CHECK_EQ(launches, sizeof numbers / sizeof *numbers);
+}
+
+static void vast_program(void) {
+    allocate(0x10000, 256);
+    run_tiny(0x10000);
+    allocate(UINT64_C(1) << 40, UINT64_C(1) << 40);
+    fake_access accesses[] = {{ACCESS, 0x10000, 4, WRITE, 1, 0},
+                              {ACCESS, UINT64_C(1) << 40, 4, READ, 1, 0}};
+    run("vast", 0x10000, accesses, 2);
+}
+
+TEST(an_object_too_large_for_marks_is_seen_as_a_whole) {
+    watch_patched(vast_program, "4,1");
+    CHECK_EQ(record_count, 7);
+    check_runs(5, GML_ACCESS_WRITES, 0x10000, 4, 1, 1);
+    check_runs(6, GML_ACCESS_READS, UINT64_C(1) << 40, UINT64_C(1) << 40, 1, 1);
+    CHECK(is_told("note: the marks of all objects"));
+}
+
+static void large_program(void) {
+    allocate(0x1000000, 8 << 20);
+    run_tiny(0x1000000);
+    run("tiny", 0x1000000, &(fake_access){ACCESS, 0x1000040, 4, READ, 8, 4}, 1);
+}
+
+TEST(a_device_with_little_memory_keeps_most_of_it) {
+    (void)setenv("FAKE_SANITIZER_MEMORY", "6000000", 1);
+    watch_patched(large_program, "4,1");
+    check_runs(2, GML_ACCESS_TOUCHES, 0x1000000, 8 << 20, 1, 1);
+    CHECK(is_told("a larger --granule makes room"));
+    watch_patched(large_program, "64,1");
+    CHECK(!is_told("note: "));
+    (void)unsetenv("FAKE_SANITIZER_MEMORY");
+    CHECK_EQ(record_count, 5);
+    check_runs(2, GML_ACCESS_WRITES, 0x1000000, 4, 1, 1);
+    check_runs(4, GML_ACCESS_READS, 0x1000040, 32, 1, 8);
+}
+
+static void whole_program(void) {
+    allocate(0x10000, 256);
+    run_tiny(0x10000);
+    run("reads", 0x10000, &(fake_access){ACCESS, 0x10040, 4, READ, 1, 0}, 1);
+}
+
+TEST(without_granules_objects_are_seen_as_a_whole) {
+    watch_patched(whole_program, "0,1");
+    CHECK_EQ(record_count, 5);
+    check_runs(2, GML_ACCESS_TOUCHES, 0x10000, 256, 1, 1); /* which bytes get a value is unknown */
+    check_runs(4, GML_ACCESS_READS, 0x10000, 256, 1, 1);
+    CHECK(!is_told("note: "));
+}
+
+/* Every second byte of a megabyte, but no two distances alike. */
+static void scattered_program(void) {
+    static fake_access accesses[300000];
+    uint64_t address = 0x1000000;
+    allocate(address, 4 << 20);
+    for (size_t i = 0; i < sizeof accesses / sizeof *accesses; i++) {
+        accesses[i] = (fake_access){ACCESS, address, 1 + (uint32_t)(i % 3), WRITE, 1, 0};
+        address += 5 + i % 7;
+    }
+    run("scattered", 0x1000000, accesses, sizeof accesses / sizeof *accesses);
+}
+
+TEST(more_runs_than_fit_are_joined_and_then_no_write_is_sure) {
+    watch_patched(scattered_program, "1,1");
+    CHECK_EQ(record_count, 3);
+    check_runs(2, GML_ACCESS_TOUCHES, 0x1000000, 2399995, 1, 1);
+    CHECK(is_told("note: the accesses of some launches are too many"));
+}
+
+/* ---- whatever the program or the library does ------------------------------------------------ */
+
+static void plain_program(void) {
+    allocate(0x10000, 256);
+    run_tiny(0x10000);
+    release(0x10000);
+}
+
+TEST(a_call_of_the_sanitizer_may_fail) {
+    static const struct {
+        const char *function, *words;
+        uint32_t flags;
+    } calls[] = {
+        {"Subscribe", "error: the Sanitizer refused", 0},
+        {"EnableDomain", "error: the Sanitizer does not tell", 0},
+        {"AddPatches", "note: some kernels could not be patched", GML_ACCESS_TOUCHES},
+        {"PatchInstructions", "note: some kernels could not be patched", GML_ACCESS_TOUCHES},
+        {"PatchModule", "note: some kernels could not be patched", GML_ACCESS_TOUCHES},
+        {"SetLaunchCallbackData", "", GML_ACCESS_TOUCHES},
+        {"Alloc", "", GML_ACCESS_TOUCHES},
+        {"MemcpyHostToDeviceAsync", "", GML_ACCESS_TOUCHES},
+        {"MemcpyDeviceToHost", "note: what some launches access", GML_ACCESS_TOUCHES},
+        {"Memset", "", GML_ACCESS_TOUCHES},
+        {"StreamSynchronize", "", 0}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        (void)setenv("FAKE_SANITIZER_FAILS", calls[i].function, 1);
+        watch_patched(plain_program, "4,1");
+        CHECK(is_told(calls[i].words));
+        if (calls[i].flags) {
+            CHECK_EQ(record_count, 4);
+            check_access(2, calls[i].flags, 0x10000, 256);
+        }
+    }
+    (void)unsetenv("FAKE_SANITIZER_FAILS");
+}
+
+TEST(a_library_that_is_none_is_told) {
+    (void)setenv("GMLAKE_SANITIZER", OTHER_LIBRARY, 1);
+    watch(no_program);
+    CHECK(is_told("error: the Sanitizer library lacks sanitizerSubscribe; it must be of CUDA 12"));
+    (void)setenv("GMLAKE_SANITIZER", "/nowhere/libsanitizer-public.so", 1);
+    watch(no_program);
+    CHECK(is_told("error: the Sanitizer library cannot be loaded; install"));
+    (void)unsetenv("GMLAKE_SANITIZER");
+}
+
+static void release_meanwhile(void) {
+    release(0x20000);
+}
+
+static void replace_meanwhile(void) {
+    release(0x20000);
+    allocate(0x20000, 64);
+}
+
+static void racing_program(void) {
+    allocate(0x10000, 256);
+    allocate(0x20000, 256);
+    fake_access accesses[] = {{ACCESS, 0x10000, 4, READ, 1, 0}, {ACCESS, 0x20000, 4, READ, 1, 0}};
+    run_during("races", 0x10000, accesses, 2, release_meanwhile);
+    allocate(0x20000, 256); /* whose marks are where those of the freed one were */
+    run("later", 0x20000, &(fake_access){ACCESS, 0x20010, 4, READ, 1, 0}, 1);
+    run_during("races", 0x10000, &accesses[1], 1, replace_meanwhile);
+}
+
+TEST(an_object_that_is_freed_meanwhile_is_left_out) {
+    watch_patched(racing_program, "4,1");
+    CHECK_EQ(record_count, 11);
+    CHECK_EQ(records[2].kind, GML_LOG_FREE);
+    check_runs(4, GML_ACCESS_READS, 0x10000, 4, 1, 1);
+    check_runs(7, GML_ACCESS_READS, 0x20010, 4, 1, 1);
+    CHECK_EQ(records[10].kind, GML_LOG_KERNEL); /* of what it accessed nothing is left */
+}
+
+static void graph_program(void) {
+    allocate(0x10000, 256);
+    allocate(0x20000, 256);
+    fake_access first = {ACCESS, 0x10000, 4, WRITE, 1, 0};
+    fake_access second = {ACCESS, 0x20000, 4, READ, 1, 0};
+    fake_launch launches[] = {{"one", &first_context, &function_of_a_kernel, &first, 1, NULL},
+                              {"two", &first_context, &function_of_a_kernel, &second, 1, NULL}};
+    cuda_graph_launch graph = {NULL, 5};
+    make_call(GRAPH, "cuGraphLaunch", &graph, NULL, 0);
+    play_graph(launches, 2, 0);
+    make_call(GRAPH, "cuGraphLaunch", &graph, NULL, 0);
+    play_graph(launches, 2, 1);
+    launches[1].context = &second_context;
+    make_call(GRAPH, "cuGraphLaunch", &graph, "no name", 0);
+    play_graph(launches, 2, 0);
+}
+
+TEST(a_graph_is_one_launch) {
+    watch_patched(graph_program, "4,1");
+    CHECK_EQ(record_count, 9);
+    CHECK(strcmp(names[records[2].name], "cuGraphLaunch") == 0);
+    CHECK_EQ(records[2].stream, 5);
+    check_runs(3, GML_ACCESS_WRITES, 0x10000, 4, 1, 1);
+    check_runs(4, GML_ACCESS_READS, 0x20000, 4, 1, 1);
+    check_access(6, GML_ACCESS_TOUCHES, 0, 0); /* its copy may be of anything */
+    check_access(8, GML_ACCESS_TOUCHES, 0, 0); /* and so may what it does in another context */
+    CHECK_EQ(records[7].name, records[2].name);
+}
+
+static void contexts_program(void) {
+    allocate(0x10000, 256);
+    run_tiny(0x10000);
+    fake_access access = {ACCESS, 0x10010, 4, WRITE, 1, 0};
+    play(&(fake_launch){"other", &second_context, &function_of_a_kernel, &access, 1, NULL});
+    tell_context(&first_context, CONTEXT_DESTROYED);
+    run_tiny(0x10020);
+}
+
+TEST(each_context_has_its_own_marks) {
+    watch_patched(contexts_program, "4,1");
+    CHECK_EQ(record_count, 7);
+    check_runs(2, GML_ACCESS_WRITES, 0x10000, 4, 1, 1);
+    check_runs(4, GML_ACCESS_WRITES, 0x10010, 4, 1, 1);
+    check_runs(6, GML_ACCESS_WRITES, 0x10020, 4, 1, 1);
+    CHECK(strcmp(names[records[3].name], "other") == 0); /* no call of the driver's told of it */
+}
+
+static void wait_a_little(void) {
+    (void)usleep(20);
+}
+
+static void *run_many(void *argument) {
+    uint64_t address = (uint64_t)(uintptr_t)argument;
+    for (int i = 0; i < 100; i++) {
+        run_during("tiny", address, &(fake_access){ACCESS, address, 4, WRITE, 1, 0}, 1,
+                   wait_a_little);
+    }
+    return NULL;
+}
+
+static void threads_program(void) {
+    pthread_t threads[2];
+    allocate(0x10000, 256);
+    allocate(0x20000, 256);
+    for (size_t i = 0; i < 2; i++) {
+        (void)pthread_create(&threads[i], NULL, run_many, (void *)((i + 1) * 0x10000));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+}
+
+TEST(launches_of_threads_are_told_apart) {
+    watch_patched(threads_program, "4,1");
+    CHECK_EQ(record_count, 2 + 2 * 200);
+    size_t of_first = 0;
+    for (size_t i = 3; i < record_count; i += 2) {
+        CHECK_EQ(records[i].size_bytes, 4);
+        of_first += records[i].address == 0x10000;
+    }
+    CHECK_EQ(of_first, 100);
 }
 
 int main(void) {

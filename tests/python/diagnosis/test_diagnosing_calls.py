@@ -14,7 +14,7 @@ import pytest
 import gmlake
 from gmlake.diagnosis import ObjectTrace, programs
 from gmlake.diagnosis.calls import read_calls
-from gmlake.diagnosis.object_layout import WRITES
+from gmlake.diagnosis.object_layout import READS, TOUCHES, WRITES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +76,65 @@ def test_what_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert len(read_calls(file).apis) == 1
 
 
+# ---- patched kernels
+
+
+def test_how_often_is_read_with_what(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        record(ALLOC, 0x1000, 100),
+        record(ALLOC, 0x2000, 64),
+        record(KERNEL),
+        record(ACCESS, 0x1000, 4, flags=READS, name=7),
+        record(ACCESS, 0x1010, 4, flags=READS, stride=8, repeat=3),
+        record(ACCESS, 0x2000, 64, flags=READS),
+        record(ACCESS, 0x1000, 8, flags=WRITES),
+    )
+    assert trace.accesses[["object", "flags", "range_count"]].tolist() == [
+        (0, READS, 2),
+        (1, READS, 1),
+        (0, WRITES, 1),
+    ]
+    assert trace.ranges[["offset", "size_bytes", "repeat", "weight"]].tolist() == [
+        (0, 4, 1, 7),
+        (16, 4, 3, 1),
+        (0, 64, 1, 1),
+        (0, 8, 1, 1),
+    ]
+
+
+def test_a_launch_may_repeat_another_s_accesses(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        record(ALLOC, 0x1000, 100),
+        record(ALLOC, 0x2000, 64),
+        record(KERNEL, size=3),
+        record(ACCESS, 0x1000, 4, flags=READS),
+        record(ACCESS, 0x2000, 8, flags=WRITES),
+        record(FREE, 0x2000),
+        record(ALLOC, 0x2000, 32),  # another object
+        record(KERNEL, 3),
+        record(KERNEL, 9),
+    )
+    assert trace.apis["access_count"].tolist() == [0, 0, 2, 0, 0, 1, 0]
+    assert trace.accesses[["object", "flags"]].tolist()[2] == (0, TOUCHES)
+    assert trace.ranges[["offset", "size_bytes"]].tolist()[2] == (0, 4)
+
+
+def test_notes_are_handed_on(tmp_path: Path) -> None:
+    file, text, notes = tmp_path / "calls.1", b"note: some were lost", list[str]()
+    file.write_bytes(header() + record(NAME, 0, len(text), name=1) + text.ljust(56, b"\0"))
+    trace = read_calls(file, element_bytes=4, notes=notes)
+    assert notes == ["some were lost"]
+    assert len(trace.apis) == 0
+
+
+def test_elements_are_as_large_as_granules(tmp_path: Path) -> None:
+    file = tmp_path / "calls.1"
+    file.write_bytes(header() + record(ALLOC, 0x1000, 100))
+    assert read_calls(file, element_bytes=8).objects["element_bytes"].tolist() == [8]
+
+
 # ---- programs
 
 
@@ -129,3 +188,31 @@ def test_a_program_is_watched(
     assert trace.objects["size_bytes"].tolist() == [512]
     found = gmlake.find_inefficiencies(trace)
     assert "memory leak" in str(found)
+
+
+def test_a_missing_sanitizer_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: list[str]
+) -> None:
+    monkeypatch.setattr(programs, "_TOOLKIT", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr("os.environ", {})
+    with pytest.raises(gmlake.UnsupportedError, match="pip install nvidia-cuda-sanitizer-api"):
+        programs.watch_program(program, programs.Accesses())
+    folder = tmp_path / "compute-sanitizer"
+    folder.mkdir()
+    (folder / "libsanitizer-public.so").write_bytes(b"no library")
+    with pytest.raises(gmlake.UnsupportedError, match="cannot be loaded; install nvidia-cuda"):
+        programs.watch_program(program, programs.Accesses())
+
+
+def test_pytorch_allocates_each_tensor_on_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, seen = tmp_path / "libsanitizer-public.so", tmp_path / "seen"
+    library.touch()
+    monkeypatch.setenv("GMLAKE_SANITIZER", str(library))
+    names = "PYTORCH_NO_CUDA_MEMORY_CACHING GMLAKE_SANITIZER GMLAKE_ACCESSES"
+    code = f"import os; open({str(seen)!r}, 'w').write(' '.join(map(os.getenv, {names.split()})))"
+    with pytest.raises(gmlake.UnsupportedError, match="did not start CUDA"):
+        programs.watch_program([sys.executable, "-c", code], programs.Accesses(16, 3))
+    assert seen.read_text() == f"1 {library} 16,3"

@@ -45,7 +45,7 @@ print(float((data * 2).sum()))
 def gpu() -> None:
     try:
         device_describe("cuda")
-        programs.find_cupti({})
+        programs.find_library("GMLAKE_CUPTI", {})
     except gmlake.Error as error:
         pytest.skip(str(error))
 

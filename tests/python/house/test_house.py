@@ -25,6 +25,7 @@ NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*"
 OUTSIDE = {
     *("Python.h", "cupti_driver_cbid.h"),
     *("cupti_callbacks.h", "generated_cuda_meta.h"),
+    *("sanitizer_callbacks.h", "sanitizer_memory.h", "sanitizer_patching.h"),
 }
 WIDTH = 100
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
