@@ -24,9 +24,9 @@ enum {
 enum { NOTE_UNPATCHED, NOTE_LARGE, NOTE_JOINED, NOTE_FAILED, NOTE_WAITED, NOTE_COUNT };
 static const char *const NOTES[NOTE_COUNT] = {
     "note: some kernels could not be patched: what they access is guessed from their parameters",
-    "note: the marks of all objects take too much memory: some objects are seen as a whole; a "
-    "larger "
-    "--granule makes room",
+    "note: the marks of all objects take too much memory: how often some are accessed, or where, "
+    "is "
+    "not known; a larger --granule makes room",
     "note: the accesses of some launches are too many to be written down: they are rounded up, "
     "which may hide an inefficiency",
     "note: what some launches access could not be read: it is guessed from their parameters",
@@ -53,7 +53,7 @@ static struct {
     pthread_mutex_t slot; /* held from a launch's beginning to its end; protects what follows */
     context_memory *contexts;
     size_t context_count, context_capacity;
-    gml_map patched; /* modules */
+    gml_map unpatched; /* modules */
     uint64_t most_cell_bytes;
 
     /* the launch at hand */
@@ -146,9 +146,10 @@ static void patch_module(const sanitizer_module_data *loaded) {
             all.api.patch_instructions(patches[i].kind, loaded->module, patches[i].function);
         is_patched = status == SANITIZER_SUCCESS || i > 0; /* an older device lacks the others */
     }
-    (void)gml_map_take(&all.patched, (uintptr_t)loaded->module); /* the handle of an unloaded one */
-    if (is_patched && all.api.patch_module(loaded->module) == SANITIZER_SUCCESS) {
-        (void)gml_map_insert(&all.patched, (uintptr_t)loaded->module, loaded->module);
+    (void)gml_map_take(&all.unpatched,
+                       (uintptr_t)loaded->module); /* the handle of an unloaded one */
+    if (!is_patched || all.api.patch_module(loaded->module) != SANITIZER_SUCCESS) {
+        (void)gml_map_insert(&all.unpatched, (uintptr_t)loaded->module, loaded->module);
     }
 }
 
@@ -158,28 +159,31 @@ static uint64_t words_of(uint64_t size_bytes) {
     return (size_bytes + GML_MARK_BYTES - 1) / GML_MARK_BYTES;
 }
 
-static uint64_t cell_bytes_of(uint64_t size_bytes) {
-    uint64_t counters = ((size_bytes - 1) >> all.granule_shift) + 1;
+static uint64_t cell_bytes_of(uint64_t size_bytes, unsigned shift) {
+    uint64_t counters = shift == GML_NO_COUNTERS ? 0 : ((size_bytes - 1) >> shift) + 1;
     return sizeof(uint32_t) * (2 * words_of(size_bytes) + counters);
 }
 
-/* Each object with cells beginning at 0 for the first; returns their bytes. Those of objects that
- * do not fit are left out. pre: the lock is held, and there is room. */
+/* Each object with cells beginning at 0 for the first; returns their bytes. Where they do not fit
+ * there are no counters, or no cells. pre: the lock is held, and there is room. */
 static uint64_t list_objects(const gml_live *live) {
     uint64_t used = 0;
     all.table->count = live->count;
     for (size_t i = 0; i < live->count; i++) {
         const gml_live_object *object = &live->objects[i];
-        uint64_t need = cell_bytes_of(object->size_bytes);
-        bool fits = all.options.granule_bytes && need <= all.most_cell_bytes - used;
+        uint64_t room = all.options.granule_bytes ? all.most_cell_bytes - used : 0;
+        bool is_counted = cell_bytes_of(object->size_bytes, all.granule_shift) <= room;
+        unsigned shift = is_counted ? all.granule_shift : GML_NO_COUNTERS;
+        uint64_t need = cell_bytes_of(object->size_bytes, shift);
+        bool fits = need <= room;
         all.table->objects[i] = (gml_table_object){.begin = object->address,
                                                    .size_bytes = object->size_bytes,
                                                    .cells = fits ? used + 1 : 0,
                                                    .low = UINT64_MAX,
-                                                   .granule_shift = all.granule_shift,
+                                                   .granule_shift = shift,
                                                    .serial = object->serial};
         used += fits ? need : 0;
-        all.is_noted[NOTE_LARGE] |= all.options.granule_bytes && !fits;
+        all.is_noted[NOTE_LARGE] |= all.options.granule_bytes && !is_counted;
     }
     return used;
 }
@@ -225,12 +229,13 @@ static bool reserve(context_memory *memory, void **address, uint64_t *room, uint
 /* Fewer cells until the device has the memory. */
 static bool reserve_cells(context_memory *memory, void *stream) {
     uint64_t bytes = 0;
-    bool has_listed;
-    while ((has_listed = lay_out(&bytes)) &&
-           !reserve(memory, &memory->cells, &memory->cell_bytes, bytes, stream)) {
+    while (lay_out(&bytes)) {
+        if (reserve(memory, &memory->cells, &memory->cell_bytes, bytes, stream)) {
+            return true;
+        }
         all.most_cell_bytes = all.most_cell_bytes > LEAST_CELL_BYTES ? all.most_cell_bytes / 2 : 0;
     }
-    return has_listed;
+    return false;
 }
 
 static bool send_table(context_memory *memory, void *stream) {
@@ -293,27 +298,29 @@ static bool fetch(uint64_t from, uint64_t words, uint32_t *to, void *stream) {
 /* The bits and the counters from low to high, one after another, of what was read; those of what
  * was written are the others. */
 static bool fetch_marks(const gml_table_object *object, gml_marks *read, void *stream) {
-    uint64_t unit = UINT64_C(1) << all.granule_shift;
-    unit = unit > GML_MARK_BYTES ? unit : GML_MARK_BYTES;
+    unsigned shift = object->granule_shift;
+    bool is_counted = shift != GML_NO_COUNTERS;
+    uint64_t unit = is_counted && shift > 5 ? UINT64_C(1) << shift : GML_MARK_BYTES;
     bool is_whole = object->size_bytes <= MOST_AT_ONCE; /* one copy is then faster than three */
     uint64_t first = is_whole ? 0 : object->low / unit * unit;
     uint64_t end = is_whole ? object->size_bytes : object->high;
     uint64_t words = words_of(end - first);
-    uint64_t counters = ((end - first - 1) >> all.granule_shift) + 1;
+    uint64_t counters = is_counted ? ((end - first - 1) >> shift) + 1 : 0;
     uint64_t room = 2 * words + counters + GML_MARK_BYTES; /* a whole word of counters at the end */
     uint64_t written = words_of(object->size_bytes) * sizeof(uint32_t);
     uint64_t bits = object->cells + first / GML_MARK_BYTES * sizeof(uint32_t);
-    uint64_t counts = object->cells + 2 * written + (first >> all.granule_shift) * sizeof(uint32_t);
+    uint64_t counts =
+        object->cells + 2 * written + (is_counted ? first >> shift : 0) * sizeof(uint32_t);
     if (!gml_make_room(&all.cells, &all.cell_room, room, sizeof *all.cells) ||
         !(is_whole ? fetch(bits, 2 * words + counters, all.cells, stream)
                    : fetch(bits, words, all.cells, stream) &&
                          fetch(bits + written, words, all.cells + words, stream) &&
-                         fetch(counts, counters, all.cells + 2 * words, stream))) {
+                         (!is_counted || fetch(counts, counters, all.cells + 2 * words, stream)))) {
         return false;
     }
     *read = (gml_marks){.bits = all.cells,
                         .others = all.cells + words,
-                        .counters = all.cells + 2 * words,
+                        .counters = is_counted ? all.cells + 2 * words : NULL,
                         .first = first,
                         .end = end,
                         .granule_shift = all.granule_shift};
@@ -382,8 +389,11 @@ static sample *find_sample(const gml_launch *launch, void *function) {
     }
     uint64_t key = key_of(launch, function);
     sample *found = gml_map_find(&all.samples, key);
-    if (!found && (found = calloc(1, sizeof *found)) &&
-        gml_map_insert(&all.samples, key, found) != GML_OK) {
+    if (found) {
+        return found;
+    }
+    found = calloc(1, sizeof *found);
+    if (found && gml_map_insert(&all.samples, key, found) != GML_OK) {
         free(found);
         return NULL;
     }
@@ -418,7 +428,7 @@ static void begin(void *context, void *stream) {
 
 /* Has a kernel mark in the table that begin() prepared, where it can; else nothing is known. */
 static void hand_over(const sanitizer_launch_data *launch) {
-    bool is_patched = gml_map_find(&all.patched, (uintptr_t)launch->module);
+    bool is_patched = !gml_map_find(&all.unpatched, (uintptr_t)launch->module);
     bool is_marked = is_patched && all.memory && all.memory->context == launch->context;
     int status = all.api.set_launch_data(launch->launch, launch->function, launch->stream_handle,
                                          is_marked ? all.memory->table : NULL);
@@ -439,7 +449,7 @@ static void begin_launch(const sanitizer_launch_data *launch) {
 
 /* Waits for the launch. False if it failed, or what it marked cannot be read. */
 static bool read_table(void *stream) {
-    return all.memory &&
+    return all.memory && all.api.synchronize(stream) == SANITIZER_SUCCESS &&
            all.api.copy_out(all.table, all.memory->table, table_bytes(all.table->count), stream) ==
                SANITIZER_SUCCESS;
 }

@@ -93,7 +93,9 @@ DEVICE void mark(gml_table *table, unsigned long long address, unsigned long lon
     widen(object, from, to, kinds);
     if (object->cells) {
         mark_bytes(object, from, to, kinds);
-        count_accesses(object, from, to, times * __popc(kinds)); // an atomic is two
+        if (object->granule_shift != GML_NO_COUNTERS) {
+            count_accesses(object, from, to, times * __popc(kinds)); // an atomic is two
+        }
     }
 }
 

@@ -21,7 +21,8 @@ static bool push(gml_runs *runs, uint64_t offset, uint64_t size_bytes, uint32_t 
         }
     }
     if (runs->count == runs->most ||
-        !gml_make_room(&runs->items, &runs->capacity, runs->count + 1, sizeof *runs->items)) {
+        !gml_make_room(&runs->items, &runs->capacity, runs->count + 1, sizeof *runs->items) ||
+        !runs->items) {
         return false;
     }
     runs->items[runs->count++] = (gml_marked_run){offset, size_bytes, size_bytes, 1, weight};
@@ -52,6 +53,9 @@ static bool add_piece(gml_runs *runs, uint64_t offset, uint64_t size_bytes, uint
 
 /* A granule that was read and written counts once as written. */
 static uint32_t weight_of(const gml_marks *marks, uint64_t at, bool has_other) {
+    if (!marks->counters) {
+        return 1;
+    }
     uint32_t count = marks->counters[(at - marks->first) >> marks->granule_shift];
     if (has_other) {
         count = marks->is_written ? 1 : count - (count > 0);
@@ -92,7 +96,8 @@ static bool is_alike(const gml_runs *runs, const gml_marks *marks, uint64_t inde
     }
     size_t count = GML_MARK_BYTES >> marks->granule_shift;
     const uint32_t *counters = marks->counters + index * count;
-    return count && memcmp(counters, counters - count, count * sizeof *counters) == 0;
+    return !marks->counters ||
+           (count && memcmp(counters, counters - count, count * sizeof *counters) == 0);
 }
 
 static bool add_word(gml_runs *runs, const gml_marks *marks, uint64_t index) {

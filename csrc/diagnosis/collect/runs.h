@@ -10,7 +10,7 @@
 typedef struct gml_marks {
     const uint32_t *bits;     /* of one kind, from the byte `first` on */
     const uint32_t *others;   /* of the other kind */
-    const uint32_t *counters; /* from the granule that begins at `first` */
+    const uint32_t *counters; /* from the granule that begins at `first`, or NULL */
     uint64_t first, end;      /* bytes of the object; `first` begins a word of bits and a granule */
     unsigned granule_shift;
     bool is_written;

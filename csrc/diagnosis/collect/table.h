@@ -9,7 +9,8 @@
 enum {
     GML_MARK_READ = 1,
     GML_MARK_WRITTEN = 2,
-    GML_MARK_BYTES = 32 /* that a word of bits stands for */
+    GML_MARK_BYTES = 32, /* that a word of bits stands for */
+    GML_NO_COUNTERS = 64 /* a granule_shift: only bytes are marked */
 };
 
 typedef struct gml_table_object {

@@ -38,6 +38,7 @@ static uint32_t lane(void) {
     return warp.lane;
 }
 
+/* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): names of CUDA */
 #define atomicOr(at, bits) (*(at) |= (bits))
 #define atomicAdd(at, value) add(at, value)
 #define atomicMin(at, value) lower(at, value)
@@ -48,6 +49,7 @@ static uint32_t lane(void) {
 #define __shfl_sync(mask, value, from)                                                             \
     ((void)(mask), (void)(from), (void)(value), warp.leader_address)
 #define __all_sync(mask, holds) ((void)(mask), (void)(holds), warp.is_same)
+/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "diagnosis/collect/patch.cu"

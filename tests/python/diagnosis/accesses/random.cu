@@ -19,10 +19,10 @@ template <class T> __device__ void load(char *at) { (void)*(volatile T *)at; }
 template <class T> __device__ void store(char *at) { *(volatile T *)at = 0; }
 __device__ void load_16(char *at) {
     int a, b, c, d;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(at));
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(at));
 }
 __device__ void store_16(char *at) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(at), "r"(0) : "memory");
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(at), "r"(0) : "memory");
 }
 __device__ void load_any(char *at, int size) {
     if (size == 1) load<char>(at);
