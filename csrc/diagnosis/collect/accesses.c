@@ -413,11 +413,6 @@ static bool take_slot(void) {
     return true;
 }
 
-static void leave_slot(void) {
-    holds_slot = false;
-    pthread_mutex_unlock(&all.slot);
-}
-
 /* Prepares the table and its cells. */
 static void begin(void *context, void *stream) {
     context_memory *memory = find_context(context);
@@ -486,7 +481,8 @@ static void end(void *stream) {
     }
     expected = (gml_launch){.found_count = GML_SCAN_UNKNOWN};
     if (is_ours) {
-        leave_slot();
+        holds_slot = false;
+        pthread_mutex_unlock(&all.slot);
     }
 }
 
@@ -496,12 +492,6 @@ static void end_launch(const sanitizer_launch_data *launch) {
 }
 
 /* ---- graphs: one launch ---------------------------------------------------------------------- */
-
-static void begin_graph(const sanitizer_graph_data *graph) {
-    if (!graph->is_upload && take_slot()) {
-        begin(graph->context, graph->stream_handle);
-    }
-}
 
 /* What a copy or a set in a graph accesses is not taken apart: it may be anything. */
 static void begin_node(const sanitizer_node_data *node) {
@@ -532,15 +522,13 @@ static void hear_resource(uint32_t id, const void *data) {
 }
 
 static void hear_graph(uint32_t id, const void *data) {
+    const sanitizer_graph_data *graph = data;
     if (id == SANITIZER_NODE_LAUNCH_BEGIN) {
         begin_node(data);
-    } else if (id == SANITIZER_GRAPH_LAUNCH_BEGIN) {
-        begin_graph(data);
-    } else if (id == SANITIZER_GRAPH_LAUNCH_END) {
-        const sanitizer_graph_data *graph = data;
-        if (!graph->is_upload) {
-            end(graph->stream_handle);
-        }
+    } else if (id == SANITIZER_GRAPH_LAUNCH_BEGIN && !graph->is_upload && take_slot()) {
+        begin(graph->context, graph->stream_handle);
+    } else if (id == SANITIZER_GRAPH_LAUNCH_END && !graph->is_upload) {
+        end(graph->stream_handle);
     }
 }
 
