@@ -88,17 +88,20 @@ def test_how_often_is_read_with_what(tmp_path: Path) -> None:
         record(ACCESS, 0x1000, 4, flags=READS, name=7),
         record(ACCESS, 0x1010, 4, flags=READS, stride=8, repeat=3),
         record(ACCESS, 0x2000, 64, flags=READS),
+        record(ACCESS, 0x2000, 8, flags=WRITES),
         record(ACCESS, 0x1000, 8, flags=WRITES),
     )
     assert trace.accesses[["object", "flags", "range_count"]].tolist() == [
         (0, READS, 2),
         (1, READS, 1),
+        (1, WRITES, 1),
         (0, WRITES, 1),
     ]
     assert trace.ranges[["offset", "size_bytes", "repeat", "weight"]].tolist() == [
         (0, 4, 1, 7),
         (16, 4, 3, 1),
         (0, 64, 1, 1),
+        (0, 8, 1, 1),
         (0, 8, 1, 1),
     ]
 
