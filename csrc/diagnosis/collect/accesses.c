@@ -421,16 +421,6 @@ static void begin(void *context, void *stream) {
     }
 }
 
-/* Has a kernel mark in the table that begin() prepared, where it can; else nothing is known. */
-static void hand_over(const sanitizer_launch_data *launch) {
-    bool is_patched = !gml_map_find(&all.unpatched, (uintptr_t)launch->module);
-    bool is_marked = is_patched && all.memory && all.memory->context == launch->context;
-    int status = all.api.set_launch_data(launch->launch, launch->function, launch->stream_handle,
-                                         is_marked ? all.memory->table : NULL);
-    all.memory = is_marked && status == SANITIZER_SUCCESS ? all.memory : NULL;
-    all.is_noted[NOTE_UNPATCHED] |= !is_patched;
-}
-
 static void begin_launch(const sanitizer_launch_data *launch) {
     if (!take_slot()) {
         return;
@@ -439,7 +429,12 @@ static void begin_launch(const sanitizer_launch_data *launch) {
     if (!all.sample || all.sample->count++ % all.options.every == 0) {
         begin(launch->context, launch->stream_handle);
     }
-    hand_over(launch);
+    bool is_patched = !gml_map_find(&all.unpatched, (uintptr_t)launch->module);
+    void *table = is_patched && all.memory ? all.memory->table : NULL;
+    int status =
+        all.api.set_launch_data(launch->launch, launch->function, launch->stream_handle, table);
+    all.memory = table && status == SANITIZER_SUCCESS ? all.memory : NULL;
+    all.is_noted[NOTE_UNPATCHED] |= !is_patched;
 }
 
 /* Waits for the launch. False if it failed, or what it marked cannot be read. */
@@ -491,17 +486,6 @@ static void end_launch(const sanitizer_launch_data *launch) {
     end(launch->stream_handle);
 }
 
-/* ---- graphs: one launch ---------------------------------------------------------------------- */
-
-/* What a copy or a set in a graph accesses is not taken apart: it may be anything. */
-static void begin_node(const sanitizer_node_data *node) {
-    if (holds_slot && node->type == CUDA_NODE_KERNEL) {
-        hand_over(&node->of.launch);
-    } else if (holds_slot && (node->type == CUDA_NODE_COPY || node->type == CUDA_NODE_SET)) {
-        all.memory = NULL;
-    }
-}
-
 /* ---- callbacks ------------------------------------------------------------------------------- */
 
 static void expect(const gml_launch *launch) {
@@ -521,14 +505,16 @@ static void hear_resource(uint32_t id, const void *data) {
     pthread_mutex_unlock(&all.slot);
 }
 
+/* A graph is one launch, which may access anything: its kernels do not mark. */
 static void hear_graph(uint32_t id, const void *data) {
     const sanitizer_graph_data *graph = data;
-    if (id == SANITIZER_NODE_LAUNCH_BEGIN) {
-        begin_node(data);
-    } else if (id == SANITIZER_GRAPH_LAUNCH_BEGIN && !graph->is_upload && take_slot()) {
-        begin(graph->context, graph->stream_handle);
-    } else if (id == SANITIZER_GRAPH_LAUNCH_END && !graph->is_upload) {
+    const sanitizer_node_data *node = data;
+    if (id == SANITIZER_GRAPH_LAUNCH_END && !graph->is_upload) {
         end(graph->stream_handle);
+    } else if (id == SANITIZER_NODE_LAUNCH_BEGIN && node->type == CUDA_NODE_KERNEL) {
+        const sanitizer_launch_data *launch = &node->launch;
+        (void)all.api.set_launch_data(launch->launch, launch->function, launch->stream_handle,
+                                      NULL);
     }
 }
 

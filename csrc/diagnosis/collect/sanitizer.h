@@ -24,7 +24,6 @@ enum {
     SANITIZER_LAUNCH_BEGIN = 1,
     SANITIZER_LAUNCH_END = 3,
     SANITIZER_NODE_LAUNCH_BEGIN = 4,
-    SANITIZER_GRAPH_LAUNCH_BEGIN = 6,
     SANITIZER_GRAPH_LAUNCH_END = 7,
 
     SANITIZER_GLOBAL_ACCESS = 3,
@@ -33,9 +32,7 @@ enum {
     SANITIZER_BULK_WRITE = 35,
     SANITIZER_BULK_REDUCTION = 37,
 
-    CUDA_NODE_KERNEL = 0,
-    CUDA_NODE_COPY = 1,
-    CUDA_NODE_SET = 2
+    CUDA_NODE_KERNEL = 0
 };
 
 typedef struct sanitizer_module_data {
@@ -52,16 +49,12 @@ typedef struct sanitizer_launch_data {
     void *api_context, *api_stream, *api_stream_handle;
 } sanitizer_launch_data;
 
-typedef struct sanitizer_node_data {
+typedef struct sanitizer_node_data { /* as far as it is needed */
     void *graph;
     uint32_t launch_id;
     void *node;
     int type;
-    union {
-        sanitizer_launch_data launch;
-        uint64_t others[18];
-    } of;
-    uint32_t is_upload;
+    sanitizer_launch_data launch; /* of CUDA_NODE_KERNEL */
 } sanitizer_node_data;
 
 typedef struct sanitizer_graph_data {

@@ -229,16 +229,11 @@ EXPORT void fake_sanitizer_launch(const fake_launch *launch) {
     tell(SANITIZER_DOMAIN_LAUNCH, SANITIZER_LAUNCH_END, &data);
 }
 
-EXPORT void fake_sanitizer_graph(const fake_launch *launches, size_t count, int has_copy) {
+EXPORT void fake_sanitizer_graph(const fake_launch *launches, size_t count) {
     sanitizer_graph_data graph = {.context = launches->context, .stream_handle = &state};
     be_current(launches->context);
-    tell(SANITIZER_DOMAIN_GRAPHS, SANITIZER_GRAPH_LAUNCH_BEGIN, &graph);
-    sanitizer_node_data copy = {.type = CUDA_NODE_COPY};
-    if (has_copy) {
-        tell(SANITIZER_DOMAIN_GRAPHS, SANITIZER_NODE_LAUNCH_BEGIN, &copy);
-    }
     for (size_t i = 0; i < count; i++) {
-        sanitizer_node_data node = {.type = CUDA_NODE_KERNEL, .of.launch = data_of(&launches[i])};
+        sanitizer_node_data node = {.type = CUDA_NODE_KERNEL, .launch = data_of(&launches[i])};
         tell(SANITIZER_DOMAIN_GRAPHS, SANITIZER_NODE_LAUNCH_BEGIN, &node);
         play(&launches[i]);
     }

@@ -24,9 +24,8 @@ typedef struct fake_launch {
 /* The callbacks of a kernel's launch, and what its patches do between them. */
 typedef void (*fake_sanitizer_launch_function)(const fake_launch *launch);
 
-/* Those of a graph with these kernels, and a copy where `has_copy`. */
-typedef void (*fake_sanitizer_graph_function)(const fake_launch *launches, size_t count,
-                                              int has_copy);
+/* Those of a graph with these kernels. */
+typedef void (*fake_sanitizer_graph_function)(const fake_launch *launches, size_t count);
 
 typedef void (*fake_sanitizer_context_function)(void *context, uint32_t id);
 
