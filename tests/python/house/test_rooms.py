@@ -14,10 +14,10 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 54220,
+    "csrc": 55490,
     "csrc/base": 990,
     "csrc/core": 1690,
-    "csrc/diagnosis": 5890,
+    "csrc/diagnosis": 7170,
     "csrc/driver": 5720,
     "csrc/include": 1200,
     "csrc/lake": 5990,
@@ -27,11 +27,11 @@ ROOMS = {
     "csrc/replay": 280,
     "csrc/standin": 7250,
     "csrc/torch": 6400,
-    "src": 35260,
+    "src": 35420,
     "src/gmlake/budgets": 950,
     "src/gmlake/commands": 1600,
     "src/gmlake/compat": 510,
-    "src/gmlake/diagnosis": 5880,
+    "src/gmlake/diagnosis": 6040,
     "src/gmlake/integrations": 410,
     "src/gmlake/interop": 450,
     "src/gmlake/jobs": 1100,
@@ -43,14 +43,14 @@ ROOMS = {
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4010,
-    "tests": 61510,
+    "tests": 62910,
     "tests/c": 24000,
     "tests/python": 17000,
     "tests/standin": 19440,
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 90, 8530
+BENCHMARKS_FILES, BENCHMARKS_LINES = 91, 8730
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
