@@ -77,15 +77,15 @@ def ask(folder: str, foresee: str) -> dict[str, Any]:
     return {name: figures[name] for name in _FORESEEN}
 
 
-def show(models: dict[str, Any]) -> None:
-    """Print a row for each model that has both."""
+def compare(models: dict[str, Any]) -> None:
+    """Add how far each forecast is off to the models that have both, and print a row for each."""
     rows = []
     for name, model in models.items():
-        if {"measured", "foreseen"} <= model.keys():
-            is_, was = model["measured"], model["foreseen"]
-            off = {each: f"{was[each] / is_[each] - 1:+.2%}" for each in _FORESEEN if each in is_}
-            rows.append({"model": name, "measured_blocks": is_.get("blocks", ""), **off})
-    machine.show("forecast against a GPU", rows)
+        is_, was = model.get("measured", {}), model.get("foreseen", {})
+        both = [each for each in _FORESEEN if each in is_ and each in was]
+        model["error_percent"] = {each: 100 * (was[each] / is_[each] - 1) for each in both}
+        rows.append({"model": name, "measured": is_.get("blocks", ""), **model["error_percent"]})
+    machine.show("forecast against a GPU: percent", rows)
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "config.json").write_text(json.dumps(model["config"]), encoding="utf-8")
             model["foreseen" if options.foresee else "measured"] = ask(folder, options.foresee)
-    show(known["models"])
+    compare(known["models"])
     runs = known.get("runs", {})
     gpu = "none: the stand-in GPU" if options.foresee else machine.gpu_and_driver()[0]
     runs["foreseen" if options.foresee else "measured"] = machine.describe(gpu)
