@@ -39,7 +39,7 @@ ROOMS = {
     "src/gmlake/planner": 2130,
     "src/gmlake/pytorch": 4350,
     "src/gmlake/snapshots": 7260,
-    "src/gmlake/standin": 3740,
+    "src/gmlake/standin": 3750,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4010,
