@@ -166,7 +166,7 @@ def main() -> None:
     rows = [row for program in options.programs for row in compare(program, options)]
     machine.show("memory of the host", rows)
     if options.write:
-        gpu = machine.devices_of({f"{i}": row for i, row in enumerate(rows) if "device" in row})
+        gpu = machine.devices_of(row for row in rows if "device" in row)
         print(machine.write("gpu_on_host", {"rows": rows}, gpu=gpu))
     sys.exit(0)
 

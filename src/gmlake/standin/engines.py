@@ -324,4 +324,5 @@ def _stand_alone(config: Any, rank: int, world: int) -> None:
     states: Any = import_module("vllm.distributed.parallel_state")
     states.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
     if config.parallel_config.pipeline_parallel_size > 1:  # a stage waits for what others send
-        import_module("vllm.v1.worker.gpu_worker").warmup_kernels = lambda *_, **__: None
+        worker: Any = import_module("vllm.v1.worker.gpu_worker")
+        worker.warmup_kernels = lambda *_, **__: None
