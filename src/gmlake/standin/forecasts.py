@@ -232,11 +232,11 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
         raise ValueError(f"a timeout of {timeout:g} s: a run needs more than none")
     if steps < 1:
         raise ValueError(f"{steps} steps: at least one is needed")
-    version = launcher.check_pytorch()
     say = progress or (lambda _: None)
     most = 0 if to_end else steps
     runner = Runner(list(program), chosen, most, ranks, rank, is_shown)
     choice = choose(batch, runner.program)
+    version = launcher.check_pytorch()
     say(f"running {runner.title}")
     began = time.monotonic()
     given = (choice.name, choice.given) if choice and batch else None
