@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -169,6 +169,10 @@ class TorchMemorySaver:
             return None
         return (held if zero_copy else held.clone()).view(x.dtype).view(x.shape)
 
+    def set_disk_backup_dir(self, path: str) -> None:  # noqa: ARG002 (as there)
+        """Raise ValueError: there is no disk backup."""
+        _check(False, True, None)  # noqa: FBT003
+
     @property
     def memory_margin_bytes(self) -> int:
         """How much of a device an allocation in a region must leave free; at first 0."""
@@ -308,12 +312,7 @@ def _check(has_cpu: bool, has_disk: bool, backend: str | None) -> None:  # noqa:
         raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
 
 
-@contextmanager
-def configure_subprocess() -> Iterator[None]:
-    """Do nothing: a process that uses this interface needs no preloaded library."""
-    yield
-
-
+configure_subprocess: Final = nullcontext  # processes need no preloaded library here
 torch_memory_saver = TorchMemorySaver()
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "torch_memory_saver"]

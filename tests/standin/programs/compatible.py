@@ -73,6 +73,7 @@ def saver() -> Result:
         "gone": torch_memory_saver.get_cpu_backup(weights) is None,
         "not_paused": failure(torch_memory_saver.resume, "weights"),
         "disk": failure(torch_memory_saver.region("x", True, True).__enter__),  # noqa: FBT003
+        "folder": failure(torch_memory_saver.set_disk_backup_dir, "x"),
         "backend": failure(torch_memory_saver.region("x", cpu_backup_backend="mmap").__enter__),
     }
 
