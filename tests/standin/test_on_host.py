@@ -17,6 +17,7 @@ def seen() -> dict[str, Any]:
 
 def test_only_what_the_device_lacks_comes_from_the_host(seen: dict[str, Any]) -> None:
     assert (seen["before"], seen["during"], seen["most"]) == (0, 40, 40)
+    assert seen["part"] == 8
     assert seen["too_much"]
 
 
@@ -27,6 +28,8 @@ def test_one_line_says_who_asked(seen: dict[str, Any]) -> None:
 
 
 def test_a_step_that_repeats_finds_it_again(seen: dict[str, Any]) -> None:
+    assert seen["part_again"]
+    assert seen["more_creates"] == 1, "a larger request takes what it lacks, and keeps the rest"
     assert seen["no_new"]
 
 

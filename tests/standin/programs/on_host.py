@@ -23,11 +23,26 @@ def fresh(count: int) -> torch.Tensor:
 def main() -> None:
     session = gmlake.enable(capacity="256MiB", host="64MiB")
     seen: dict[str, Any] = {}
-    held = [fresh(32) for _ in range(8)]
+    held = [fresh(32) for _ in range(7)]
 
     def host_mib() -> int:
         return int(session.stats()["host_bytes"]) >> 20
 
+    def creates() -> int:
+        return int(session.stats()["driver_calls"]["create"])
+
+    part = fresh(40)
+    seen["part"] = host_mib()
+    del part
+    created = creates()
+    part = fresh(40)
+    seen["part_again"] = creates() == created
+    del part
+    part = fresh(42)
+    seen["more_creates"] = creates() - created
+    del part
+    torch.cuda.empty_cache()
+    held.append(fresh(32))
     seen["before"] = host_mib()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -37,9 +52,9 @@ def main() -> None:
             more.fill_(7)
             del more
     seen["warnings"] = [[str(each.message), each.filename] for each in caught]
-    created = session.stats()["driver_calls"]["create"]
+    created = creates()
     again = fresh(40)
-    seen["no_new"] = session.stats()["driver_calls"]["create"] == created
+    seen["no_new"] = creates() == created
     seen["too_much"] = refused(fresh, 40)
     del held[:4], again
     torch.cuda.empty_cache()
