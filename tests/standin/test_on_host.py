@@ -41,3 +41,9 @@ def test_graphs_and_regions_get_none(seen: dict[str, Any]) -> None:
 
 def test_it_goes_where_the_device_has_room(seen: dict[str, Any]) -> None:
     assert (seen["after"], seen["at_last"], seen["serves"]) == (0, 0, 100 << 20)
+
+
+def test_what_others_left_of_the_device_is_taken_first() -> None:
+    outcome = run_program("on_host", "others", settings=("--capacity", "1GiB"))
+    assert outcome.code == 0, outcome.errors
+    assert 12 <= outcome.results["host_mib"] <= 24  # a part of the device stays free

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import sys
 import warnings
 from typing import Any
 
@@ -18,6 +20,18 @@ MIB = 1 << 20
 
 def fresh(count: int) -> torch.Tensor:
     return torch.empty(count * MIB, dtype=torch.uint8, device="cuda")
+
+
+def beside_others() -> None:
+    """Leave 100 MiB of the device, which others fill, and ask for 112."""
+    session = gmlake.enable(host="64MiB")
+    held = fresh(64)
+    ballast, free_bytes = ctypes.c_ulonglong(), torch.cuda.mem_get_info()[0]
+    size = ctypes.c_size_t(free_bytes - 36 * MIB)
+    assert ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(ballast), size) == 0
+    more = fresh(48)
+    host_bytes = session.stats()["host_bytes"]
+    print(json.dumps({"host_mib": host_bytes >> 20, "bytes": held.numel() + more.numel()}))
 
 
 def main() -> None:
@@ -75,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    beside_others() if "others" in sys.argv else main()
