@@ -54,7 +54,16 @@ static uint32_t lane(void) {
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "diagnosis/collect/patch.cu"
 
+/* Memory of a context, which ends with it. */
+typedef struct fake_block {
+    struct fake_block *next;
+    void *context;
+    size_t size_bytes;
+    size_t unused; /* what follows is aligned */
+} fake_block;
+
 static struct {
+    fake_block *blocks;
     sanitizer_callback callback;
     bool domains[16], calls[1024];
     void *patches[4];       /* the contexts that have them */
@@ -119,20 +128,34 @@ EXPORT int sanitizerSetLaunchCallbackData(void *launch, void *function, void *st
 EXPORT int sanitizerAlloc(void *context, void **address, size_t size_bytes) {
     const char *most = getenv("FAKE_SANITIZER_MEMORY");
     bool fits = !most || state.allocated + size_bytes <= strtoull(most, NULL, 10);
-    size_t *block = context && fits ? malloc(sizeof(size_t) * 2 + size_bytes) : NULL;
+    fake_block *block = context && fits ? malloc(sizeof *block + size_bytes) : NULL;
     if (!block || result_of("Alloc") != SANITIZER_SUCCESS) {
         free(block);
         return 7;
     }
-    state.allocated += block[0] = size_bytes;
-    *address = memset(block + 2, 0xAA, size_bytes);
+    *block = (fake_block){.next = state.blocks, .context = context, .size_bytes = size_bytes};
+    state.blocks = block;
+    state.allocated += size_bytes;
+    *address = memset(block + 1, 0xAA, size_bytes);
     return SANITIZER_SUCCESS;
 }
 
+/* Frees the block at that address, or all of a context. */
+static void free_blocks(const void *address, const void *context) {
+    for (fake_block **link = &state.blocks; *link;) {
+        fake_block *block = *link;
+        if (block + 1 != address && block->context != context) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        state.allocated -= block->size_bytes;
+        free(block);
+    }
+}
+
 EXPORT int sanitizerFree(void *context, void *address) {
-    size_t *block = (size_t *)address - 2;
-    state.allocated -= block[0];
-    free(block);
+    free_blocks(address, NULL);
     return context ? SANITIZER_SUCCESS : 1;
 }
 
@@ -243,6 +266,7 @@ EXPORT void fake_sanitizer_graph(const fake_launch *launches, size_t count) {
 EXPORT void fake_sanitizer_context(void *context, uint32_t id) {
     sanitizer_module_data data = {.context = context};
     tell(SANITIZER_DOMAIN_RESOURCE, id, &data);
+    free_blocks(NULL, context);
     *find_patches(context) = NULL;
     state.context = NULL;
 }
