@@ -47,6 +47,12 @@ class Found:
     ranks: int = 1
     has_convolved: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise TypeError or AttributeError for what a file has in place of sizes."""
+        sizes = (self.peak_bytes, self.reserved_bytes, *self.lines.values())
+        if not all(isinstance(size, int) for size in sizes):
+            raise TypeError("a size is no whole number")
+
 
 def lines_of(held: Held, root: Path) -> dict[str, int]:
     """Return what each line holds at one moment, by category, the largest first."""

@@ -180,7 +180,17 @@ def test_equal_lines_are_told_apart_by_their_order() -> None:
     assert (change.change_bytes, change.key.partition(" ")[0]) == (20, "model.py:14")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"gmlake-budgets-1": {"test": {}}}'])
+NEEDS = '{"gmlake-budgets-1": {"test": {"device": "", "reserved_bytes": 1, '
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"gmlake-budgets-1": {"test": {}}}'),
+        NEEDS + '"peak_bytes": 1, "lines": [["train.py:1", 1]]}}}',
+        NEEDS + '"peak_bytes": "1 GiB", "lines": {}}}}',
+    ],
+)
 def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(text, encoding="utf-8")

@@ -43,7 +43,7 @@ ROOMS = {
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4010,
-    "tests": 62980,
+    "tests": 62990,
     "tests/c": 24000,
     "tests/python": 17000,
     "tests/standin": 19480,
