@@ -3,8 +3,8 @@
     PYTHONPATH=benchmarks python benchmarks/forecast/servers.py
 
 This Python has vLLM and gmlake. results/servers.json has the models, and where the figures of their
-config.json are from; what has no row is run, and a row is kept as soon as it is there. So is what
-public logs say, where no forecast is beside it.
+config.json are from, or for some where it is; what has no row is run, and a row is kept as soon as
+it is there. So is what public logs say, where no forecast is beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ KEPT = ("blocks", "tokens", "concurrency", "weights_bytes", "activation_bytes", 
 
 def forecast(model: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
     """Return what a server of the longer context holds, or why nothing is known."""
-    config = model["config"]
+    config = model.get("config")
+    if config is None:
+        return {"stopped": "its configuration is not kept here; `source` says where it is"}
     longest = min(CONTEXTS[-1], int(config.get("max_position_embeddings", CONTEXTS[-1])))
     ours = ("--on", device, "--context", str(min(CONTEXTS[0], longest)), "--json")
     with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ ROOMS = {
     "src": 35420,
     "src/gmlake/budgets": 950,
     "src/gmlake/commands": 1600,
-    "src/gmlake/compat": 510,
+    "src/gmlake/compat": 500,
     "src/gmlake/diagnosis": 6040,
     "src/gmlake/integrations": 410,
     "src/gmlake/interop": 450,
@@ -44,13 +44,13 @@ ROOMS = {
     "src/gmlake/watching": 580,
     "lab": 4010,
     "tests": 62990,
-    "tests/c": 24000,
-    "tests/python": 17000,
+    "tests/c": 23910,
+    "tests/python": 15160,
     "tests/standin": 19480,
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 91, 8730
+BENCHMARKS_FILES, BENCHMARKS_LINES = 91, 8680
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
