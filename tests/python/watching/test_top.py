@@ -53,7 +53,7 @@ def publisher(program: str, begin: str | None = "") -> subprocess.Popen[str]:
         "lake = gmlake.Lake('sim', 'stitch', capacity='8GiB')\n"
         "gmlake.publish(lake)\n"
         f"{program}\n"
-        "print('ready', flush=True)\n"
+        "print('ready\\n', end='', flush=True)\n"  # one write, also where Python does not buffer
         "sys.stdin.readline()\n"
     )
     process = subprocess.Popen(
@@ -110,7 +110,7 @@ def test_a_child_publishes_its_own() -> None:
         "if child == 0:\n"
         "    lake = gmlake.Lake('sim', 'stitch', capacity='8GiB')\n"
         "    gmlake.publish(lake), lake.allocate(2 << 30)\n"
-        "    print(os.getpid(), flush=True), sys.stdin.readline(), os._exit(0)",
+        "    print(f'{os.getpid()}\\n', end='', flush=True), sys.stdin.readline(), os._exit(0)",
         begin=None,
     )
     assert process.stdout is not None
