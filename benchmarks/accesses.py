@@ -77,15 +77,10 @@ def seconds(command: list[str], variables: dict[str, str] | None = None) -> floa
     return round(statistics.median(taken), 3)
 
 
-def collected(granule: int, every: int = 1) -> dict[str, str]:
+def collected(granule: int) -> dict[str, str]:
     """Return the environment of a watched program, whose log nobody reads."""
-    return {
-        **os.environ,
-        "CUDA_INJECTION64_PATH": str(programs.COLLECTOR),
-        "GMLAKE_CALLS": tempfile.mktemp(prefix="gmlake-overhead-"),  # noqa: S306 (a new name)
-        "GMLAKE_SANITIZER": str(programs.find_library("GMLAKE_SANITIZER", os.environ)),
-        "GMLAKE_ACCESSES": f"{granule},{every}",
-    }
+    calls = tempfile.mktemp(prefix="gmlake-overhead-")  # noqa: S306 (a new name)
+    return programs.environment(Path(calls), programs.Accesses(granule))
 
 
 def diagnose(command: list[str]) -> dict[str, object]:

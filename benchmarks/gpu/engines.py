@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALLOCATORS = ("default", "expandable", "gmlake")
-ENGINE = {
+_ENGINE = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
@@ -289,14 +289,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 # ---- who starts them -----------------------------------------------------------------------------
 
 
-def ask_process(work: str, allocator: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what a process of its own told, or `failed`."""
+def variables(allocator: str) -> dict[str, str]:
+    """Return what a process with the engine sees."""
     given = environment(allocator)
     paths = [given["PYTHONPATH"], os.environ.get("ENGINES", "")]
+    return given | _ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def ask_process(work: str, allocator: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a process of its own told, or `failed`."""
     words = [*sys.argv[1:], "--one", work, "--allocator", allocator]
     return machine.told_by(
         [sys.executable, "-m", "gpu.engines", *words],
-        env=given | ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=variables(allocator),
         cwd=machine.ROOT,
         seconds=options.seconds,
     )

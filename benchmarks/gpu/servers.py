@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
-from gpu.engines import ENGINE
-from gpu.settings import environment
+from gpu.engines import variables
 
 _CONTEXT = 8192
 _FORESEEN = ("blocks", "weights_bytes", "activation_bytes", "in_use_bytes", "reserved_bytes")
@@ -53,12 +51,10 @@ def boot(folder: str) -> dict[str, Any]:
 
 def ask(folder: str, foresee: str) -> dict[str, Any]:
     """Return what a process of its own told, or `failed`."""
-    given = environment("default")
-    paths = [given["PYTHONPATH"], os.environ.get("ENGINES", "")]
-    variables = given | ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    seen = variables("default")
     program = [str(Path(__file__)), "--one", folder]
     if not foresee:
-        return machine.told_by([sys.executable, *program], env=variables, seconds=400)
+        return machine.told_by([sys.executable, *program], env=seen, seconds=400)
     command = [
         sys.executable,
         "-m",
@@ -70,7 +66,7 @@ def ask(folder: str, foresee: str) -> dict[str, Any]:
         "--",
         *program,
     ]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, env=seen, capture_output=True, text=True, check=False)  # noqa: S603
     if not done.stdout:
         return {"failed": done.stderr.strip().partition("\n")[0]}
     figures = json.loads(done.stdout)["figures"]

@@ -137,10 +137,6 @@ static void absorb_next(gml_base_range *range, gml_extent *left) {
     gml_pool_give(&range->extents, gone);
 }
 
-static uint64_t least(uint64_t one, uint64_t other) {
-    return one < other ? one : other;
-}
-
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 gml_status gml_base_range_open(gml_base_range *range, gml_driver *driver, uint64_t granule_bytes,
@@ -562,10 +558,9 @@ static uint64_t next_run(const gml_base_range *range, uint64_t chunk_bytes, bool
 gml_status gml_base_range_grow(gml_base_range *range, uint64_t size_bytes, uint64_t chunk_bytes,
                                bool at_end, gml_freeset *set) {
     uint64_t all_bytes = range->slots * range->granule_bytes - range->host_limit;
-    uint64_t there_bytes =
-        range->held_bytes - least(range->held_bytes, gml_base_range_leftover(range));
+    uint64_t there_bytes = gml_difference(range->held_bytes, gml_base_range_leftover(range));
     gml_driver_note(range->driver, GML_TRIED_DRIVER);
-    if (!range->takes_host && size_bytes > all_bytes - least(all_bytes, there_bytes)) {
+    if (!range->takes_host && size_bytes > gml_difference(all_bytes, there_bytes)) {
         return gml_driver_fail(range->driver, GML_OUT_OF_MEMORY,
                                "%s more asked for, and %s of %s are held",
                                gml_size_of(size_bytes).text, gml_size_of(there_bytes).text,

@@ -42,8 +42,7 @@ static const knob_entry knobs_table[] = {
      FIELD(optimize_for)},
     {{"host",
       "memory of the host, in bytes, that may be mapped for the device before a request is "
-      "refused, "
-      "for blocks of no graph or region; 0: none",
+      "refused, for blocks of no graph or region; 0: none",
       ours, SIZE(0, 0, UINT64_C(1) << 48)},
      FIELD(host)},
     {{"arena",

@@ -25,8 +25,7 @@ enum { NOTE_UNPATCHED, NOTE_LARGE, NOTE_JOINED, NOTE_FAILED, NOTE_WAITED, NOTE_C
 static const char *const NOTES[NOTE_COUNT] = {
     "note: some kernels could not be patched: what they access is guessed from their parameters",
     "note: the marks of all objects take too much memory: how often some are accessed, or where, "
-    "is "
-    "not known; a larger --granule makes room",
+    "is not known; a larger --granule makes room",
     "note: the accesses of some launches are too many to be written down: they are rounded up, "
     "which may hide an inefficiency",
     "note: what some launches access could not be read: it is guessed from their parameters",

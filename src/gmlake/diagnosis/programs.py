@@ -90,12 +90,7 @@ def watch_program(command: Sequence[str], accesses: Accesses | None = None) -> W
     element_bytes = (accesses and accesses.granule_bytes) or 1
     with tempfile.TemporaryDirectory(prefix="gmlake-calls-") as folder:
         base = Path(folder) / "calls"
-        variables = {
-            **_variables(accesses),
-            "CUDA_INJECTION64_PATH": str(COLLECTOR),
-            "GMLAKE_CALLS": str(base),
-        }
-        code = _run(command, variables)
+        code = _run(command, environment(base, accesses))
         files = sorted(base.parent.iterdir())
         traces = tuple(
             read_calls(path, _name(command, path, files), element_bytes=element_bytes, notes=notes)
@@ -106,17 +101,20 @@ def watch_program(command: Sequence[str], accesses: Accesses | None = None) -> W
     return WatchedProgram(code, traces, tuple(dict.fromkeys(notes)))
 
 
-def _variables(accesses: Accesses | None) -> dict[str, str]:
-    """Return the program's environment, with the library and how the collector uses it."""
+def environment(calls: Path, accesses: Accesses | None) -> dict[str, str]:
+    """Return the environment of a watched program; its processes write files named `calls`.*."""
+    collector = {"CUDA_INJECTION64_PATH": str(COLLECTOR), "GMLAKE_CALLS": str(calls)}
     if accesses is None:
         return {
             **os.environ,
+            **collector,
             "GMLAKE_CUPTI": str(find_library("GMLAKE_CUPTI", os.environ)),
             "GMLAKE_SANITIZER": "",
         }
     return {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
         **os.environ,
+        **collector,
         "GMLAKE_SANITIZER": str(find_library("GMLAKE_SANITIZER", os.environ)),
         "GMLAKE_ACCESSES": f"{accesses.granule_bytes},{accesses.every}",
     }
