@@ -1,10 +1,10 @@
 """Programs of DrGPUM's paper under `gmlake diagnose --accesses`, on a GPU: found, peak, overhead.
 
-python benchmarks/accesses.py FOLDER > benchmarks/results/accesses.json
+python benchmarks/accesses.py FOLDER [NAME ...]
 
 FOLDER holds the programs, built as their authors say, one folder each, with their input;
 NAME-advised is a copy with the advised change made. Needs compute-sanitizer and
-libsanitizer-public.so.
+libsanitizer-public.so. results/gpu_accesses.json has each program as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import gmlake
+import machine
 from gmlake.diagnosis import programs
 
 RUNS = 3
@@ -28,7 +29,7 @@ LONGEST = 120  # seconds of a run
 
 
 class Program(NamedTuple):
-    """run: the command line. patterns: of the paper's Table 1. reduction: of its Table 4, %."""
+    """run: the command line. patterns, reduction: of the paper's Tables 1 and 4, %."""
 
     run: str
     patterns: str
@@ -43,8 +44,11 @@ PROGRAMS = {
     "huffman": Program("./huffman in", "EA LD RA UA TI", 67),
     "dwt2d": Program("./dwt2d in.bmp -d 192x192 -f -5 -l 3", "EA LD RA UA TI DW", 48),
     "xsbench": Program("./xsbench -m event -s small -g 100 -l 34", "ML OA", 63),
-    "mdock": Program("./mdock -ffile protein.maps.fld -lfile rand-0.pdbqt", "EA LD UA TI OA", 64),
+    "mdock": Program("./mdock -lfile input/7cpa/7cpa_ligand.pdbqt -nrun 10", "EA LD UA TI OA", 64),
     "smc": Program("./smc", "EA LD TI DW", 50),
+    "darknet": Program(
+        "./darknet detector test coco.data yolov3-tiny.cfg weights dog.jpg", "DW EA UA", 83
+    ),
 }
 SHORT = {
     "early allocation": "EA",
@@ -126,6 +130,7 @@ def main() -> None:
     """Measure the programs that are named, or all."""
     root = Path(sys.argv[1]).absolute()
     results: dict[str, object] = {}
+    gpu, _ = machine.gpu_and_driver()
     for name in sys.argv[2:] or PROGRAMS:
         os.chdir(root / name)
         try:
@@ -135,8 +140,8 @@ def main() -> None:
                 "error": str(error)[:300],
                 "output": str(getattr(error, "stderr", ""))[-500:],
             }
-        print(name, json.dumps(results[name]), file=sys.stderr, flush=True)
-    print(json.dumps(results, indent=1))
+        print(name, json.dumps(results[name]), flush=True)
+        machine.write("gpu_accesses", {"programs": results}, gpu=gpu)
 
 
 if __name__ == "__main__":
