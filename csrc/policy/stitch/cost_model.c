@@ -1,6 +1,8 @@
 /* The prices behind the ladder. */
 #include "policy/stitch/cost_model.h"
 
+#include "base/rounding.h"
+
 #define MIB (UINT64_C(1) << 20)
 
 /* By kind. A view wastes a part of a chunk at its end, so the waste is about (views at the peak, 25
@@ -75,12 +77,8 @@ bool gml_cost_model_makes_whole(const gml_cost_model *costs, const gml_base_rang
     return costs->chunks == GML_OPTIMIZE_FOR_TIME || is_handed(costs, range);
 }
 
-static uint64_t least(uint64_t one, uint64_t other) {
-    return one < other ? one : other;
-}
-
 uint64_t gml_cost_model_small(const gml_cost_model *costs, const gml_base_range *range) {
-    uint64_t small_bytes = least(costs->largest_bytes, LARGEST_HANDED) / SMALL_PART;
+    uint64_t small_bytes = gml_least(costs->largest_bytes, LARGEST_HANDED) / SMALL_PART;
     return is_handed(costs, range) && small_bytes >= range->granule_bytes ? small_bytes : 0;
 }
 
@@ -90,10 +88,11 @@ uint64_t gml_cost_model_room(const gml_base_range *range) {
         return space_bytes; /* other processes may give it */
     }
     uint64_t device_bytes =
-        least(gml_device_room(range->driver->device), gml_driver_left(range->driver));
+        gml_least(gml_device_room(range->driver->device), gml_driver_left(range->driver));
     uint64_t spare_bytes = gml_driver_spare(range->driver);
-    return spare_bytes < space_bytes ? spare_bytes + least(space_bytes - spare_bytes, device_bytes)
-                                     : space_bytes;
+    return spare_bytes < space_bytes
+               ? spare_bytes + gml_least(space_bytes - spare_bytes, device_bytes)
+               : space_bytes;
 }
 
 bool gml_cost_model_is_tight(const gml_cost_model *costs, const gml_base_range *range) {
@@ -114,7 +113,7 @@ uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range 
     if (is_handed(costs, range)) {
         uint64_t small_bytes = gml_cost_model_small(costs, range);
         return size_bytes <= small_bytes ? small_bytes
-                                         : least(costs->largest_bytes, LARGEST_HANDED);
+                                         : gml_least(costs->largest_bytes, LARGEST_HANDED);
     }
     gml_optimize_for kind = costs->chunks;
     if (size_bytes >= LONG_LIVED && kind == GML_OPTIMIZE_FOR_TIME &&
@@ -127,8 +126,8 @@ uint64_t gml_cost_model_chunk(const gml_cost_model *costs, const gml_base_range 
     if (prices[kind].surely && wanted_bytes < all_bytes / prices[kind].surely) {
         wanted_bytes = all_bytes / prices[kind].surely;
     }
-    wanted_bytes = least(wanted_bytes, counted_bytes(range, all_bytes) / prices[kind].of_held);
-    uint64_t largest_bytes = least(costs->largest_bytes, prices[kind].largest_bytes);
+    wanted_bytes = gml_least(wanted_bytes, counted_bytes(range, all_bytes) / prices[kind].of_held);
+    uint64_t largest_bytes = gml_least(costs->largest_bytes, prices[kind].largest_bytes);
     uint64_t chunk_bytes = range->granule_bytes;
     while (chunk_bytes * 2 <= wanted_bytes && chunk_bytes * 2 <= largest_bytes) {
         chunk_bytes *= 2;
@@ -143,7 +142,7 @@ bool gml_cost_model_may_spend(const gml_cost_model *costs, const gml_base_range 
         return false;
     }
     uint64_t slack_bytes = peak_bytes / part;
-    uint64_t least_bytes = least(LEAST_SPENT, peak_bytes / LEAST_SPENT_PART);
+    uint64_t least_bytes = gml_least(LEAST_SPENT, peak_bytes / LEAST_SPENT_PART);
     slack_bytes = slack_bytes > least_bytes ? slack_bytes : least_bytes;
     return range->held_bytes + more_bytes <= peak_bytes + slack_bytes;
 }

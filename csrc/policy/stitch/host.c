@@ -4,9 +4,9 @@
  * same places, the same views, a block may lie partly on each side. They are the worst memory that
  * there is, so nothing but the request that would have been refused gets any. Its block belongs to
  * a stream cache of its own, in which nobody looks for free memory: when the block has ended, the
- * next request that no free extent holds puts back what is the device's, and gives the host's
- * chunks back where the device has room instead of them. A step that repeats where it has none
- * finds them again.
+ * next request that no free extent holds, or one of the next hundreds, puts back what is the
+ * device's, and gives the host's chunks back where the device has room instead of them. A step that
+ * repeats where it has none finds them again.
  */
 #include "base/rounding.h"
 #include "base/size.h"
@@ -49,8 +49,9 @@ static gml_status move_side(gml_stitch *stitch, const gml_stream_cache *from, gm
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-static bool maps(const gml_base_range *range, const gml_placement *view, uint64_t begin,
+static bool maps(const gml_stitch *stitch, const gml_placement *view, uint64_t begin,
                  uint64_t end) {
+    const gml_base_range *range = &stitch->range;
     bool is_mapped = false;
     for (size_t i = 0; i < view->run_count && !is_mapped; i++) {
         const gml_run *run = &view->runs[i];
@@ -58,18 +59,6 @@ static bool maps(const gml_base_range *range, const gml_placement *view, uint64_
                     gml_base_range_boundary(range, run->offset + run->size_bytes) > begin;
     }
     return is_mapped;
-}
-
-/* Forgets the idle views of those chunks: no work uses them where none uses the chunks. */
-static gml_status forget_views(gml_stitch *stitch, uint64_t begin, uint64_t end) {
-    gml_status status = GML_OK;
-    for (gml_link *link = stitch->idle_views.next;
-         link != &stitch->idle_views && status == GML_OK;) {
-        gml_placement *view = gml_view_of_idle(link);
-        link = link->next;
-        status = maps(&stitch->range, view, begin, end) ? gml_view_destroy(stitch, view) : GML_OK;
-    }
-    return status;
 }
 
 /* Releases the chunks that are free in the stream cache and used by no work, as far as the device
@@ -87,7 +76,8 @@ static gml_status give_back(gml_stitch *stitch, gml_stream_cache *host) {
             continue;
         }
         uint64_t released_bytes = 0;
-        status = forget_views(stitch, begin, end);
+        /* No work uses the views where none uses the chunks. */
+        status = gml_view_destroy_where(stitch, maps, begin, end);
         if (status == GML_OK) {
             status = gml_base_range_shrink(&stitch->range, extent, 0, &released_bytes);
         }
@@ -119,14 +109,13 @@ gml_status gml_host_settle(gml_stitch *stitch, gml_stream_cache *cache) {
 static gml_status take_device(gml_stitch *stitch, gml_stream_cache *cache,
                               uint64_t *missing_bytes) {
     uint64_t granule_bytes = stitch->range.granule_bytes;
-    uint64_t part_bytes = gml_cost_model_room(&stitch->range);
-    part_bytes = part_bytes < *missing_bytes ? part_bytes : *missing_bytes;
+    uint64_t part_bytes = gml_least(gml_cost_model_room(&stitch->range), *missing_bytes);
     gml_status status = GML_OUT_OF_MEMORY;
     for (; part_bytes >= granule_bytes && status == GML_OUT_OF_MEMORY; part_bytes /= 2) {
         uint64_t had_bytes = cache->set.whole_bytes;
         status = gml_stitch_grow(stitch, cache, part_bytes - part_bytes % granule_bytes, false);
         uint64_t got_bytes = cache->set.whole_bytes - had_bytes; /* some of it after a failure */
-        *missing_bytes -= got_bytes < *missing_bytes ? got_bytes : *missing_bytes;
+        *missing_bytes -= gml_least(got_bytes, *missing_bytes);
     }
     return status == GML_OUT_OF_MEMORY ? GML_OK : status;
 }

@@ -259,6 +259,14 @@ static gml_placement *(*const ladder[])(gml_ascent *) = {
 
 enum { RUNGS = sizeof ladder / sizeof *ladder };
 
+/* What ended on the host must not wait for a request that finds nothing: none may come. Sorting
+ * looks at each extent, so it is done now and then. */
+enum { HOST_PATIENCE = 256 };
+
+static bool is_time_to_settle(gml_stream_cache *host) {
+    return host && host->set.free_bytes && ++host->requests % HOST_PATIENCE == 0;
+}
+
 /* Hot: most requests end with the first test, or with the rung `fit`. */
 gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_t size_bytes,
                             bool is_slab, gml_placement **out) {
@@ -276,12 +284,16 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_
             gml_share_gather(stitch, cache);
         }
         stitch->is_empty = false;
+        if (is_time_to_settle(cache->host)) {
+            status = gml_host_settle(stitch, cache);
+        }
         gml_ascent request = {
             .stitch = stitch,
             .cache = cache,
             .size_bytes = size_bytes,
             .at_end = is_slab && gml_stitch_has_views(stitch),
             .may_stitch = size_bytes >= stitch->frag_limit && gml_stitch_has_views(stitch),
+            .status = status,
         };
         for (size_t i = 0; i < RUNGS && !placement && request.status == GML_OK; i++) {
             placement = ladder[i](&request);

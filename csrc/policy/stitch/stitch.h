@@ -82,6 +82,7 @@ struct gml_stream_cache {
     gml_tree small_free;    /* free pieces of slabs, by size and address */
     gml_stream_cache *host; /* what its blocks on the host hold, see host.c; NULL: it had none */
     bool is_host;           /* it is one of those: no request looks into it */
+    uint64_t requests;      /* of its stream while something was free in it */
     gml_link caches;        /* in stitch->caches */
 };
 
@@ -268,6 +269,13 @@ void gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement 
 /* Unmaps and forgets an idle view. The caller has made sure that no work uses it. On failure it is
  * pending unmap: out of every list but stitch->pending_unmaps. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
+
+/* The same of each idle view of which that is true, until one fails. */
+gml_status gml_view_destroy_where(gml_stitch *stitch,
+                                  bool (*does_go)(const gml_stitch *stitch,
+                                                  const gml_placement *view, uint64_t begin,
+                                                  uint64_t end),
+                                  uint64_t begin, uint64_t end);
 
 /* Who has raised its pin_count names it no longer. */
 void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);

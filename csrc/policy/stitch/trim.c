@@ -8,14 +8,16 @@ static bool has_chunks_to_give(const gml_stitch *stitch, const gml_extent *exten
            extent->whole.address + extent->whole.size_bytes > floor;
 }
 
-/* Whether a chunk from `floor` on that the idle view maps is about to go. */
-static bool loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t floor) {
+/* Whether a chunk in [floor, ceiling) that the idle view maps is about to go. */
+static bool loses_chunk(const gml_stitch *stitch, const gml_placement *placement, uint64_t floor,
+                        uint64_t ceiling) {
     const gml_base_range *range = &stitch->range;
     for (size_t i = 0; i < placement->run_count; i++) {
         const gml_run *run = &placement->runs[i];
         uint64_t end = gml_base_range_boundary(range, run->offset + run->size_bytes);
         uint64_t begin = gml_base_range_chunk_begin(range, run->offset);
         begin = begin > floor ? begin : floor;
+        end = end < ceiling ? end : ceiling;
         const gml_extent *extent = begin < end ? gml_base_range_find(range, begin) : NULL;
         for (; extent && extent->offset < end; extent = extent->next) {
             if (has_chunks_to_give(stitch, extent, begin) && extent->whole.address < end) {
@@ -24,20 +26,6 @@ static bool loses_chunk(const gml_stitch *stitch, const gml_placement *placement
         }
     }
     return false;
-}
-
-/* Forgets the idle views that lose a chunk from `floor` on. */
-static gml_status forget_losers(gml_stitch *stitch, uint64_t floor) {
-    gml_status status = GML_OK;
-    for (gml_link *link = stitch->idle_views.next;
-         link != &stitch->idle_views && status == GML_OK;) {
-        gml_placement *placement = gml_view_of_idle(link);
-        link = link->next;
-        if (loses_chunk(stitch, placement, floor)) {
-            status = gml_view_destroy(stitch, placement);
-        }
-    }
-    return status;
 }
 
 /* Releases every whole chunk that is free in `cache`. */
@@ -123,7 +111,7 @@ static gml_status give_back(gml_stitch *stitch, uint64_t *released_bytes) {
     status = gml_view_unmap_pending(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
-        status = forget_losers(stitch, 0);
+        status = gml_view_destroy_where(stitch, loses_chunk, 0, UINT64_MAX);
     }
     if (status == GML_OK && !gml_stitch_has_views(stitch)) {
         status = release_end(stitch, released_bytes);
@@ -237,7 +225,7 @@ gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *re
     }
     if (status == GML_OK) {
         /* A view was freed no later than its runs: no work uses it where none uses these. */
-        status = forget_losers(stitch, floor);
+        status = gml_view_destroy_where(stitch, loses_chunk, floor, UINT64_MAX);
     }
     if (status == GML_OK) {
         status = release_from(stitch, floor, released_bytes);

@@ -120,10 +120,6 @@ static gml_status map_block(gml_torch_heap *heap, gml_torch_block *block, uint64
     return GML_OK;
 }
 
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
 /* Maps hole after hole until one free block holds the request. Memory mapped before a failure
  * stays, as free memory. */
 static gml_status grow(gml_torch_heap *heap, const gml_torch_request *request,
@@ -142,7 +138,7 @@ static gml_status grow(gml_torch_heap *heap, const gml_torch_request *request,
         }
         gml_torch_block *hole = held_bytes ? block->next : block;
         uint64_t wanted_bytes = request->size_bytes - held_bytes;
-        status = map_block(heap, hole, least(wanted_bytes, hole->base.block_bytes), &block);
+        status = map_block(heap, hole, gml_least(wanted_bytes, hole->base.block_bytes), &block);
     }
     return status;
 }

@@ -1,5 +1,7 @@
 #include "standin/libraries/conv_workspace.h"
 
+#include "base/rounding.h"
+
 enum {
     FEW_CHANNELS = 8,      /* pictures have three */
     GROUPS_AT_ONCE = 8,    /* that are worked on together */
@@ -26,17 +28,13 @@ static uint64_t elements(const int64_t dimensions[4]) {
     return product;
 }
 
-static uint64_t least(uint64_t one, uint64_t other) {
-    return one < other ? one : other;
-}
-
 /* The gradient of a filter is worked out in parts of all pictures, which are summed up in the end.
  */
 static uint64_t parts_of(const standin_convolution *of) {
     uint64_t part = elements(of->filter) * sizeof(float);
     bool is_single = of->element_bytes == sizeof(float);
     uint64_t room = is_single ? PARTS_BYTES : 2 * PARTS_BYTES;
-    uint64_t count = least(room / part, is_single ? PARTS + 1 : PARTS);
+    uint64_t count = gml_least(room / part, is_single ? PARTS + 1 : PARTS);
     return of->pass == STANDIN_FILTER ? (count ? count * part : part / 12 * 11) : 0;
 }
 
@@ -78,7 +76,7 @@ static uint64_t of_groups(const standin_convolution *of, sizes plain, uint64_t g
     uint64_t filled = (channels + CHANNELS_AT_ONCE - 1) / CHANNELS_AT_ONCE * CHANNELS_AT_ONCE;
     uint64_t all = plain.in + plain.out + plain.filter;
     if (of->pass != STANDIN_FILTER) {
-        return all / groups * least(groups, GROUPS_AT_ONCE);
+        return all / groups * gml_least(groups, GROUPS_AT_ONCE);
     }
     return groups < FEW_GROUPS ? (plain.in + plain.out) / channels * filled
                                : all / groups * GROUPS_AT_ONCE;
@@ -97,7 +95,7 @@ static uint64_t of_points(const standin_convolution *of, sizes plain) {
         return all + parts_of(of);
     }
     uint64_t sums = elements(of->filter) * sizeof(float) * (uint64_t)of->in[0];
-    return of->pass == STANDIN_FILTER ? least(sums, all) : 0;
+    return of->pass == STANDIN_FILTER ? gml_least(sums, all) : 0;
 }
 
 /* The result is written where it belongs: seen where few channels become twice as many. */
