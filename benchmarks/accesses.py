@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gmlake
 import machine
@@ -44,7 +44,7 @@ PROGRAMS = {
     "huffman": Program("./huffman in", "EA LD RA UA TI", 67),
     "dwt2d": Program("./dwt2d in.bmp -d 192x192 -f -5 -l 3", "EA LD RA UA TI DW", 48),
     "xsbench": Program("./xsbench -m event -s small -g 100 -l 34", "ML OA", 63),
-    "mdock": Program("./mdock -lfile input/7cpa/7cpa_ligand.pdbqt -nrun 10", "EA LD UA TI OA", 64),
+    "mdock": Program("./mdock -lfile input/7cpa/7cpa_ligand.pdbqt -nrun 1", "EA LD UA TI OA", 64),
     "smc": Program("./smc", "EA LD TI DW", 50),
     "darknet": Program(
         "./darknet detector test coco.data yolov3-tiny.cfg weights dog.jpg", "DW EA UA", 83
@@ -64,8 +64,8 @@ SHORT = {
 }
 
 
-def seconds(command: list[str], variables: dict[str, str] | None = None) -> float:
-    """Return how long a command takes, the median of three; -1 where it fails or takes too long."""
+def seconds(command: list[str], code: int, variables: dict[str, str] | None = None) -> float:
+    """Return how long a command takes, the median of three; -1: other exit code, or too long."""
     taken = []
     for _ in range(RUNS):
         begun = time.perf_counter()
@@ -75,7 +75,7 @@ def seconds(command: list[str], variables: dict[str, str] | None = None) -> floa
             )
         except subprocess.TimeoutExpired:
             return -1
-        if done.returncode:
+        if done.returncode != code:
             return -1
         taken.append(time.perf_counter() - begun)
     return round(statistics.median(taken), 3)
@@ -87,7 +87,7 @@ def collected(granule: int) -> dict[str, str]:
     return programs.environment(Path(calls), programs.Accesses(granule))
 
 
-def diagnose(command: list[str]) -> dict[str, object]:
+def diagnose(command: list[str]) -> dict[str, Any]:
     """Return the patterns' objects, the peak, and what it is with the changes."""
     watched = programs.watch_program(command, programs.Accesses())
     (trace,) = watched.traces
@@ -110,7 +110,9 @@ def measure(name: str, program: Program) -> dict[str, object]:
     """Return what is found in a program, and how long it takes under each tool."""
     command = program.run.split()
     memcheck = ["compute-sanitizer", "--tool", "memcheck", *command]
-    result = {"paper": program.patterns, "paper_reduction": program.reduction, **diagnose(command)}
+    found = diagnose(command)
+    code = found["code"]
+    result = {"paper": program.patterns, "paper_reduction": program.reduction, **found}
     advised = Path("..", f"{name}-advised")
     if advised.exists():
         kept = Path.cwd()
@@ -118,10 +120,10 @@ def measure(name: str, program: Program) -> dict[str, object]:
         result["advised_peak_bytes"] = diagnose(command)["peak_bytes"]
         os.chdir(kept)
     result["seconds"] = {
-        "plain": seconds(command),
-        "objects": seconds(command, collected(0)),
-        "bytes": seconds(command, collected(4)),
-        "memcheck": seconds(memcheck),
+        "plain": seconds(command, code),
+        "objects": seconds(command, code, collected(0)),
+        "bytes": seconds(command, code, collected(4)),
+        "memcheck": seconds(memcheck, code),
     }
     return result
 

@@ -96,6 +96,8 @@ def watch_program(command: Sequence[str], accesses: Accesses | None = None) -> W
             read_calls(path, _name(command, path, files), element_bytes=element_bytes, notes=notes)
             for path in files
         )
+    if code > 128:
+        notes.append(f"signal {code - 128} ended {command[0]}: its last calls can be lost")
     if not traces:
         raise UnsupportedError(f"{command[0]} did not start CUDA, so there was nothing to watch")
     return WatchedProgram(code, traces, tuple(dict.fromkeys(notes)))

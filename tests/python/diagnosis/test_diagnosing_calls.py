@@ -185,12 +185,16 @@ def test_a_program_is_watched(
     monkeypatch.setenv("GMLAKE_CUPTI", str(library))
     program[2] = program[2].replace("sys.exit", f"ctypes.CDLL({str(library)!r}).work()\nsys.exit")
     watched = programs.watch_program(program)
-    assert watched.code == 5
+    assert (watched.code, watched.notes) == (5, ())
     (trace,) = watched.traces
     assert [trace.label(api) for api in range(2)] == ["alloc", "cuMemsetD8_v2"]
     assert trace.objects["size_bytes"].tolist() == [512]
     found = gmlake.find_inefficiencies(trace)
     assert "memory leak" in str(found)
+    program[2] = program[2].replace("sys.exit(5)", "os.kill(os.getpid(), 9)")
+    watched = programs.watch_program(program)
+    assert watched.code == 128 + 9
+    assert watched.notes == (f"signal 9 ended {program[0]}: its last calls can be lost",)
 
 
 def test_a_missing_sanitizer_is_named_with_its_remedy(
