@@ -289,12 +289,6 @@ static gml_status add_use(dead_pile *pile, const gml_access *access, uint32_t ap
 
 /* ---- every object ---------------------------------------------------------------------------- */
 
-static bool is_write(const gml_trace_index *index, uint32_t use) {
-    uint32_t kind = index->trace->apis[index->api_of[use]].kind;
-    return (kind == GML_API_COPY || kind == GML_API_SET) &&
-           index->trace->accesses[use].flags == GML_ACCESS_WRITES;
-}
-
 /* The uses of one API, from `begin` to `end`: it reads before it writes. */
 static gml_status add_api(dead_pile *pile, size_t begin, size_t end) {
     const gml_trace_index *index = pile->index;
@@ -303,7 +297,7 @@ static gml_status add_api(dead_pile *pile, size_t begin, size_t end) {
         for (size_t i = begin; i < end && status == GML_OK; i++) {
             uint32_t use = index->uses[i];
             const gml_access *access = &index->trace->accesses[use];
-            if (is_write(index, use) == (writes == 1)) {
+            if (gml_index_fills(index, use) == (writes == 1)) {
                 status = writes ? add_write(pile, access, index->api_of[use])
                                 : add_use(pile, access, index->api_of[use]);
             }
@@ -316,7 +310,7 @@ static bool has_two_writes(const dead_pile *pile) {
     size_t writes = 0;
     for (size_t i = pile->index->first_use[pile->object];
          i < pile->index->first_use[pile->object + 1] && writes < 2; i++) {
-        writes += is_write(pile->index, pile->index->uses[i]);
+        writes += gml_index_fills(pile->index, pile->index->uses[i]);
     }
     return writes == 2;
 }

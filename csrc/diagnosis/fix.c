@@ -140,7 +140,7 @@ static gml_status copy_slices(gml_fixes *fixes, uint32_t object, const gml_slice
 
 static gml_status split(gml_fixes *fixes, uint32_t object) {
     gml_slices found = {0};
-    gml_status status = gml_slices_find(&found, fixes->index, object);
+    gml_status status = gml_slices_find(&found, fixes->index, object, false);
     if (status == GML_OK && found.count > 1) {
         status = copy_slices(fixes, object, &found);
     }

@@ -414,6 +414,12 @@ uint64_t gml_index_distance(const gml_trace_index *index, uint64_t from, uint64_
     return index->times[to] - index->times[from];
 }
 
+bool gml_index_fills(const gml_trace_index *index, uint32_t access) {
+    uint32_t kind = index->trace->apis[index->api_of[access]].kind;
+    return (kind == GML_API_COPY || kind == GML_API_SET) &&
+           index->trace->accesses[access].flags == GML_ACCESS_WRITES;
+}
+
 uint64_t gml_index_between(const gml_trace_index *index, uint64_t from, uint64_t to) {
     if (gml_index_distance(index, from, to) == 0) {
         return 0;

@@ -34,6 +34,9 @@ uint64_t gml_index_between(const gml_trace_index *index, uint64_t from, uint64_t
 /* The difference of their times; 0 unless `from` is earlier. */
 uint64_t gml_index_distance(const gml_trace_index *index, uint64_t from, uint64_t to);
 
+/* Whether the access is one by a copy or a set that only writes: nothing is computed. */
+bool gml_index_fills(const gml_trace_index *index, uint32_t access);
+
 /* How many APIs of the stream are known to be over before the API starts. */
 uint32_t gml_index_over(const gml_trace_index *index, uint64_t api, size_t stream);
 

@@ -172,10 +172,22 @@ static gml_status find_frequency(inside *pass, bool has_slices) {
 
 /* ---- every object ---------------------------------------------------------------------------- */
 
-static bool has_whole_access(const inside *pass) {
+/* How many of the object's accesses only fill it. */
+static size_t count_fills(const inside *pass) {
+    const gml_trace_index *index = pass->index;
+    size_t fills = 0;
+    for (size_t i = index->first_use[pass->object]; i < index->first_use[pass->object + 1]; i++) {
+        fills += gml_index_fills(index, index->uses[i]);
+    }
+    return fills;
+}
+
+static bool has_whole_access(const inside *pass, bool skips_fills) {
     const gml_trace_index *index = pass->index;
     for (size_t i = index->first_use[pass->object]; i < index->first_use[pass->object + 1]; i++) {
-        if (gml_access_is_whole(index->trace, &index->trace->accesses[index->uses[i]])) {
+        uint32_t use = index->uses[i];
+        if (!(skips_fills && gml_index_fills(index, use)) &&
+            gml_access_is_whole(index->trace, &index->trace->accesses[use])) {
             return true;
         }
     }
@@ -183,22 +195,31 @@ static bool has_whole_access(const inside *pass) {
 }
 
 /* Accesses before the trace, and later ones to a kept object, are unknown: elements may have been
- * accessed, slices may be needed. */
+ * accessed, slices may be needed. What only fills the object says what is there, not what is
+ * needed, so that it is no reason to allocate it; but it is no slice's. */
 static gml_status find_in_slices(inside *pass, bool *has_slices) {
     uint32_t flags = pass->index->trace->objects[pass->object].flags;
+    size_t fills = count_fills(pass);
+    size_t uses = pass->index->first_use[pass->object + 1] - pass->index->first_use[pass->object];
+    bool skips_fills = fills && fills < uses;
+    gml_status status = GML_OK;
     *has_slices = false;
-    if ((flags & GML_OBJECT_BEFORE) || has_whole_access(pass)) {
+    if (flags & GML_OBJECT_BEFORE) {
         return GML_OK;
     }
-    gml_status status = gml_slices_find(&pass->slices, pass->index, pass->object);
-    if (status == GML_OK) {
-        status = find_overallocation(pass);
+    if (!has_whole_access(pass, skips_fills)) {
+        status = gml_slices_find(&pass->slices, pass->index, pass->object, skips_fills);
+        pass->slices.count = skips_fills ? 0 : pass->slices.count;
+        status = status == GML_OK ? find_overallocation(pass) : status;
     }
-    *has_slices = !(flags & GML_OBJECT_KEPT) && pass->slices.count > 1;
-    if (status == GML_OK && *has_slices) {
-        status = find_structured_access(pass);
+    if (status != GML_OK || (flags & GML_OBJECT_KEPT) || has_whole_access(pass, false)) {
+        return status;
     }
-    return status;
+    if (skips_fills) {
+        status = gml_slices_find(&pass->slices, pass->index, pass->object, false);
+    }
+    *has_slices = status == GML_OK && pass->slices.count > 1;
+    return *has_slices ? find_structured_access(pass) : status;
 }
 
 static gml_status find_in_object(inside *pass) {

@@ -52,10 +52,13 @@ static void join(gml_slices *slices, uint32_t a, uint32_t b) {
 
 /* One owner for each API, in order of invocation. */
 static gml_status add_uses(gml_slices *slices, const gml_trace_index *index, uint32_t object,
-                           uint32_t *owner_count) {
+                           bool skips_fills, uint32_t *owner_count) {
     uint32_t owners = 0;
     for (size_t i = index->first_use[object]; i < index->first_use[object + 1]; i++) {
         uint32_t use = index->uses[i];
+        if (skips_fills && gml_index_fills(index, use)) {
+            continue;
+        }
         const gml_access *access = &index->trace->accesses[use];
         uint64_t api = index->api_of[use];
         if (owners == 0 || slices->by_owner[owners - 1].earliest != api) {
@@ -219,13 +222,14 @@ static void forget(gml_slices *slices, uint64_t size_bytes, uint64_t element_byt
     slices->too_large = false;
 }
 
-gml_status gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object) {
+gml_status gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object,
+                           bool skips_fills) {
     const gml_object *what = &index->trace->objects[object];
     uint32_t owners = 0;
     forget(slices, what->size_bytes, what->element_bytes);
     gml_status status = reserve(slices, index->first_use[object + 1] - index->first_use[object]);
     if (status == GML_OK) {
-        status = add_uses(slices, index, object, &owners);
+        status = add_uses(slices, index, object, skips_fills, &owners);
     }
     if (status == GML_OK) {
         count_accesses(slices);

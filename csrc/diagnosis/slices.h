@@ -33,8 +33,9 @@ typedef struct gml_slices {
     size_t capacity;
 } gml_slices;
 
-/* GML_NO_HOST_MEMORY. */
-gml_status gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object);
+/* skips_fills: see gml_index_fills(). GML_NO_HOST_MEMORY. */
+gml_status gml_slices_find(gml_slices *slices, const gml_trace_index *index, uint32_t object,
+                           bool skips_fills);
 void gml_slices_clear(gml_slices *slices);
 
 #endif

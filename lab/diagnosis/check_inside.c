@@ -95,14 +95,31 @@ gml_status gml_check_dead_write(const gml_check_book *book, const gml_finding *f
 
 /* ---- overallocation -------------------------------------------------------------------------- */
 
-/* Everything that accesses meet, in whole elements. */
+/* A copy or a set that reads nothing of the object says what is there, not what is needed. */
+static bool is_filling(const gml_check_book *book, size_t use) {
+    return book->trace->apis[book->uses[use].api].kind != GML_API_KERNEL &&
+           !(book->trace->accesses[book->uses[use].access].flags & ~(uint32_t)GML_ACCESS_WRITES);
+}
+
+static bool is_only_filled(const gml_check_book *book, uint32_t object) {
+    bool is_only = true;
+    for (size_t i = book->first_use[object]; i < book->first_use[object + 1]; i++) {
+        is_only = is_only && is_filling(book, i);
+    }
+    return is_only;
+}
+
+/* Everything that is needed, in whole elements. */
 static gml_status find_accessed(gml_byte_set *runs, const gml_check_book *book, uint32_t object) {
     gml_status status = GML_OK;
+    bool counts_all = is_only_filled(book, object);
     for (size_t i = book->first_use[object]; status == GML_OK && i < book->first_use[object + 1];
          i++) {
-        status = gml_byte_set_append_access(runs, book->trace,
-                                            &book->trace->accesses[book->uses[i].access],
-                                            book->trace->objects[object].element_bytes);
+        if (counts_all || !is_filling(book, i)) {
+            status = gml_byte_set_append_access(runs, book->trace,
+                                                &book->trace->accesses[book->uses[i].access],
+                                                book->trace->objects[object].element_bytes);
+        }
     }
     gml_byte_set_normalize(runs);
     return status;

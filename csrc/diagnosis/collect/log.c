@@ -15,6 +15,7 @@
 enum {
     MOST_TEXT = 4096,
     MOST_FRAMES = 32,
+    MOST_PENDING_MS = 50,
     LEAST_FILE = 128 /* the low numbers are the program's: some close or expect particular ones */
 };
 
@@ -111,9 +112,19 @@ void gml_log_direct(gml_log *log) {
     log->is_direct = true;
 }
 
+/* A program that is killed leaves its calls up to a short while before the last one. */
+static bool is_due(gml_log *log) {
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    uint64_t milliseconds = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    bool is_late = milliseconds - log->flushed_ms >= MOST_PENDING_MS;
+    log->flushed_ms = is_late ? milliseconds : log->flushed_ms;
+    return is_late;
+}
+
 void gml_log_add(gml_log *log, const gml_log_record *record) {
     log->pending[log->count++] = *record;
-    if (log->is_direct || log->count == sizeof log->pending / sizeof *log->pending) {
+    if (log->is_direct || log->count == sizeof log->pending / sizeof *log->pending || is_due(log)) {
         gml_log_flush(log);
     }
 }

@@ -60,7 +60,8 @@ typedef struct gml_log {
     uint64_t device, inode; /* of the file: the program may close it and reuse its number */
     bool is_direct;         /* never leaves data pending */
     size_t count;
-    gml_map names; /* hash of the text -> its number, as a pointer */
+    uint64_t flushed_ms; /* when it was last written because of the time */
+    gml_map names;       /* hash of the text -> its number, as a pointer */
     gml_map places;
     uint32_t name_count, place_count;
     gml_log_record pending[1024];

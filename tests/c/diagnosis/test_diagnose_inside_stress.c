@@ -16,6 +16,7 @@ typedef struct scene {
     scenario scenario;
     uint64_t size, element, elements;
     size_t api_count;
+    bool is_filled;
     double counts[MOST_APIS][MOST_UNITS];
 } scene;
 
@@ -73,6 +74,11 @@ static void random_scene(scene *s, check_random *random) {
     s->api_count = 1 + check_below(random, MOST_APIS);
     scenario_open(&s->scenario);
     scenario_new_of(&s->scenario, s->size, (uint32_t)s->element);
+    s->is_filled = check_below(random, 4) == 0;
+    if (s->is_filled) { /* what fills it all needs none of it, and is no slice's */
+        scenario_call(&s->scenario, check_below(random, 2) ? GML_API_COPY : GML_API_SET);
+        scenario_access(&s->scenario, 0, GML_ACCESS_WRITES);
+    }
     for (size_t api = 0; api < s->api_count; api++) {
         random_api(s, api, random);
     }
@@ -182,7 +188,7 @@ static double most_variation(const scene *s, const size_t *slice, size_t slice_c
 
 static void check_scene(scene *s) {
     size_t slice[MOST_APIS] = {0};
-    size_t count = name_slices(s, slice);
+    size_t count = s->is_filled ? 1 : name_slices(s, slice);
     CHECK_OK(scenario_diagnose(&s->scenario, SCENARIO_EVERY_PATTERN));
     check_overallocation(s, count > 1);
     if (count > 1) {
