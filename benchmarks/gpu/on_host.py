@@ -30,7 +30,7 @@ from gpu.settings import environment
 
 PROGRAMS = ("llama-1b-checkpoint", "lora", "moe")
 _SHARES = (0.995, 0.98, 0.95)
-_RARE, _RARE_EVERY, _RARE_STEPS = "rare", 100, 100
+_RARE, _RARE_EVERY, _RARE_STEPS = "rare", 100, 300
 _WARMING = 2
 
 
@@ -52,7 +52,8 @@ def _make(name: str, steps: int, parts: int) -> Any:  # noqa: ANN401 (several ki
     program.lengths = [llama.longest] * steps
     if name == _RARE:
         program.lengths = [llama.longest // 3] * steps
-        program.lengths[_RARE_EVERY // 2] = llama.longest
+        for index in range(_RARE_EVERY // 2, steps, _RARE_EVERY):
+            program.lengths[index] = llama.longest
     return program
 
 
@@ -125,7 +126,8 @@ def _ask(program: str, way: str, leave: int, options: argparse.Namespace) -> dic
         row |= told
         row["median_ms"] = round(1e3 * statistics.median(seconds), 2)
         row["total_s"] = round(sum(seconds), 2)
-    print(json.dumps(row), flush=True)  # the rest can take long
+    shown = {name: value for name, value in row.items() if name != "losses"}
+    print(json.dumps(shown), flush=True)  # the rest can take long
     return row
 
 

@@ -48,6 +48,7 @@ _LIBRARIES: Final = {
     ),
 }
 _TOOLKIT: Final = "/usr/local/cuda"
+_SIGNALLED: Final = 128  # plus the signal, as shells have it
 
 
 class Accesses(NamedTuple):
@@ -96,8 +97,8 @@ def watch_program(command: Sequence[str], accesses: Accesses | None = None) -> W
             read_calls(path, _name(command, path, files), element_bytes=element_bytes, notes=notes)
             for path in files
         )
-    if code > 128:
-        notes.append(f"signal {code - 128} ended {command[0]}: its last calls can be lost")
+    if code > _SIGNALLED:
+        notes.append(f"signal {code - _SIGNALLED} ended {command[0]}: its last calls can be lost")
     if not traces:
         raise UnsupportedError(f"{command[0]} did not start CUDA, so there was nothing to watch")
     return WatchedProgram(code, traces, tuple(dict.fromkeys(notes)))
@@ -151,14 +152,14 @@ def _folders(library: _Library, variables: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Return the exit code, 128 and the signal's number where one ended the program."""
+    """Return the exit code, _SIGNALLED and the signal's number where one ended the program."""
     process = subprocess.Popen(command, env=variables)  # noqa: S603 (the user's own command)
     while True:
         try:
             code = process.wait()
         except KeyboardInterrupt:  # the program got it, too, and decides what it means
             continue
-        return code if code >= 0 else 128 - code
+        return code if code >= 0 else _SIGNALLED - code
 
 
 def _name(command: Sequence[str], path: Path, files: Sequence[Path]) -> str:

@@ -14,10 +14,10 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 55490,
+    "csrc": 55540,
     "csrc/base": 990,
     "csrc/core": 1690,
-    "csrc/diagnosis": 7170,
+    "csrc/diagnosis": 7210,
     "csrc/driver": 5720,
     "csrc/include": 1200,
     "csrc/lake": 5990,
@@ -27,7 +27,7 @@ ROOMS = {
     "csrc/replay": 280,
     "csrc/standin": 7250,
     "csrc/torch": 6400,
-    "src": 35420,
+    "src": 35430,
     "src/gmlake/budgets": 950,
     "src/gmlake/commands": 1600,
     "src/gmlake/compat": 500,
@@ -42,9 +42,9 @@ ROOMS = {
     "src/gmlake/standin": 3750,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
-    "lab": 4010,
-    "tests": 62990,
-    "tests/c": 23910,
+    "lab": 4030,
+    "tests": 63000,
+    "tests/c": 23920,
     "tests/python": 15170,
     "tests/standin": 19480,
 }
