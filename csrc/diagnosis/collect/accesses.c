@@ -471,6 +471,7 @@ static void end(void *stream) {
             gml_collect_launch(all.collector, &expected);
             gml_collect_parameters(all.collector, &expected);
         }
+        gml_log_end_call(&all.collector->log);
         gml_collector_leave(all.collector);
     }
     expected = (gml_launch){.found_count = GML_SCAN_UNKNOWN};

@@ -438,6 +438,7 @@ void gml_collect_call(void *user, int domain, uint32_t function, const cupti_cal
     uint32_t place = find_place(collector);
     if (gml_collector_enter(collector)) {
         heard->take(&(driver_call){collector, data, heard, place});
+        gml_log_end_call(&collector->log);
         gml_collector_leave(collector);
     }
     (void)pthread_setcancelstate(cancel_state, NULL);

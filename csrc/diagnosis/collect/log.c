@@ -112,19 +112,19 @@ void gml_log_direct(gml_log *log) {
     log->is_direct = true;
 }
 
-/* A program that is killed leaves its calls up to a short while before the last one. */
-static bool is_due(gml_log *log) {
+void gml_log_end_call(gml_log *log) {
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     uint64_t milliseconds = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    bool is_late = milliseconds - log->flushed_ms >= MOST_PENDING_MS;
-    log->flushed_ms = is_late ? milliseconds : log->flushed_ms;
-    return is_late;
+    if (milliseconds - log->flushed_ms >= MOST_PENDING_MS) {
+        log->flushed_ms = milliseconds;
+        gml_log_flush(log);
+    }
 }
 
 void gml_log_add(gml_log *log, const gml_log_record *record) {
     log->pending[log->count++] = *record;
-    if (log->is_direct || log->count == sizeof log->pending / sizeof *log->pending || is_due(log)) {
+    if (log->is_direct || log->count == sizeof log->pending / sizeof *log->pending) {
         gml_log_flush(log);
     }
 }

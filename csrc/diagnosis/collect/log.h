@@ -73,6 +73,10 @@ bool gml_log_open(gml_log *log, const char *path);
 /* Writes pending data. Closes a file that cannot be written. */
 void gml_log_flush(gml_log *log);
 
+/* After all records of a call: what was not written for a while is written now, since the program
+ * may be killed. */
+void gml_log_end_call(gml_log *log);
+
 /* Flushes, and writes every record at once from here on: the program may end after each. */
 void gml_log_direct(gml_log *log);
 

@@ -191,9 +191,13 @@ def test_a_program_is_watched(
     assert trace.objects["size_bytes"].tolist() == [512]
     found = gmlake.find_inefficiencies(trace)
     assert "memory leak" in str(found)
-    program[2] = program[2].replace("sys.exit(5)", "os.kill(os.getpid(), 9)")
+    work = f"ctypes.CDLL({str(library)!r}).work()"
+    program[2] = program[2].replace(
+        "sys.exit(5)", f"import time; time.sleep(0.1); {work}; os.kill(os.getpid(), 9)"
+    )
     watched = programs.watch_program(program)
     assert watched.code == 128 + 9
+    assert [len(trace.objects) for trace in watched.traces] == [2]  # of the second call, too
     assert watched.notes == (f"signal 9 ended {program[0]}: its last calls can be lost",)
 
 
