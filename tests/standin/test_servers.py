@@ -30,9 +30,11 @@ MODEL = {
 BYTES_PER_TOKEN = 2 * 2 * 2 * 64 * 2  # keys and values, layers, heads, numbers, bytes of each
 
 
-def booted(folder: Path, model: dict[str, Any], *words: str) -> tuple[dict[str, Any], str]:
+def booted(
+    folder: Path, model: dict[str, Any], *words: str, rank: int = 0
+) -> tuple[dict[str, Any], str]:
     (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
-    ours = ("--on", "l4", "--context", "100", "--show-output", "--json")
+    ours = ("--on", "l4", "--context", "100", "--rank", str(rank), "--show-output", "--json")
     done = forecasting.run("forecast", *ours, "vllm", "serve", str(folder), *words)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)["figures"], done.stderr
@@ -55,6 +57,15 @@ def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path)
 def test_one_rank_of_two_has_half_of_the_heads(tmp_path: Path) -> None:
     found, _ = booted(tmp_path, MODEL, "--enforce-eager", "--tensor-parallel-size", "2")
     assert 0 <= found["available_bytes"] - found["tokens"] * BYTES_PER_TOKEN // 2 < (1 << 20)
+
+
+@pytest.mark.long
+def test_the_last_stage_of_a_pipeline_boots_alone(tmp_path: Path) -> None:
+    found, _ = booted(tmp_path, MODEL, "--pipeline-parallel-size", "2", rank=1)
+    assert (found["ranks"], found["rank"]) == (2, 1)
+    # One of two layers, and the head: each block holds twice as many tokens.
+    assert 0 <= found["available_bytes"] - found["tokens"] * BYTES_PER_TOKEN // 2 < (1 << 20)
+    assert found["weights_bytes"] < 1_000_000 * 2 + 2 * 1000 * 256
 
 
 @pytest.mark.long
