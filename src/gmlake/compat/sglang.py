@@ -2,7 +2,8 @@
 
 SGLang finds register() by itself, as a plugin (the entry point sglang.srt.plugins). Where gmlake
 serves the process, `--enable-memory-saver` then uses gmlake.compat.torch_memory_saver instead of
-torch_memory_saver, which need not be installed. Otherwise SGLang is left as it is.
+torch_memory_saver, which need not be installed. Otherwise SGLang is left as it is, unless an annex
+watches it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
+from gmlake import annexes
 from gmlake.pytorch.session import is_enabled
 
 _NAME: Final = "torch_memory_saver"
@@ -19,6 +21,8 @@ _ADAPTER: Final = "sglang.srt.utils.torch_memory_saver_adapter"
 
 def register() -> None:
     """Make gmlake's module importable as torch_memory_saver, even after SGLang looked for it."""
+    for watch in annexes.hooked("sglang"):
+        watch()
     if not is_enabled():
         return
     ours = import_module("gmlake.compat.torch_memory_saver")  # reads the environment

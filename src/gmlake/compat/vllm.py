@@ -115,7 +115,7 @@ def register() -> None:
 
     vLLM before 0.26 has no backends to choose among, only the allocator. An annex may want more.
     """
-    for watch in annexes.hooked("engine"):
+    for watch in annexes.hooked("vllm"):
         watch()
     with suppress(ModuleNotFoundError, ValueError):  # ValueError: plugins may be loaded again
         backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")

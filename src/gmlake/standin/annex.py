@@ -16,7 +16,8 @@ ANNEX: Final = Annex(
     },
     hooks={
         "activation": "gmlake.standin.inside:activate",
-        "engine": "gmlake.standin.engines:watch",
+        "sglang": "gmlake.standin.engine_sglang:watch",
         "run": "gmlake.standin.run_option:RUN",
+        "vllm": "gmlake.standin.engines:watch",
     },
 )

@@ -1,9 +1,10 @@
-"""Boots vLLM's engine in a process that is forecast, and writes what it says of its memory.
+"""Boots a server's engine in a process that is forecast, and writes what it says of its memory.
 
 vLLM's own code reads the program's settings, loads the model without its weights, profiles it,
-plans the cache, captures graphs. Then the process ends: nothing is served. Of several ranks one
-boots, among process groups that answer for the others. GMLAKE_FORECAST_ENGINE names the file to
-write; GMLAKE_FORECAST_ASKED says in JSON what is wanted: settings, contexts, rank.
+plans the cache, captures graphs; what SGLang's does is in engine_sglang.py. Then the process ends:
+nothing is served. Of several ranks one boots, among process groups that answer for the others.
+GMLAKE_FORECAST_ENGINE names the file to write; GMLAKE_FORECAST_ASKED says in JSON what is wanted:
+settings, contexts, rank.
 """
 
 # mypy: allow-untyped-calls
@@ -29,8 +30,8 @@ from gmlake.standin import control, ranks
 from gmlake.standin.beyond import beyond
 
 _TOKENIZERS: Final = ("tokenizer*", "vocab.*", "tekken.json", "*.model", "*.tiktoken")
-_SHARES: Final = (0.8, 0.85, 0.9, 0.95, 0.98)
-"""Values of gpu_memory_utilization that are told beside the program's own."""
+SHARES: Final = (0.8, 0.85, 0.9, 0.95, 0.98)
+"""Shares of the device that are told beside the program's own."""
 
 _MOST_MIB: Final = 1 << 24
 """Of a cache, for one request."""
@@ -44,9 +45,14 @@ _OTHER_BYTES: Final = 72 << 20
 _MARK: Final = "is_of_gmlake"
 
 
+def is_watched() -> bool:
+    """Return whether the engine of this process is forecast."""
+    return "GMLAKE_FORECAST_ENGINE" in os.environ and control.is_active()
+
+
 def watch() -> None:
     """Take over where vLLM makes the configuration of its engine, if this process is forecast."""
-    if "GMLAKE_FORECAST_ENGINE" not in os.environ or not control.is_active():
+    if not is_watched():
         return
     arguments: Any = import_module("vllm.engine.arg_utils").EngineArgs
     make = arguments.create_engine_config
@@ -55,18 +61,20 @@ def watch() -> None:
 
     @functools.wraps(make)
     def create_engine_config(self: Any, *given: Any, **named: Any) -> NoReturn:
-        _boot(self, lambda: make(self, *given, **named))
+        def boot(asked: dict[str, Any]) -> dict[str, Any]:
+            _prepare(self, asked["settings"])
+            return _Engine(make(self, *given, **named), asked["rank"]).found(asked["contexts"])
+
+        end_with(boot)
 
     setattr(create_engine_config, _MARK, True)
     arguments.create_engine_config = create_engine_config
 
 
-def _boot(arguments: Any, make: Callable[[], Any]) -> NoReturn:
-    """Boot, write what is known, and end the process."""
-    asked = json.loads(os.environ["GMLAKE_FORECAST_ASKED"])
+def end_with(boot: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
+    """Boot what is asked for, write what that finds, and end the process."""
     try:
-        _prepare(arguments, asked["settings"])
-        found = _Engine(make(), asked["rank"]).found(asked["contexts"])
+        found = boot(json.loads(os.environ["GMLAKE_FORECAST_ASKED"]))
     except Exception as error:  # noqa: BLE001 (whatever it is, the forecast tells it)
         traceback.print_exc()
         found = {"error": f"{type(error).__name__}: {error}"}
@@ -80,22 +88,35 @@ def _boot(arguments: Any, make: Callable[[], Any]) -> NoReturn:
 
 def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
     """Have no weights read, nor a tokenizer where none is. Raises ValueError."""
-    tuner: Any = import_module("triton.runtime.autotuner").Autotuner
-    tuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]  # nothing here tells which of them is fastest
-    with suppress(ModuleNotFoundError):
-        import_module("flashinfer.jit.core").JitSpec.build_and_load = lambda _: _Uncompiled()
+    compile_nothing()
     for name, value in {**settings, "load_format": "dummy"}.items():
         setattr(arguments, name, value)
-    folder = Path(arguments.model)
-    if not (folder.is_dir() or folder.is_absolute()):  # a name that vLLM looks up
-        return
-    if not any((folder / name).exists() for name in ("config.json", "params.json")):
-        raise ValueError(f"{folder} has no config.json; the one of the model's card is enough")
-    if not any(True for pattern in _TOKENIZERS for _ in folder.glob(pattern)):
+    if not has_tokenizer(arguments.model):
         arguments.skip_tokenizer_init = True
 
 
-class _Uncompiled:
+def compile_nothing() -> None:
+    """Have no kernel compiled by nvcc, and none tuned."""
+    tuner: Any = import_module("triton.runtime.autotuner").Autotuner
+    tuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]  # nothing here tells which of them is fastest
+    with suppress(ModuleNotFoundError):
+        import_module("flashinfer.jit.core").JitSpec.build_and_load = lambda _: Uncompiled()
+
+
+def has_tokenizer(model: str) -> bool:
+    """Return whether a model brings a tokenizer, or is a name that the engine looks up.
+
+    Raises ValueError for a folder without a configuration.
+    """
+    folder = Path(model)
+    if not (folder.is_dir() or folder.is_absolute()):
+        return True
+    if not any((folder / name).exists() for name in ("config.json", "params.json")):
+        raise ValueError(f"{folder} has no config.json; the one of the model's card is enough")
+    return any(True for pattern in _TOKENIZERS for _ in folder.glob(pattern))
+
+
+class Uncompiled:
     """A library of kernels that nvcc would have to compile: what it has does nothing.
 
     A plan of its work, which some return, is empty.
@@ -105,7 +126,40 @@ class _Uncompiled:
         return lambda *_, **__: []
 
 
-class _Engine:
+class Held:
+    """What the process of an engine holds of its device."""
+
+    world = 1  # ranks of the engine
+
+    def tell_cuda(self, module: Any, name: str) -> None:
+        """Have what asks for free memory see what CUDA itself has taken, as on a GPU."""
+        ask = getattr(module, name)
+        vars(module)[name] = lambda *given: (ask(*given)[0] - self.cuda_bytes(), ask(*given)[1])
+
+    def cuda_bytes(self) -> int:
+        """Return what CUDA has taken until now: kernels are loaded once one is launched."""
+        calls = control.calls()
+        taken = beyond(calls, world=self.world, is_checked=True)
+        always = taken.context_bytes + taken.communication_bytes
+        if not calls.get("cudaLaunchKernel"):
+            return always + taken.libraries_bytes
+        is_hopper = torch.cuda.get_device_capability()[0] == _HOPPER
+        return taken.total_bytes if is_hopper else always + _OTHER_BYTES
+
+    def memory(self) -> dict[str, Any]:
+        """Return what the process has in the end. Sizes in bytes."""
+        cuda = self.cuda_bytes()
+        return {
+            "memory_bytes": torch.cuda.mem_get_info()[1],
+            "cuda_bytes": cuda,
+            "reserved_bytes": torch.cuda.memory_reserved(),
+            "in_use_bytes": torch.cuda.memory_reserved() + cuda,
+            "peak_bytes": torch.cuda.max_memory_allocated() + cuda,
+            "calls": dict(control.calls()),
+        }
+
+
+class _Engine(Held):
     """vLLM's engine, and what it says."""
 
     def __init__(self, config: Any, rank: int) -> None:
@@ -118,8 +172,8 @@ class _Engine:
         cache: Any = import_module("vllm.v1.core.kv_cache_utils")
         self._capacity_of = cache.get_kv_cache_capacity
         self._config = config
-        self.rank = rank
-        self._world = int(config.parallel_config.world_size_across_dp)
+        self.world = int(config.parallel_config.world_size_across_dp)
+        self.rank = rank % self.world  # of fewer, where another number of ranks is tried
         self._graphs_bytes = self._compiling_bytes = self._first_peak = self._peak = 0
         self._specs: Any = [{}]
         self._others: tuple[Any, ...] = ()
@@ -128,13 +182,17 @@ class _Engine:
     def found(self, contexts: list[int]) -> dict[str, Any]:
         """Boot; return all figures, and how many requests of these contexts there may be."""
         settings = self._settings()
-        if self._world > 1:
-            _stand_alone(self._config, self.rank, self._world)
-        ask: Any = torch.accelerator.get_memory_info
-        vars(torch.accelerator)["get_memory_info"] = lambda *given: (
-            ask(*given)[0] - self._cuda_bytes(),  # a GPU says that CUDA's own is taken
-            ask(*given)[1],
-        )
+        if self.world > 1:
+            os.environ["VLLM_DISABLE_PYNCCL"] = "1"
+            self._config.parallel_config.disable_custom_all_reduce = True
+            queues = import_module("vllm.distributed.device_communicators.shm_broadcast")
+            states = import_module("vllm.distributed.parallel_state")
+            stand_alone(queues, states, self.rank, self.world)
+            if self._config.parallel_config.pipeline_parallel_size > 1:
+                # A stage waits for what others send.
+                worker: Any = import_module("vllm.v1.worker.gpu_worker")
+                worker.warmup_kernels = lambda *_, **__: None
+        self.tell_cuda(torch.accelerator, "get_memory_info")
         refused = self._boot()
         memory = self._memory()
         return settings | memory | self._cache(contexts, memory) | {"refused": refused}
@@ -210,34 +268,17 @@ class _Engine:
             "engine": f"vLLM {import_module('vllm').__version__}",
             "architecture": config.model_config.architectures[0],
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
-            "ranks": self._world,
+            "ranks": self.world,
             "rank": self.rank,
             "settings": {name: getattr(of, name) for of, names in kinds for name in names},
         }
 
-    def _cuda_bytes(self) -> int:
-        """Return what CUDA has taken until now: kernels are loaded once one is launched."""
-        calls = control.calls()
-        taken = beyond(calls, world=self._world, is_checked=True)
-        always = taken.context_bytes + taken.communication_bytes
-        if not calls.get("cudaLaunchKernel"):
-            return always + taken.libraries_bytes
-        is_hopper = torch.cuda.get_device_capability()[0] == _HOPPER
-        return taken.total_bytes if is_hopper else always + _OTHER_BYTES
-
     def _memory(self) -> dict[str, Any]:
         """Return the parts that the engine tells apart, and what the process has in the end."""
-        cuda = self._cuda_bytes()
-        return {
-            "memory_bytes": torch.cuda.mem_get_info()[1],
+        return self.memory() | {
             "weights_bytes": int(self._worker.model_runner.model_memory_usage),
             "activation_bytes": self._first_peak,
             "graphs_bytes": self._graphs_bytes,
-            "cuda_bytes": cuda,
-            "reserved_bytes": torch.cuda.memory_reserved(),
-            "in_use_bytes": torch.cuda.memory_reserved() + cuda,
-            "peak_bytes": torch.cuda.max_memory_allocated() + cuda,
-            "calls": dict(control.calls()),
         }
 
     def _cache(self, contexts: list[int], memory: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +290,7 @@ class _Engine:
             limit = max(limit, int(model.get_and_verify_max_len(None)))
         shares = {
             f"gpu_memory_utilization {each:g}": int((each - own) * total)
-            for each in sorted({*_SHARES, own})
+            for each in sorted({*SHARES, own})
         }
         shares["started again, compiled before"] = self._compiling_bytes
         shares["gmlake's fill: all that is left"] = max(total - memory["in_use_bytes"], 0)
@@ -310,19 +351,9 @@ def _executor(engine: _Engine) -> Any:
     return OneRank
 
 
-def _stand_alone(config: Any, rank: int, world: int) -> None:
-    """Let one rank boot without the others."""
-    os.environ |= {
-        "GMLAKE_FORECAST_RANKS": str(world),
-        "RANK": str(rank),
-        "VLLM_DISABLE_PYNCCL": "1",
-    }
-    config.parallel_config.disable_custom_all_reduce = True
+def stand_alone(queues: Any, states: Any, rank: int, world: int) -> None:
+    """Let one rank boot without the others. queues, states: modules that the engine talks by."""
+    os.environ |= {"GMLAKE_FORECAST_RANKS": str(world), "RANK": str(rank)}
     ranks.install()
-    queues: Any = import_module("vllm.distributed.device_communicators.shm_broadcast")
     queues.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
-    states: Any = import_module("vllm.distributed.parallel_state")
     states.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
-    if config.parallel_config.pipeline_parallel_size > 1:  # a stage waits for what others send
-        worker: Any = import_module("vllm.v1.worker.gpu_worker")
-        worker.warmup_kernels = lambda *_, **__: None

@@ -26,7 +26,8 @@ from gmlake.standin.servers import forecast_server
 
 _USAGE: Final = """gmlake forecast [options] SCRIPT [ARGUMENT ...]
        gmlake forecast [options] -m MODULE [ARGUMENT ...]
-       gmlake forecast [options] -- vllm serve MODEL [ARGUMENT ...]"""
+       gmlake forecast [options] -- vllm serve MODEL [ARGUMENT ...]
+       gmlake forecast [options] -- python -m sglang.launch_server [ARGUMENT ...]"""
 _EPILOG: Final = (
     "Options come before the script; what follows it is the script's. Kernels compute nothing: a "
     "loss is 0, and files that the script writes have no meaning. Exit code: 0 if the device has "

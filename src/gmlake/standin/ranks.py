@@ -47,6 +47,7 @@ def install() -> bool:
     _put("new_group", new_group)
     for answer in (all_gather_object, broadcast_object_list, gather_object, scatter_object_list):
         _put(answer.__name__, answer)
+    _put("monitored_barrier", _nothing)
     private.replace_shape_checks(_nothing)  # they sent nothing
     _answer_reducers()
     return True
@@ -87,7 +88,9 @@ def _put(name: str, function: Callable[..., Any]) -> None:
     """Put a function in the place of PyTorch's, wherever PyTorch itself has it by name."""
     earlier = getattr(dist, name)
     for module in [dist, *sys.modules.values()]:
-        if vars(module).get(name) is earlier:
+        if (
+            getattr(module, "__dict__", {}).get(name) is earlier
+        ):  # what a program put there has none
             setattr(module, name, function)
 
 

@@ -1,4 +1,4 @@
-"""Foresees what a server of vLLM's holds: its own engine boots on the stand-in, and says so."""
+"""Foresees what a server of vLLM's or SGLang's holds: its own engine boots on the stand-in."""
 
 from __future__ import annotations
 
@@ -33,12 +33,18 @@ _HOST: Final = {"devices": str(launcher.MOST_DEVICES), "served": str(SERVED_BYTE
 _VARIABLES: Final = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # compiled by nvcc at its first use,
     "VLLM_USE_DEEP_GEMM": "0",  # as these products are
+    "FLASHINFER_USE_CUDA_NORM": "1",  # else by a CUDA runtime that the stand-in does not reach
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": "127.0.0.1",
 }
 """Unless they are set."""
 
-_IMPORTS: Final = re.compile(r"^\s*(from|import)\s+vllm\b", re.MULTILINE)
+_ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
+"""By package."""
+
+_COMMANDS: Final = {"vllm": "vllm.entrypoints.cli.main", "sglang": "sglang.cli.main"}
+
+_IMPORTS: Final = re.compile(r"^\s*(from|import)\s+(vllm|sglang)\b", re.MULTILINE)
 _PYTHONS: Final = re.compile(r"python(3(\.\d+)?)?$")
 
 _VARIED: Final[tuple[tuple[str, Any], ...]] = (
@@ -114,7 +120,7 @@ class ServerForecast(Printed):
             return f"does not fit {within}{each}: {in_use} in use after the start"
         said = printable(known["refused"].partition(". ")[0])
         missing = format_size(known["missing_bytes"])
-        return f"does not fit {within}{each}: {missing} are missing; vLLM: {said}"
+        return f"does not fit {within}{each}: {missing} are missing; it says: {said}"
 
     def _parts(self) -> RenderableType:
         known = self.figures
@@ -144,34 +150,33 @@ class ServerForecast(Printed):
         return table
 
 
-def program_of(words: Sequence[str]) -> list[str] | None:
-    """Return what follows `python` where these words start vLLM's engine, else None.
-
-    Raises ForecastError for another server.
-    """
+def program_of(words: Sequence[str]) -> tuple[list[str], str] | None:
+    """Return what follows `python`, and the package of the engine that this starts, or None."""
     if words and _PYTHONS.match(Path(words[0]).name):
         words = words[1:]
     if not words:
         return None
-    if Path(words[0]).name == "vllm":
-        return ["-m", "vllm.entrypoints.cli.main", *words[1:]]
+    command = Path(words[0]).name
+    if command in _COMMANDS:
+        return ["-m", _COMMANDS[command], *words[1:]], command
     if words[0] == "-m":
         package = words[1].partition(".")[0] if len(words) > 1 else ""
-        if package == "sglang":
-            raise ForecastError("SGLang's engine cannot be forecast; vLLM's can: vllm serve MODEL")
-        return list(words) if package == "vllm" else None
+        return (list(words), package) if package in _ENGINES else None
     script = Path(words[0])
-    if script.is_file() and _IMPORTS.search(script.read_text(encoding="utf-8", errors="replace")):
-        return list(words)
+    if script.is_file():
+        found = _IMPORTS.search(script.read_text(encoding="utf-8", errors="replace"))
+        return (list(words), found[2]) if found else None
     return None
 
 
 def forecast_server(
-    program: list[str], args: argparse.Namespace, progress: Callable[[str], None] | None = None
+    server: tuple[list[str], str],
+    args: argparse.Namespace,
+    progress: Callable[[str], None] | None = None,
 ) -> ServerForecast:
     """Boot the engine that a program starts, and foresee what it holds.
 
-    program: as program_of() returns it. args: those of `gmlake forecast`. Raises ForecastError,
+    server: as program_of() returns it. args: those of `gmlake forecast`. Raises ForecastError,
     StandinMissingError, ValueError.
     """
     if args.batch or args.output or args.record:
@@ -179,13 +184,15 @@ def forecast_server(
     if any(context < 1 for context in args.context):
         raise ValueError("--context N: a request has at least one token")
     device, version = device_of(args.on), launcher.check_pytorch()
-    if find_spec("vllm") is None:
-        raise ForecastError(f"vLLM is not installed in {sys.prefix}", "pip install vllm")
+    program, package = server
+    if find_spec(package) is None:
+        reason = f"{_ENGINES[package]} is not installed in {sys.prefix}"
+        raise ForecastError(reason, f"pip install {package}")
 
     def boot(**settings: object) -> dict[str, Any]:
         setting = "".join(f" with {name} {value}" for name, value in settings.items())
         if progress is not None:
-            progress(f"booting vLLM{setting}")
+            progress(f"booting {_ENGINES[package]}{setting}")
         asked = {"settings": settings, "contexts": args.context, "rank": args.rank}
         return _boot(program, device, asked, args.timeout, is_shown=args.show_output)
 
@@ -231,10 +238,12 @@ def _boot(
         if code is None:
             raise ForecastError(f"the engine did not boot within {seconds:.0f} s", MORE_TIME)
         if not written.exists():
-            raise ForecastError("no engine of vLLM's was booted", "It printed last:", said)
+            raise ForecastError(
+                "no engine of vLLM's or SGLang's was booted", "It printed last:", said
+            )
         found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
     if "error" in found:
-        reason = " ".join(found["error"].split())
+        reason = " ".join(found["error"].split()).rstrip(".")
         advice = "--show-output shows what it prints"
-        raise ForecastError(f"vLLM's engine did not boot: {reason}", advice)
+        raise ForecastError(f"the engine did not boot: {reason}", advice)
     return found

@@ -50,32 +50,34 @@ def logged(pattern: str) -> str:
         ("-m vllm.entrypoints.openai.api_server --model m", None),
         ("python3.11 -m vllm.entrypoints.openai.api_server", None),
         ("python -m vllm serve m", None),
+        ("sglang serve --model-path m", "-m sglang.cli.main serve --model-path m"),
+        ("python -m sglang.launch_server --model-path m --tp 2", None),
     ],
 )
-def test_an_engine_is_started_by_vllms_own_commands(words: str, program: str | None) -> None:
+def test_an_engine_is_started_by_its_own_commands(words: str, program: str | None) -> None:
     expected = program or words[words.index("-m") :]
-    assert servers.program_of(words.split()) == expected.split()
+    package = "sglang" if "sglang" in words else "vllm"
+    assert servers.program_of(words.split()) == (expected.split(), package)
 
 
 @pytest.mark.parametrize(
-    ("text", "is_server"),
+    ("text", "package"),
     [
-        ("from vllm import LLM\n", True),
-        ("def main():\n    import vllm\n", True),
-        ("from trl import GRPOConfig  # use_vllm=True\n", False),  # a training, engine and all
-        ("import vllm_flash_attn\n", False),
+        ("from vllm import LLM\n", "vllm"),
+        ("def main():\n    import vllm\n", "vllm"),
+        ("import sglang as sgl\n", "sglang"),
+        ("from trl import GRPOConfig  # use_vllm=True\n", None),  # a training, engine and all
+        ("import vllm_flash_attn\n", None),
     ],
 )
-def test_a_script_is_a_server_if_it_imports_vllm_itself(
-    text: str,
-    is_server: bool,  # noqa: FBT001 (a parameter of the test)
-    tmp_path: Path,
+def test_a_script_is_a_server_if_it_imports_an_engine_itself(
+    text: str, package: str | None, tmp_path: Path
 ) -> None:
     script = tmp_path / "run.py"
     script.write_text(text)
     words = [str(script), "--model", "m"]
-    assert servers.program_of(words) == (words if is_server else None)
-    assert servers.program_of(["python", *words]) == (words if is_server else None)
+    expected = (words, package) if package else None
+    assert servers.program_of(words) == servers.program_of(["python", *words]) == expected
 
 
 @pytest.mark.parametrize("words", [[], ["train.py"], ["-m"], ["-m", "torch.distributed.run"]])
@@ -134,7 +136,7 @@ def test_it_fits_if_the_engine_boots_and_never_has_more_than_the_device() -> Non
     assert not refused.fits
     said = " ".join(str(refused).split())
     assert said.startswith("no cache for a request of 8,192 tokens; the longest request that fits:")
-    assert "3.00 GiB are missing; vLLM: No available memory" in said
+    assert "3.00 GiB are missing; it says: No available memory" in said
     assert "Try more" not in said
 
 
@@ -209,7 +211,6 @@ def test_other_settings_are_booted_where_they_are_asked_for(
     [
         (["--batch", "B=1", "vllm", "serve", "m"], "are for a training, not for a server"),
         (["--context", "0", "vllm", "serve", "m"], "a request has at least one token"),
-        (["-m", "sglang.launch_server"], "SGLang's engine cannot be forecast; vLLM's can"),
     ],
 )
 @pytest.mark.usefixtures("booted")
@@ -223,12 +224,14 @@ def test_what_a_server_cannot_be_asked(
 
 
 @pytest.mark.usefixtures("booted")
-def test_without_vllm_the_remedy_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("package", ["vllm", "sglang"])
+def test_without_an_engine_the_remedy_is_said(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(servers, "find_spec", lambda _: None)
-    assert main(["forecast", "vllm", "serve", "m"]) == 2
-    assert capsys.readouterr().err.endswith(f"not installed in {sys.prefix}. pip install vllm\n")
+    monkeypatch.setattr(servers, "find_spec", lambda name: None if name == package else object())
+    assert main(["forecast", package, "serve", "m"]) == 2
+    remedy = f"not installed in {sys.prefix}. pip install {package}\n"
+    assert capsys.readouterr().err.endswith(remedy)
 
 
 @pytest.mark.usefixtures("booted")
@@ -285,7 +288,7 @@ def test_an_engine_that_fails_says_why_in_its_words(boot: Callable[..., dict[str
     with pytest.raises(ForecastError, match="did not boot: ValueError: no such model") as failed:
         boot(text)
     assert failed.value.output == ()  # one line is enough
-    with pytest.raises(ForecastError, match="no engine of vLLM's was booted") as failed:
+    with pytest.raises(ForecastError, match="no engine of vLLM's or SGLang's was booted") as failed:
         boot("print('nothing was done')")
     assert failed.value.output == ("nothing was done",)
 
