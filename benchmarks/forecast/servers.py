@@ -10,6 +10,7 @@ it is there. So is what public logs say, where no forecast is beside it.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,9 +37,10 @@ def forecast(model: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
             Path(folder, name).write_text(json.dumps(text), encoding="utf-8")
         theirs = ("--max-model-len", str(longest), "--tensor-parallel-size", str(ranks))
         words = ["vllm", "serve", folder, *theirs, *model.get("options", ())]
-        command = ["-m", "gmlake", "forecast", *ours, "--", *words]
+        command = [sys.executable, "-m", "gmlake", "forecast", *ours, "--", *words]
+        variables = {**os.environ, **model.get("variables", {})}
         done = subprocess.run(  # noqa: S603 (our own)
-            [sys.executable, *command], capture_output=True, text=True, check=False
+            command, env=variables, capture_output=True, text=True, check=False
         )
     if not done.stdout:
         return {"stopped": done.stderr.partition(" It printed last")[0].strip()}
@@ -55,7 +57,8 @@ def main() -> None:
         for ranks, device, model in product((1, 2), DEVICES, known["models"])
     ]
     for one in known["receipts"]:  # what public logs say of a server
-        model = known["receipt_models"][one["model"]] | {"options": one["options"].split()}
+        asked = {"options": one["options"].split(), "variables": one.get("variables", {})}
+        model = known["receipt_models"][one["model"]] | asked
         wanted.append((model, one["device"], 1, one, "forecast"))
     for *server, kept, name in wanted:
         if name not in kept:
