@@ -67,13 +67,14 @@ def _find_prebuilt(*, spec): return None
 def _load(library): raise RuntimeError("nvcc is asked for")
 def load_jit(spec): return _load(_find_prebuilt(spec=spec) or pathlib.Path("built"))
 """,
+    "srt.distributed.device_communicators.pynccl": "PyNcclCommunicator = dict",
     "srt.managers.tp_worker": """
-import os
 from types import SimpleNamespace as Named
 import torch
 import torch.distributed as dist
 from sglang.kernels.jit.utils.compile.loader import load_jit
 from sglang.srt import runtime_context as context
+from sglang.srt.distributed.device_communicators.pynccl import PyNcclCommunicator
 
 def broadcast_pyobj(data, rank):
     return data if rank == 0 else []
@@ -82,7 +83,7 @@ class TpModelWorker:
     def __init__(self, arguments):
         rank = context.published.ranks.world_rank
         if arguments.tp_size > 1:
-            assert os.environ["SGLANG_NCCL_SO_PATH"] and arguments.disable_custom_all_reduce
+            assert PyNcclCommunicator(group="all") is None and arguments.disable_custom_all_reduce
             dist.init_process_group("gloo", rank=rank, world_size=arguments.tp_size)
             dist.monitored_barrier()
         self.seed = broadcast_pyobj([7], rank)[0]

@@ -85,7 +85,8 @@ class _Engine(engines.Held):
         self.world = int(parallel.tp_size * parallel.pp_size)
         self._rank %= self.world  # of fewer, where another number of ranks is tried
         if self.world > 1:
-            os.environ["SGLANG_NCCL_SO_PATH"] = "none"
+            nccl: Any = import_module("sglang.srt.distributed.device_communicators.pynccl")
+            nccl.PyNcclCommunicator = lambda *_, **__: None
             queues = import_module("sglang.srt.distributed.device_communicators.shm_broadcast")
             states = import_module("sglang.srt.distributed.parallel_state")
             engines.stand_alone(queues, states, self._rank, self.world)
