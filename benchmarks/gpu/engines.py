@@ -10,6 +10,10 @@ opposite order.
     serve-eager, serve-graphs   8B parameters answer 100 prompts of 100 to 3,000 tokens
     sleep                       the same model sleeps and wakes, level 1 and level 2
     loop                        1B parameters: generate, sleep, train, new weights, wake, 30 times
+    beside                      1B parameters answer prompts for a given time, while another process
+                                takes memory and leaves it by turns. Of the device all have --room:
+                                with gmlake the cache gives way (GMLAKE_VLLM_CACHE=1), without it
+                                the cache leaves room for the other process all the time
 """
 
 # PyTorch is typed in part only, and may be absent where the types are checked.
@@ -24,7 +28,9 @@ import hashlib
 import json
 import os
 import random
+import select
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,6 +61,8 @@ _SIZES: dict[str, dict[str, int]] = {
 }
 _WORDS = 128256
 _LONGEST = 4096
+_GIB = 1 << 30
+_CONTEXTS = 2  # GiB: what CUDA takes for two processes
 
 
 # ---- the engine, in the process of a run ---------------------------------------------------------
@@ -110,8 +118,8 @@ def draw_weights(model: Any) -> None:  # noqa: ANN401 (vLLM's)
                 part.copy_(torch.empty(part.shape, device="cuda").normal_(0, 0.02, generator=drawn))
 
 
-def answers(engine: Any, seed: int, count: int, most: int, longest: int = 3000) -> list[list[int]]:  # noqa: ANN401
-    """Return prompt and answer of `count` drawn prompts, as token numbers."""
+def drawn(seed: int, count: int, most: int, longest: int = 3000) -> list[tuple[Any, Any]]:
+    """Return `count` prompts, and how each is to be answered."""
     from vllm import SamplingParams
 
     chance = random.Random(seed)  # noqa: S311 (no secret)
@@ -119,19 +127,28 @@ def answers(engine: Any, seed: int, count: int, most: int, longest: int = 3000) 
         [chance.randrange(_WORDS) for _ in range(chance.randint(min(100, longest), longest))]
         for _ in range(count)
     ]
-    wanted = [
-        SamplingParams(
-            temperature=0.0,
-            max_tokens=chance.randint(most // 8, most),
-            ignore_eos=True,
-            detokenize=False,
-        )
-        for _ in words
-    ]
-    engine.reset_prefix_cache()
-    done = engine.generate([{"prompt_token_ids": each} for each in words], wanted, use_tqdm=False)
     return [
-        [*each, *map(int, one.outputs[0].token_ids)] for each, one in zip(words, done, strict=True)
+        (
+            {"prompt_token_ids": each},
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=chance.randint(most // 8, most),
+                ignore_eos=True,
+                detokenize=False,
+            ),
+        )
+        for each in words
+    ]
+
+
+def answers(engine: Any, seed: int, count: int, most: int, longest: int = 3000) -> list[list[int]]:  # noqa: ANN401
+    """Return prompt and answer of `count` drawn prompts, as token numbers."""
+    words, wanted = map(list, zip(*drawn(seed, count, most, longest), strict=True))
+    engine.reset_prefix_cache()
+    done = engine.generate(words, wanted, use_tqdm=False)
+    return [
+        [*each["prompt_token_ids"], *map(int, one.outputs[0].token_ids)]
+        for each, one in zip(words, done, strict=True)
     ]
 
 
@@ -260,11 +277,89 @@ def loop(options: argparse.Namespace) -> dict[str, Any]:
     return {**told, "answers": hashed(texts), "losses": hashed(losses)}
 
 
+def borrow(options: argparse.Namespace) -> dict[str, Any]:
+    """Take memory and leave it by turns until the input ends, leaving --room of the device to all.
+
+    It computes nothing meanwhile, so that the engine has the processors for itself both times.
+    """
+    import torch
+
+    def is_over(seconds: float) -> bool:
+        return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+    ballast = torch.empty(
+        max(0, torch.cuda.mem_get_info()[0] - options.room * _GIB), dtype=torch.int8, device="cuda"
+    )
+    print("ready", flush=True)
+    sys.stdin.readline()
+    told: dict[str, Any] = {"take_seconds": [], "refused": 0, "same_bits": True}
+    while not is_over(options.away):
+        turn = len(told["take_seconds"])
+        try:
+            seconds, parts = timed(
+                lambda: [
+                    torch.full((_GIB // 4,), turn, dtype=torch.int32, device="cuda")  # noqa: B023
+                    for _ in range(options.borrowed)
+                ]
+            )
+        except torch.OutOfMemoryError:
+            told["refused"] += 1
+            continue
+        told["take_seconds"].append(seconds)
+        is_over(options.here)
+        told["same_bits"] &= all(int(part.amin()) == int(part.amax()) == turn for part in parts)
+        del parts
+        torch.cuda.empty_cache()
+    return {**told, "ballast_bytes": ballast.numel()}
+
+
+def beside(options: argparse.Namespace) -> dict[str, Any]:
+    """Answer prompts for --span seconds beside borrow()."""
+    import torch
+
+    other = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "gpu.engines", *sys.argv[1:], "--one", "borrow"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdin and other.stdout  # noqa: PT018, S101 (they are pipes)
+    other.stdout.readline()
+    room = options.room - _CONTEXTS - (0 if options.allocator == "gmlake" else options.borrowed)
+    part = room * _GIB / torch.cuda.mem_get_info()[1]
+    seconds, engine = timed(lambda: boot(options.sizes[1], gpu_memory_utilization=part))
+    answers(engine, 1, 4, options.most)
+    engine = engine.llm_engine
+    for number, (words, wanted) in enumerate(drawn(0, 30 * options.count, options.most, 1500)):
+        engine.add_request(str(number), words, wanted)
+    pool = engine.engine_core.engine_core.scheduler.kv_cache_manager.block_pool
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    texts: dict[str, str] = {}
+    blocks: list[int] = []
+    end = time.perf_counter() + options.span
+    while time.perf_counter() < end:
+        done = [one for one in engine.step() if one.finished]
+        texts |= {one.request_id: hashed([*map(int, one.outputs[0].token_ids)]) for one in done}
+        blocks.append(pool.num_gpu_blocks)
+    told = json.loads(other.communicate("over\n")[0].splitlines()[-1])
+    return {
+        "boot_seconds": seconds,
+        "answered": len(texts),
+        "steps": len(blocks),
+        "most_blocks": max(blocks),
+        "least_blocks": min(blocks),
+        **{name: told[name] for name in ("take_seconds", "refused", "same_bits")},
+        "texts": texts,
+    }
+
+
 WORKS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "serve-eager": lambda options: serve(options, graphs=False),
     "serve-graphs": lambda options: serve(options, graphs=True),
     "sleep": sleep,
     "loop": loop,
+    "beside": beside,
 }
 
 
@@ -274,6 +369,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         gmlake.enable()
     import torch
 
+    if options.one == "borrow":
+        return borrow(options)
     told = WORKS[options.one](options)
     vllm = sys.modules["vllm"]
     return {
@@ -289,9 +386,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 # ---- who starts them -----------------------------------------------------------------------------
 
 
-def variables(allocator: str) -> dict[str, str]:
+def variables(allocator: str, work: str = "") -> dict[str, str]:
     """Return what a process with the engine sees."""
     given = environment(allocator)
+    if work == "beside":
+        given["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        elastic = {"GMLAKE_VLLM_CACHE": "1", "GMLAKE_SHARE": "device"}
+        given |= elastic if allocator == "gmlake" else {}
     paths = [given["PYTHONPATH"], os.environ.get("ENGINES", "")]
     return given | _ENGINE | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -301,7 +402,7 @@ def ask_process(work: str, allocator: str, options: argparse.Namespace) -> dict[
     words = [*sys.argv[1:], "--one", work, "--allocator", allocator]
     return machine.told_by(
         [sys.executable, "-m", "gpu.engines", *words],
-        env=variables(allocator),
+        env=variables(allocator, work),
         cwd=machine.ROOT,
         seconds=options.seconds,
     )
@@ -337,7 +438,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=400, help="that a process may take")
     parser.add_argument("--write", action="store_true", help="keep it as results/gpu_engines.json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep it there instead")
-    parser.add_argument("--one", choices=WORKS, help=argparse.SUPPRESS)
+    parser.add_argument("--room", type=int, default=40, help="beside: GiB of the device (40)")
+    parser.add_argument("--borrowed", type=int, default=30, help="beside: GiB taken (30)")
+    parser.add_argument("--away", type=float, default=15, help="beside: seconds without them (15)")
+    parser.add_argument("--here", type=float, default=8, help="beside: seconds with them (8)")
+    parser.add_argument("--span", type=float, default=46, help="beside: seconds in all (46)")
+    parser.add_argument("--one", choices=[*WORKS, "borrow"], help=argparse.SUPPRESS)
     parser.add_argument("--allocator", choices=ALLOCATORS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -349,20 +455,27 @@ def main() -> int:
     }
     figures: dict[str, Any] = {"works": works}
     for work, runs in works.items():
+        first: dict[str, str] = {}
         for number in range(options.processes):
             for name in names[:: -1 if number % 2 else 1]:
-                runs[name].append(ask_process(work, name, options))
-                print(work, name, runs[name][-1].get("failed", "done"), flush=True)
+                told = ask_process(work, name, options)
+                texts = told.pop("texts", {})  # of those that were answered in time
+                first = first or texts
+                if both := first.keys() & texts.keys():
+                    told["answered_in_both"] = len(both)
+                    told["same_answers"] = sum(first[each] == texts[each] for each in both)
+                runs[name].append(told)
+                print(work, name, json.dumps(told), flush=True)
                 if options.write or options.output:  # what was measured is kept
                     gpu = machine.devices_of(one for rounds in runs.values() for one in rounds)
                     machine.write("gpu_engines", figures, path=options.output, gpu=gpu)
     show(figures)
-    told = [one for runs in works.values() for rounds in runs.values() for one in rounds]
+    all_runs = [one for runs in works.values() for rounds in runs.values() for one in rounds]
     same = all(
         len({one.get("answers") for rounds in runs.values() for one in rounds}) == 1
         for runs in works.values()
     )
-    return int(not same or any("failed" in one for one in told))
+    return int(not same or any("failed" in one for one in all_runs))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ TRUTHS = {
     "asleep": ("refused", "not_asked", "kept"),
     "elsewhere": ("thread", "other", "pool", "far"),
     "together": ("served", "ended"),
+    "locked": ("order", "refused"),
     "ended": ("silent", "in_a_capture", "gone"),
     "serves": ("served", "fullest", "gave", "kept"),
 }

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from gmlake import annexes
+from gmlake.compat import vllm_cache
 from gmlake.pytorch import sleeping
 from gmlake.pytorch.session import is_enabled
 
@@ -117,6 +118,7 @@ def register() -> None:
     """
     for watch in annexes.hooked("vllm"):
         watch()
+    vllm_cache.register()
     with suppress(ModuleNotFoundError, ValueError):  # ValueError: plugins may be loaded again
         backends: Any = import_module("vllm.device_allocator.sleep_mode_backend")
         factory = backends.SleepModeBackendFactory

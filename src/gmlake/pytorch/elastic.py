@@ -9,7 +9,7 @@ import operator
 import weakref
 from contextlib import suppress
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, SupportsIndex
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 
 _AHEAD_PART: Final = 32  # of its memory may be ahead of the rows
 _LEAVE_BYTES: Final = 256 << 20
+_PATIENCE_SECONDS: Final = 5.0  # with the program's lock
+
+
+class Lock(Protocol):
+    """A lock as those of threading."""
+
+    def acquire(self, *, timeout: float) -> bool:
+        """Take it, and return whether that was possible in so many seconds."""
+        ...
+
+    def release(self) -> None:
+        """Let the next thread have it."""
+        ...
 
 
 class Elastic:
@@ -61,6 +74,7 @@ class Elastic:
         )
         self._rows = 0
         self._give: Callable[[int], int] | None = None
+        self._lock: Lock | None = None
         # Held while its memory changes; `with` takes it in C, so no interrupt comes between.
         self._busy = RLock()
         self._giver = 0  # the thread that is inside of give()
@@ -120,7 +134,11 @@ class Elastic:
             return self.whole[:rows]
 
     def fill(
-        self, give: Callable[[int], int] | None = None, *, leave: int = _LEAVE_BYTES
+        self,
+        give: Callable[[int], int] | None = None,
+        *,
+        leave: int = _LEAVE_BYTES,
+        lock: Lock | None = None,
     ) -> torch.Tensor:
         """Grow to as many rows as the device has free memory for, and return them.
 
@@ -140,6 +158,11 @@ class Elastic:
         tensor, or give rows that this call is about to use. An exception is printed and counts as
         having no row to give. It stays in force until the next fill(), which may name none.
 
+        lock: is taken before give() is called, within five seconds, or nothing is given. A program
+        that uses rows while it holds a threading.RLock is so asked between its uses, except by
+        itself: where the thread that holds it lacks memory, give() is called at once, even while
+        other threads wait.
+
         No rows are given during the capture of a graph. While this tensor gives rows for one
         thread, or is resized by it, others that would be refused memory wait for that, and are
         served by what it leaves, or ask again. Raises as resize() does, but not for lack of memory;
@@ -151,7 +174,7 @@ class Elastic:
             raise ValueError(f"leave is a number of bytes, not {leave}")
         with self._guard():
             _, held = self._look(self.rows)
-            self._give = give
+            self._give, self._lock = give, lock
             free, _ = torch.cuda.mem_get_info(self.device)
             most = min(held + max(0, free - leave), self.shape[0] * self._row_bytes)
             self._grow_towards(most, held)
@@ -185,9 +208,19 @@ class Elastic:
 
         gmlake calls it where a request would be refused. None: another thread resizes it now.
         """
-        give = self._give
+        give, lock = self._give, self._lock
         if give is None or not self.spare_bytes(device) or self.is_changed_here:
             return False
+        if lock is None:
+            return self._give_way(give, size_bytes)
+        if not lock.acquire(timeout=_PATIENCE_SECONDS):
+            return False
+        try:
+            return self._give_way(give, size_bytes)
+        finally:
+            lock.release()
+
+    def _give_way(self, give: Callable[[int], int], size_bytes: int) -> bool | None:
         if not self._busy.acquire(blocking=False):
             return None
         try:

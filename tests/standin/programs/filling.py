@@ -385,6 +385,42 @@ def together() -> Result:
     return {"served": are_served, "ended": have_ended}
 
 
+def locked() -> Result:
+    """Who has the program's lock is asked at once, all others when it is free, or not at all."""
+    lock = threading.RLock()
+    order: list[str] = []
+
+    def other() -> None:
+        taken(100 * MIB)
+        order.append("other")
+
+    class Waited:
+        """A lock that nobody gets."""
+
+        def acquire(self, *, timeout: float) -> bool:
+            order.append(str(timeout))
+            return False
+
+        def release(self) -> None:
+            order.append("released")
+
+    with cache_of() as cache:
+        cache.fill(lambda rows: rows, leave=LEFT, lock=lock)
+        with lock:
+            thread = threading.Thread(target=other, daemon=True)
+            thread.start()
+            mine = taken(100 * MIB)
+            order.append("mine")
+        thread.join(60)
+        cache.fill(lambda rows: rows, leave=LEFT, lock=Waited())
+        refused = failure(lambda: taken(500 * MIB))
+        del mine
+    return {
+        "order": order[:2] == ["mine", "other"],
+        "refused": refused.startswith("OutOfMemoryError") and order[2:] == ["5.0"],
+    }
+
+
 def ended() -> Result:
     """Who is closed, gone, or told nothing any more is not asked; nor anybody in a capture."""
     give = Giver()
@@ -490,8 +526,8 @@ def main() -> int:
     torch.cuda.init()
     gmlake.enable()
     parts: list[Callable[[], Result]] = [
-        fills, gives_way, refuses, fails, beside, apart, asleep, elsewhere, together, ended,
-        serves,
+        fills, gives_way, refuses, fails, beside, apart, asleep, elsewhere, together, locked,
+        ended, serves,
     ]  # fmt: skip
     results: Result = {}
     for part in parts:
