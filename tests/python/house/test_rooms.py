@@ -27,30 +27,30 @@ ROOMS = {
     "csrc/replay": 280,
     "csrc/standin": 7250,
     "csrc/torch": 6400,
-    "src": 35660,
+    "src": 36050,
     "src/gmlake/budgets": 950,
     "src/gmlake/commands": 1600,
-    "src/gmlake/compat": 510,
+    "src/gmlake/compat": 860,
     "src/gmlake/diagnosis": 6040,
     "src/gmlake/integrations": 410,
     "src/gmlake/interop": 450,
     "src/gmlake/jobs": 1100,
     "src/gmlake/pictures": 2830,
     "src/gmlake/planner": 2130,
-    "src/gmlake/pytorch": 4350,
+    "src/gmlake/pytorch": 4380,
     "src/gmlake/snapshots": 7260,
     "src/gmlake/standin": 3980,
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4030,
-    "tests": 63210,
+    "tests": 63720,
     "tests/c": 23920,
     "tests/python": 15170,
-    "tests/standin": 19690,
+    "tests/standin": 20190,
 }
 
 PROGRAMS = (".py", ".c", ".h", ".sh", ".cu")
-BENCHMARKS_FILES, BENCHMARKS_LINES = 91, 8680
+BENCHMARKS_FILES, BENCHMARKS_LINES = 91, 8775
 """All files of benchmarks/, and the lines of its programs; results and recordings are data."""
 
 
