@@ -34,13 +34,20 @@ static void add_found(found_objects *found, const gml_live_object *object, bool 
 
 static void scan_words(const gml_live *live, const void *data, size_t size_bytes,
                        found_objects *found) {
+    const gml_live_object *last = NULL;
+    size_t addresses = 0;
     for (size_t at = 0; at + sizeof(uint64_t) <= size_bytes; at += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, (const char *)data + at, sizeof word);
         const gml_live_object *object = gml_live_find(live, word);
         if (object) {
-            add_found(found, object, size_bytes == TENSOR_MAP_BYTES);
+            add_found(found, object, false);
+            last = object;
+            addresses++;
         }
+    }
+    if (size_bytes == TENSOR_MAP_BYTES && addresses == 1) { /* a map is of one tensor */
+        add_found(found, last, true);
     }
 }
 

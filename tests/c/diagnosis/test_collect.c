@@ -491,10 +491,13 @@ TEST(kernels_tell_which_bytes_they_access_and_how_often) {
     CHECK_EQ(records[12].kind, GML_LOG_KERNEL); /* and nothing is left of the kernel before */
     check_runs(13, GML_ACCESS_WRITES, 0x20000, 4, 1, 1);
 }
+
+static uint64_t second_word; /* of the parameter that may be a tensor map */
+
 static void mapped_program(void) {
     allocate(0x10000, 256);
     allocate(0x20000, 256);
-    uint64_t map[16] = {0x20000};
+    uint64_t map[16] = {0x20000, second_word};
     uint64_t plain = 0x10000;
     fake_kernel kernel = {2, {sizeof map, sizeof plain}, NULL};
     fake_access access = {ACCESS, 0x10000, 4, READ, 1, 0};
@@ -507,6 +510,10 @@ TEST(what_a_tensor_map_points_to_counts_as_touched) {
     CHECK_EQ(record_count, 5);
     check_runs(3, GML_ACCESS_READS, 0x10000, 4, 1, 1);
     check_runs(4, GML_ACCESS_TOUCHES, 0x20000, 256, 1, 1);
+    second_word = 0x10000; /* a structure of pointers, as large as a map by chance */
+    watch_patched(mapped_program, "4,1");
+    CHECK_EQ(record_count, 4);
+    check_runs(3, GML_ACCESS_READS, 0x10000, 4, 1, 1);
 }
 
 /* ---- every byte of random kernels ------------------------------------------------------------ */

@@ -14,10 +14,10 @@ import pytest
 from places import ROOT
 
 ROOMS = {
-    "csrc": 55540,
+    "csrc": 55550,
     "csrc/base": 990,
     "csrc/core": 1690,
-    "csrc/diagnosis": 7210,
+    "csrc/diagnosis": 7220,
     "csrc/driver": 5720,
     "csrc/include": 1200,
     "csrc/lake": 5990,
@@ -43,8 +43,8 @@ ROOMS = {
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4030,
-    "tests": 63720,
-    "tests/c": 23920,
+    "tests": 63730,
+    "tests/c": 23930,
     "tests/python": 15170,
     "tests/standin": 20190,
 }
