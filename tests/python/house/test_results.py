@@ -28,6 +28,7 @@ ELSEWHERE = {
     "driver_costs_h100": "gpu/run.sh costs, on another GPU",
     "forecast_compiled_h100": "gpu/run.sh forecasts, the compiled programs alone, on an H100",
     "forecast_programs_h100": "gpu/run.sh forecasts, on an H100",
+    "gpu_accesses": "benchmarks/accesses.py, with the programs built beforehand",
     "gpu_four_sharded": "gpu/run.sh four",
     "gpu_four_transports": "gpu/run.sh four",
     "overhead_h100": "gpu/run.sh overhead, on another GPU",
