@@ -202,17 +202,15 @@ static gml_status find_in_slices(inside *pass, bool *has_slices) {
     size_t fills = count_fills(pass);
     size_t uses = pass->index->first_use[pass->object + 1] - pass->index->first_use[pass->object];
     bool skips_fills = fills && fills < uses;
-    gml_status status = GML_OK;
     *has_slices = false;
-    if (flags & GML_OBJECT_BEFORE) {
+    if ((flags & GML_OBJECT_BEFORE) || has_whole_access(pass, skips_fills)) {
         return GML_OK;
     }
-    if (!has_whole_access(pass, skips_fills)) {
-        status = gml_slices_find(&pass->slices, pass->index, pass->object, skips_fills);
-        pass->slices.count = skips_fills ? 0 : pass->slices.count;
-        status = status == GML_OK ? find_overallocation(pass) : status;
-    }
-    if (status != GML_OK || (flags & GML_OBJECT_KEPT) || has_whole_access(pass, false)) {
+    gml_status status = gml_slices_find(&pass->slices, pass->index, pass->object, skips_fills);
+    pass->slices.count = skips_fills ? 0 : pass->slices.count;
+    status = status == GML_OK ? find_overallocation(pass) : status;
+    if (status != GML_OK || (flags & GML_OBJECT_KEPT) ||
+        (skips_fills && has_whole_access(pass, false))) {
         return status;
     }
     if (skips_fills) {

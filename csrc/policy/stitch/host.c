@@ -49,18 +49,6 @@ static gml_status move_side(gml_stitch *stitch, const gml_stream_cache *from, gm
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-static bool maps(const gml_stitch *stitch, const gml_placement *view, uint64_t begin,
-                 uint64_t end) {
-    const gml_base_range *range = &stitch->range;
-    bool is_mapped = false;
-    for (size_t i = 0; i < view->run_count && !is_mapped; i++) {
-        const gml_run *run = &view->runs[i];
-        is_mapped = gml_base_range_chunk_begin(range, run->offset) < end &&
-                    gml_base_range_boundary(range, run->offset + run->size_bytes) > begin;
-    }
-    return is_mapped;
-}
-
 /* Releases the chunks that are free in the stream cache and used by no work, as far as the device
  * has room for what they served. */
 static gml_status give_back(gml_stitch *stitch, gml_stream_cache *host) {
@@ -76,8 +64,7 @@ static gml_status give_back(gml_stitch *stitch, gml_stream_cache *host) {
             continue;
         }
         uint64_t released_bytes = 0;
-        /* No work uses the views where none uses the chunks. */
-        status = gml_view_destroy_where(stitch, maps, begin, end);
+        status = gml_trim_views(stitch, begin, end);
         if (status == GML_OK) {
             status = gml_base_range_shrink(&stitch->range, extent, 0, &released_bytes);
         }

@@ -270,13 +270,6 @@ void gml_view_revive(gml_stitch *stitch, gml_stream_cache *cache, gml_placement 
  * pending unmap: out of every list but stitch->pending_unmaps. */
 gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement);
 
-/* The same of each idle view of which that is true, until one fails. */
-gml_status gml_view_destroy_where(gml_stitch *stitch,
-                                  bool (*does_go)(const gml_stitch *stitch,
-                                                  const gml_placement *view, uint64_t begin,
-                                                  uint64_t end),
-                                  uint64_t begin, uint64_t end);
-
 /* Who has raised its pin_count names it no longer. */
 void gml_view_unpin(gml_stitch *stitch, gml_placement *placement);
 
@@ -424,6 +417,10 @@ void gml_slab_visit_row(const gml_slab *slab, const gml_visitor *visitor);
 bool gml_slab_is_valid(const gml_stitch *stitch, const gml_slab *slab);
 
 /* ---- trim.c ---------------------------------------------------------------------------------- */
+
+/* Forgets the idle views that map a chunk in [floor, ceiling) that is wholly free and used by no
+ * work. A view was freed no later than its runs: no work uses it where none uses these. */
+gml_status gml_trim_views(gml_stitch *stitch, uint64_t floor, uint64_t ceiling);
 
 gml_status gml_stitch_trim(gml_policy *self, uint64_t *released_bytes);
 gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *released_bytes,

@@ -28,6 +28,19 @@ static bool loses_chunk(const gml_stitch *stitch, const gml_placement *placement
     return false;
 }
 
+gml_status gml_trim_views(gml_stitch *stitch, uint64_t floor, uint64_t ceiling) {
+    gml_status status = GML_OK;
+    for (gml_link *link = stitch->idle_views.next;
+         link != &stitch->idle_views && status == GML_OK;) {
+        gml_placement *placement = gml_view_of_idle(link);
+        link = link->next;
+        if (loses_chunk(stitch, placement, floor, ceiling)) {
+            status = gml_view_destroy(stitch, placement);
+        }
+    }
+    return status;
+}
+
 /* Releases every whole chunk that is free in `cache`. */
 static gml_status release_chunks(gml_stitch *stitch, gml_stream_cache *cache,
                                  uint64_t *released_bytes) {
@@ -111,7 +124,7 @@ static gml_status give_back(gml_stitch *stitch, uint64_t *released_bytes) {
     status = gml_view_unmap_pending(stitch);
     if (status == GML_OK) {
         join_shared_chunks(stitch);
-        status = gml_view_destroy_where(stitch, loses_chunk, 0, UINT64_MAX);
+        status = gml_trim_views(stitch, 0, UINT64_MAX);
     }
     if (status == GML_OK && !gml_stitch_has_views(stitch)) {
         status = release_end(stitch, released_bytes);
@@ -224,8 +237,7 @@ gml_status gml_stitch_give(gml_policy *self, uint64_t wanted_bytes, uint64_t *re
         status = gml_view_unmap_pending(stitch);
     }
     if (status == GML_OK) {
-        /* A view was freed no later than its runs: no work uses it where none uses these. */
-        status = gml_view_destroy_where(stitch, loses_chunk, floor, UINT64_MAX);
+        status = gml_trim_views(stitch, floor, UINT64_MAX);
     }
     if (status == GML_OK) {
         status = release_from(stitch, floor, released_bytes);

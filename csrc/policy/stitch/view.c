@@ -166,20 +166,6 @@ gml_status gml_view_destroy(gml_stitch *stitch, gml_placement *placement) {
     return status;
 }
 
-gml_status gml_view_destroy_where(gml_stitch *stitch,
-                                  bool (*does_go)(const gml_stitch *, const gml_placement *,
-                                                  uint64_t, uint64_t),
-                                  uint64_t begin, uint64_t end) {
-    gml_status status = GML_OK;
-    for (gml_link *link = stitch->idle_views.next;
-         link != &stitch->idle_views && status == GML_OK;) {
-        gml_placement *view = gml_view_of_idle(link);
-        link = link->next;
-        status = does_go(stitch, view, begin, end) ? gml_view_destroy(stitch, view) : GML_OK;
-    }
-    return status;
-}
-
 gml_status gml_view_unmap_pending(gml_stitch *stitch) {
     gml_status first = GML_OK;
     for (gml_link *link = stitch->pending_unmaps.next; link != &stitch->pending_unmaps;) {
