@@ -88,9 +88,8 @@ def _put(name: str, function: Callable[..., Any]) -> None:
     """Put a function in the place of PyTorch's, wherever PyTorch itself has it by name."""
     earlier = getattr(dist, name)
     for module in [dist, *sys.modules.values()]:
-        if (
-            getattr(module, "__dict__", {}).get(name) is earlier
-        ):  # what a program put there has none
+        names = getattr(module, "__dict__", {})  # what a program put there may have none
+        if names.get(name) is earlier:
             setattr(module, name, function)
 
 
