@@ -88,7 +88,6 @@ class Cache:
         self._spare_bytes = spare_bytes
         self._spare = -(-spare_bytes // rows.shape[1])
         self._least = rows.rows
-        self.limit: int = self._pool.num_gpu_blocks
         self._turns, self._is_stepping, self._next_growth = Turns(), False, 0.0
         self._stream = torch.cuda.current_stream(rows.device)  # the engine's
         self._withhold(self._least)
@@ -96,6 +95,11 @@ class Cache:
         engine.step_fn = self._between(engine.step_fn, is_step=True)
         for name in ("add_request", "finish_requests", "reset_prefix_cache"):
             setattr(self._scheduler, name, self._between(getattr(self._scheduler, name)))
+
+    @property
+    def limit(self) -> int:
+        """How many blocks are in the pool."""
+        return int(self._pool.num_gpu_blocks)
 
     def _between(self, call: Callable[..., Any], *, is_step: bool = False) -> Callable[..., Any]:
         """Return the engine's function that no other thread interferes with."""
@@ -200,17 +204,14 @@ class Cache:
             last -= 1
             self._pool.free_block_queue.remove(self._pool.blocks[last])
         self._pool.evict_blocks(set(range(last, self.limit)))
-        self._count(last)
+        self._pool.num_gpu_blocks = last
 
     def _admit(self, limit: int) -> None:
         """Put blocks back into the pool, before those that may be found again by their prefix."""
         queue = self._pool.free_block_queue
         put = queue.prepend_n if self._pool.enable_caching else queue.append_n
         put(self._pool.blocks[self.limit : limit])
-        self._count(max(self.limit, limit))
-
-    def _count(self, limit: int) -> None:
-        self.limit = self._pool.num_gpu_blocks = limit
+        self._pool.num_gpu_blocks = max(self.limit, limit)
 
 
 def refusal(config: Any) -> str:  # noqa: ANN401 (a VllmConfig)
