@@ -264,7 +264,7 @@ enum { RUNGS = sizeof ladder / sizeof *ladder };
 enum { HOST_PATIENCE = 256 };
 
 static bool is_time_to_settle(gml_stream_cache *host) {
-    return host && host->set.free_bytes && ++host->requests % HOST_PATIENCE == 0;
+    return host->set.free_bytes && ++host->requests % HOST_PATIENCE == 0;
 }
 
 /* Hot: most requests end with the first test, or with the rung `fit`. */
@@ -284,7 +284,7 @@ gml_status gml_stitch_place(gml_stitch *stitch, gml_stream_cache *cache, uint64_
             gml_share_gather(stitch, cache);
         }
         stitch->is_empty = false;
-        if (is_time_to_settle(cache->host)) {
+        if (cache->host && is_time_to_settle(cache->host)) {
             status = gml_host_settle(stitch, cache);
         }
         gml_ascent request = {
