@@ -170,7 +170,7 @@ class _Engine(Held):
             config.quant_config.modules_in_block_to_quantize = ["layers."]
         self._plan = self._core.get_kv_cache_configs
         cache: Any = import_module("vllm.v1.core.kv_cache_utils")
-        self._capacity_of = cache.get_kv_cache_capacity
+        self._concurrency_of = cache.get_max_concurrency_for_kv_cache_config
         self._config = config
         self.world = int(config.parallel_config.world_size_across_dp)
         self.rank = rank % self.world  # of fewer, where another number of ranks is tried
@@ -326,12 +326,12 @@ class _Engine(Held):
         own, model.max_model_len = model.max_model_len, context
         try:
             (made,) = self._plan(self._config, self._specs, [self._available + more], *self._others)
-            tokens, concurrency = self._capacity_of(self._config, made)
+            concurrency = float(self._concurrency_of(self._config, made))
         except ValueError:
             return 0, 0, 0.0
         finally:
             model.max_model_len = own
-        return int(made.num_blocks), int(tokens), float(concurrency)
+        return int(made.num_blocks), int(concurrency * context), concurrency
 
 
 def _executor(engine: _Engine) -> Any:
