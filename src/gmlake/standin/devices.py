@@ -60,22 +60,25 @@ _MOST_BYTES: Final = 1 << 42
 def device_of(name: str) -> Device:
     """Return a device by name, or one with the memory that a size such as 40GiB says.
 
-    The latter is otherwise the default device. Raises ValueError for what is neither, and for a
+    `NAME:SIZE` is a device of which a part is seen, or more than usual: a MIG slice, a virtual
+    machine. A size alone is of the default device. Raises ValueError for what is neither, and for a
     size that no GPU has.
     """
-    key = name.lower().replace("_", "-").replace(" ", "-")
-    if key in DEVICES:
+    key, colon, size = name.lower().replace("_", "-").replace(" ", "-").partition(":")
+    if key in DEVICES and not colon:
         return DEVICES[key]
     try:
-        memory_bytes = parse_size(name)
-    except ValueError:
+        like = DEVICES[key if colon else DEFAULT]
+        memory_bytes = parse_size(size or name)
+    except (KeyError, ValueError):
         raise ValueError(
-            f"no device is called {name!r}; there are {', '.join(DEVICES)}, or give a size as 40GiB"
+            f"no device is called {name!r}; there are {', '.join(DEVICES)}, or give a size as "
+            "40GiB, or both as h100-80gb:40GiB"
         ) from None
     if not _LEAST_BYTES <= memory_bytes <= _MOST_BYTES:
         raise ValueError(
             f"a device of {name}: from {format_size(_LEAST_BYTES)} to {format_size(_MOST_BYTES)} "
             "are possible"
         )
-    like = DEVICES[DEFAULT]
-    return Device(f"a GPU of {name}", memory_bytes, like.capability, like.multiprocessors)
+    label = like.label if colon else f"a GPU of {name}"  # engines know a GPU's kernels by its name
+    return Device(label, memory_bytes, like.capability, like.multiprocessors)

@@ -51,7 +51,7 @@ class ForecastCommand(common.Command):
             "--device",
             default=DEFAULT,
             metavar="NAME|SIZE",
-            help=f"the GPU: {', '.join(DEVICES)}, or a size as 40GiB (%(default)s)",
+            help=f"the GPU: {', '.join(DEVICES)}, 40GiB or NAME:40GiB (%(default)s)",
         )
         add(
             "--steps",

@@ -24,7 +24,7 @@ class WithoutGpu:
         parser.add_argument(
             "--on",
             metavar="NAME|SIZE",
-            help=f"what it stands for: {', '.join(DEVICES)}, or a size as 40GiB ({DEFAULT})",
+            help=f"what it stands for: {', '.join(DEVICES)}, 40GiB or NAME:40GiB ({DEFAULT})",
         )
 
     def variables(self, args: argparse.Namespace, others: Mapping[str, str]) -> dict[str, str]:

@@ -43,9 +43,9 @@ ROOMS = {
     "src/gmlake/trace": 790,
     "src/gmlake/watching": 580,
     "lab": 4030,
-    "tests": 63730,
+    "tests": 63740,
     "tests/c": 23930,
-    "tests/python": 15170,
+    "tests/python": 15190,
     "tests/standin": 20190,
 }
 

@@ -15,7 +15,7 @@ from gmlake.commands import main
 from gmlake.standin import forecast_command, launcher, sureness
 from gmlake.standin.batches import next_batch
 from gmlake.standin.beyond import Beyond, beyond
-from gmlake.standin.devices import DEVICES
+from gmlake.standin.devices import DEVICES, device_of
 from gmlake.standin.forecasts import Forecast, PolicyNeed
 from gmlake.standin.runs import Runner
 from places import ROOT
@@ -207,6 +207,21 @@ def test_the_exit_code_says_whether_it_is_known(
 def test_a_notebook_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match="jupyter nbconvert --to script"):
         Runner(["note.ipynb"], DEVICES["l4"], 8, 1, 0, is_shown=False)
+
+
+def test_a_device_has_the_memory_that_is_said_beside_its_name() -> None:
+    named, seen = DEVICES["rtx-4090"], device_of("RTX_4090:24563MiB")
+    assert seen.memory_bytes == 24563 * MIB
+    assert (seen.capability, seen.multiprocessors) == (named.capability, named.multiprocessors)
+    assert seen.label == named.label  # vLLM's tuned kernels are found by it
+    assert device_of("24563MiB").capability == DEVICES["h100-80gb"].capability
+    for name, why in (
+        ("abacus:1GiB", "no device is called"),
+        ("l4:", "no device is called"),
+        ("l4:1MiB", "are possible"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            device_of(name)
 
 
 @pytest.fixture
