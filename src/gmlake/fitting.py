@@ -178,10 +178,7 @@ class FitReport(Printed):
         return f"each request extrapolated from batches {small:,} and {large:,}, and replayed"
 
     def _table(self, needs: tuple[Need, ...]) -> RenderableType:
-        table = new_table(None)
-        table.add_column("policy", no_wrap=True)
-        table.add_column("smallest\ndevice", justify="right", no_wrap=True)
-        table.add_column("above what\nis live", justify="right", no_wrap=True)
+        table = new_table(None, "policy", "smallest\ndevice", "above what\nis live")
         for need in needs:
             above = need.smallest_bytes / need.peak_live_bytes - 1 if need.peak_live_bytes else 0.0
             table.add_row(need.policy, format_size(need.smallest_bytes), format_share(above))

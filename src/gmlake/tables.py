@@ -211,12 +211,12 @@ def _pools(pools: tuple[tuple[PrivatePool, int], ...]) -> Iterator[Text]:
         yield Text(f"{said}: {in_pools(pools)}", style="dim")
 
 
-def new_table(title: Text | None) -> Table:
-    """Return a table narrow enough for 80 columns."""
+def new_table(title: Text | None, *headings: str) -> Table:
+    """Return a table narrow enough for 80 columns; its columns: one of names, others of numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    return Table(
+    table = Table(
         title=title,
         title_justify="left",
         title_style="bold",
@@ -224,6 +224,10 @@ def new_table(title: Text | None) -> Table:
         pad_edge=False,
         collapse_padding=True,
     )
+    for heading in headings:
+        is_first = not table.columns
+        table.add_column(heading, justify="left" if is_first else "right", no_wrap=True)
+    return table
 
 
 WITH_REFUSED: Final = ", what PyTorch refused included"
@@ -237,9 +241,8 @@ def _replay_table(results: list[ReplayResult], included: str) -> Table:
         f"{printable(first.trace)}: {first.events:,} events, "
         f"{format_size(first.wanted_bytes)} live at the peak{included}"
     )
-    table = new_table(Text(title))
-    table.add_column("policy", no_wrap=True)
     names = (
+        "policy",
         "reserved",
         "live /\nreserved",
         "unused",
@@ -248,8 +251,7 @@ def _replay_table(results: list[ReplayResult], included: str) -> Table:
         "driver\ncalls",
         "driver\nms",
     )
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(Text(title), *names)
     whole = (result.utilization for result in results if result.first_refused is None)
     best = max(whole, default=None)
     for result in results:

@@ -182,10 +182,8 @@ class QueryReport(Printed):
         return format_size(size_bytes), share, f"{count:,}"
 
     def _devices(self) -> RenderableType:
-        table = new_table(None)
-        table.add_column("device", no_wrap=True)
-        for name in ("live", "share", "blocks", "held", "free", "largest\nfree"):
-            table.add_column(name, justify="right", no_wrap=True)
+        names = ("live", "share", "blocks", "held", "free", "largest\nfree")
+        table = new_table(None, "device", *names)
         table.add_column("moment", overflow="fold")
         for held in self.answers[: self.top]:
             state = held.state

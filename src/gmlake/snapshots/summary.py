@@ -27,10 +27,7 @@ def snapshot_tables(seen: Snapshot) -> Tables:
 
 
 def _table(seen: DeviceSnapshot) -> Table:
-    table = new_table(Text(f"device {seen.device}"))
-    table.add_column("", no_wrap=True)
-    table.add_column("now", justify="right", no_wrap=True)
-    table.add_column("peak", justify="right", no_wrap=True)
+    table = new_table(Text(f"device {seen.device}"), "", "now", "peak")
     for name, current, peak in _rows(seen):
         table.add_row(name, current, peak)
     return table

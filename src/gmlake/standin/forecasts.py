@@ -163,10 +163,8 @@ class Forecast(Printed):
         return f"at the peak: {kinds}; most is held by {printable(line)}: {format_size(size_bytes)}"
 
     def _table(self) -> RenderableType:
-        table = new_table(None)
-        table.add_column("allocator", no_wrap=True)
-        for heading in ("reserved where\nthere is room", "PyTorch\nneeds", "on the\ndevice"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        figures = ("reserved where\nthere is room", "PyTorch\nneeds", "on the\ndevice")
+        table = new_table(None, "allocator", *figures)
         for need in self.needs:
             table.add_row(
                 POLICIES[need.policy],

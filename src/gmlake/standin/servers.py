@@ -132,18 +132,13 @@ class ServerForecast(Printed):
             "CUDA's context, kernels, libraries": known["cuda_bytes"],
         }
         parts["left"] = max(self.device.memory_bytes - sum(parts.values()), 0)
-        table = new_table(None)
-        table.add_column("memory", no_wrap=True)
-        table.add_column("", justify="right", no_wrap=True)
+        table = new_table(None, "memory", "")
         for name, size_bytes in parts.items():
             table.add_row(name, format_size(size_bytes))
         return table
 
     def _others(self, context: int) -> RenderableType:
-        table = new_table(None)
-        table.add_column("with", no_wrap=True)
-        for heading in ("tokens", f"requests\nof {context:,}"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        table = new_table(None, "with", "tokens", f"requests\nof {context:,}")
         table.add_column("")
         for setting, _, tokens, requests, how in self.figures["others"]:
             table.add_row(setting, f"{tokens:,}", f"{requests:,.1f}", printable(how))
