@@ -20,7 +20,6 @@ from gmlake.standin import servers
 from gmlake.standin.batches import NO_SEARCH
 from gmlake.standin.devices import DEFAULT, DEVICES
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
-from gmlake.standin.launcher import StandinMissingError
 from gmlake.standin.runs import ForecastError
 from gmlake.standin.servers import forecast_server
 
@@ -103,11 +102,11 @@ class ForecastCommand(common.Command):
             telling = nullcontext() if args.show_output else common.telling()
             with _ending_with_the_script(), telling as tell:
                 found = _forecast(args, tell) if not server else forecast_server(server, args, tell)
-        except (ForecastError, StandinMissingError) as error:
+        except ForecastError as error:
             common.print_error(error)
-            for line in getattr(error, "output", ()):
+            for line in error.output:
                 sys.stderr.write(f"  {printable(line)}\n")
-            return 2
+            return common.BAD_INPUT
         common.show(found, as_json=args.json)
         try:
             if isinstance(found, Forecast):

@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from gmlake.errors import Error
+
 MISUSE_EXIT: Final = 70
 """The exit code of a program that succeeded but broke a rule of CUDA on the way."""
 
@@ -36,7 +38,7 @@ _INSTALL: Final = (
 MOST_DEVICES: Final = 8  # of one host, as most have them
 
 
-class StandinMissingError(Exception):
+class StandinMissingError(Error):
     """This gmlake has no stand-in, or this Python no CUDA build of PyTorch; says what to do."""
 
 

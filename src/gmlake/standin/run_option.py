@@ -30,8 +30,8 @@ class WithoutGpu:
     def variables(self, args: argparse.Namespace, others: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of a process on the stand-in, or the others where none is wanted.
 
-        Says in a line that no GPU is there. Raises ValueError for an unknown device, or where the
-        stand-in or its PyTorch is missing.
+        Says in a line that no GPU is there. Raises ValueError for an unknown device,
+        StandinMissingError.
         """
         if not args.without_gpu:
             if args.on is not None:
@@ -40,12 +40,8 @@ class WithoutGpu:
                 )
             return dict(others)
         device = device_of(DEFAULT if args.on is None else args.on)
-        try:
-            launcher.check_pytorch()
-            found = launcher.environment(device.settings() | {"answers": "1"})
-        except launcher.StandinMissingError as error:
-            raise ValueError(str(error)) from None
-        found = {**others, **found}
+        launcher.check_pytorch()
+        found = {**others, **launcher.environment(device.settings() | {"answers": "1"})}
         found.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers the devices of the machine
         notices.say(f"no GPU is there: nothing is computed on {device.settings()['name']}")
         return found
