@@ -6,8 +6,8 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -20,6 +20,7 @@ from gmlake.standin import servers
 from gmlake.standin.batches import NO_SEARCH
 from gmlake.standin.devices import DEFAULT, DEVICES
 from gmlake.standin.forecasts import MOST_SECONDS, MOST_STEPS, Forecast, forecast
+from gmlake.standin.launcher import on_signals
 from gmlake.standin.runs import ForecastError
 from gmlake.standin.servers import forecast_server
 
@@ -100,7 +101,10 @@ class ForecastCommand(common.Command):
             server = servers.program_of(_words(args))
             budgets = [one(args, is_server=server is not None) for one in hooked("forecast")]
             telling = nullcontext() if args.show_output else common.telling()
-            with _ending_with_the_script(), telling as tell:
+            # Ctrl-C ends the script by itself; what is ignored, as by nohup, stays ignored.
+            numbers = (signal.SIGTERM, signal.SIGHUP)
+            ending = [each for each in numbers if signal.getsignal(each) == signal.SIG_DFL]
+            with on_signals(ending, _end), telling as tell:
                 found = _forecast(args, tell) if not server else forecast_server(server, args, tell)
         except ForecastError as error:
             common.print_error(error)
@@ -147,25 +151,9 @@ def _keep(found: Forecast, args: argparse.Namespace) -> None:
         write_page(report_of(found.snapshot), args.output)
 
 
-@contextmanager
-def _ending_with_the_script() -> Iterator[None]:
-    """Have the signals that end this process end the script first, which has a session of its own.
-
-    Ctrl-C does so by itself; what is ignored, as by nohup, stays ignored.
-    """
-
-    def end(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    chosen = [each for each in numbers if signal.getsignal(each) == signal.SIG_DFL]
-    for number in chosen:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in chosen:
-            signal.signal(number, signal.SIG_DFL)
+def _end(number: int, _: object) -> NoReturn:
+    """End this process, and first the script, which has a session of its own."""
+    raise SystemExit(128 + number)
 
 
 def _forecast(args: argparse.Namespace, tell: Callable[[str], None] | None) -> Forecast:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -198,17 +198,9 @@ def _show(report: Report) -> None:
 
 
 @contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Give the program the signals that ask this process to end; it decides what comes of them.
-
-    Ctrl-C in a terminal reaches the program by itself, and a second time does no harm.
-    """
-
-    def pass_on(number: int, _: object) -> None:
-        process.send_signal(number)
-
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    earlier = {number: signal.signal(number, pass_on) for number in names}
+def on_signals(numbers: Iterable[int], handle: Callable[[int, object], None]) -> Iterator[None]:
+    """Call this for the signals, within the block."""
+    earlier = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
@@ -229,7 +221,10 @@ def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Repor
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
         process = start(program, environment(settings, report_folder=folder))
-        with _passing_on(process):
+        # The program decides what comes of what asks this process to end. Ctrl-C in a terminal
+        # reaches it by itself, and a second time does no harm.
+        ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        with on_signals(ending, lambda number, _: process.send_signal(number)):
             code = process.wait()
         report = read_reports(Path(folder))
     variables = environment(settings)

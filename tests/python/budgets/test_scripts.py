@@ -119,7 +119,7 @@ def test_what_cannot_be_done_is_said_before_the_script_runs(
     words: tuple[str, ...],
     said: str,
 ) -> None:
-    monkeypatch.setattr(forecast_command, "_ending_with_the_script", None)
+    monkeypatch.setattr(forecast_command, "on_signals", None)
     assert command(*words) == 2
     assert said in capsys.readouterr().err
 
