@@ -439,10 +439,10 @@ def _largest(scaled: Scaled, policy: str, memory_bytes: int, knobs: dict[str, An
         beyond *= 2
     if beyond > MOST_BATCH:
         raise ValueError("both recordings need the same memory, so a larger batch needs no more")
-    return _last(is_served, _last(has_room, beyond) + 1)
+    return last(is_served, last(has_room, beyond) + 1)
 
 
-def _last(holds: Callable[[int], bool], beyond: int) -> int:
+def last(holds: Callable[[int], bool], beyond: int) -> int:
     """Return the last number below `beyond` for which it holds, from where on it does not; 0."""
     good = 0
     while beyond - good > 1:

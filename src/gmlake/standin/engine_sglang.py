@@ -9,8 +9,6 @@ decision is its own (mem_fraction_static). What is told of a step is the peak of
 from __future__ import annotations
 
 import functools
-import json
-import os
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -34,25 +32,17 @@ def watch() -> None:
     def resolve_once(self: Any) -> None:
         if getattr(self, "_resolution_finished", False):
             return
-        try:
-            _prepare(self, json.loads(os.environ["GMLAKE_FORECAST_ASKED"])["settings"])
+        with engines.asked() as wanted:
+            _prepare(self, wanted["settings"])
             resolve(self)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the forecast tells it)
-            _tell(error)
 
     def launch(_: Any, settled: Any, ports: Any, *__: Any, **___: Any) -> NoReturn:
-        engines.end_with(lambda asked: _Engine(asked["rank"]).found(settled, ports, asked))
+        with engines.asked() as wanted:
+            engines.end_with(_Engine(wanted["rank"]).found(settled, ports, wanted))
 
     arguments.resolve_once = resolve_once
     engine: Any = import_module("sglang.srt.entrypoints.engine").Engine
     engine._launch_scheduler_processes = classmethod(launch)
-
-
-def _tell(error: Exception) -> NoReturn:
-    def fail(_: object) -> NoReturn:
-        raise error
-
-    engines.end_with(fail)
 
 
 def _prepare(arguments: Any, settings: dict[str, Any]) -> None:

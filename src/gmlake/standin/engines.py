@@ -16,15 +16,15 @@ import json
 import os
 import sys
 import traceback
-from bisect import bisect_left
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import torch
 
+from gmlake.fitting import last
 from gmlake.pytorch import compat
 from gmlake.standin import control, ranks
 from gmlake.standin.beyond import beyond
@@ -42,42 +42,42 @@ _HOPPER: Final = 9
 _OTHER_BYTES: Final = 72 << 20
 """What they take on others, by a public log of vLLM 0.26.0; two more agree with it."""
 
-_MARK: Final = "is_of_gmlake"
-
 
 def is_watched() -> bool:
     """Return whether the engine of this process is forecast."""
     return "GMLAKE_FORECAST_ENGINE" in os.environ and control.is_active()
 
 
+@functools.cache  # plugins may be loaded again
 def watch() -> None:
     """Take over where vLLM makes the configuration of its engine, if this process is forecast."""
     if not is_watched():
         return
     arguments: Any = import_module("vllm.engine.arg_utils").EngineArgs
     make = arguments.create_engine_config
-    if hasattr(make, _MARK):
-        return
 
     @functools.wraps(make)
     def create_engine_config(self: Any, *given: Any, **named: Any) -> NoReturn:
-        def boot(asked: dict[str, Any]) -> dict[str, Any]:
-            _prepare(self, asked["settings"])
-            return _Engine(make(self, *given, **named), asked["rank"]).found(asked["contexts"])
+        with asked() as wanted:
+            _prepare(self, wanted["settings"])
+            engine = _Engine(make(self, *given, **named), wanted["rank"])
+            end_with(engine.found(wanted["contexts"]))
 
-        end_with(boot)
-
-    setattr(create_engine_config, _MARK, True)
     arguments.create_engine_config = create_engine_config
 
 
-def end_with(boot: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
-    """Boot what is asked for, write what that finds, and end the process."""
+@contextmanager
+def asked() -> Iterator[dict[str, Any]]:
+    """Yield what is wanted; what is raised in the block is told, and ends the process."""
     try:
-        found = boot(json.loads(os.environ["GMLAKE_FORECAST_ASKED"]))
+        yield json.loads(os.environ["GMLAKE_FORECAST_ASKED"])
     except Exception as error:  # noqa: BLE001 (whatever it is, the forecast tells it)
         traceback.print_exc()
-        found = {"error": f"{type(error).__name__}: {error}"}
+        end_with({"error": f"{type(error).__name__}: {error}"})
+
+
+def end_with(found: dict[str, Any]) -> NoReturn:
+    """Write what was found, and end the process."""
     path = Path(os.environ["GMLAKE_FORECAST_ENGINE"])
     path.with_suffix(".new").write_text(json.dumps(found), encoding="utf-8")
     path.with_suffix(".new").rename(path)
@@ -295,11 +295,11 @@ class _Engine(Held):
         shares["started again, compiled before"] = self._compiling_bytes
         shares["gmlake's fill: all that is left"] = max(total - memory["in_use_bytes"], 0)
         blocks, tokens, _ = self._capacity(0, longest)
-        needed = bisect_left(
-            range(_MOST_MIB),
-            True,  # noqa: FBT003 (what is looked for)
-            key=lambda mib: self._capacity((mib << 20) - self._available, longest)[0] > 0,
-        )
+
+        def is_too_small(mib: int) -> bool:
+            return self._capacity((mib << 20) - self._available, longest)[0] == 0
+
+        needed = last(is_too_small, _MOST_MIB) + 1
         return {
             "available_bytes": self._available,
             "compiling_bytes": self._compiling_bytes,
@@ -309,11 +309,7 @@ class _Engine(Held):
             "concurrency": [
                 [each, self._capacity(0, each)[2]] for each in sorted({longest, *contexts})
             ],
-            "longest": bisect_left(
-                range(1, limit + 1),
-                True,  # noqa: FBT003
-                key=lambda context: self._capacity(0, context)[0] == 0,
-            ),
+            "longest": last(lambda context: self._capacity(0, context)[0] > 0, limit + 1),
             "longest_of_model": limit,
             "others": [
                 [name, *self._capacity(more, longest), "computed"] for name, more in shares.items()
