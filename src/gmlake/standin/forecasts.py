@@ -352,7 +352,7 @@ def _needs(
 
 
 def _refused(run: Run) -> int:
-    return sum(each["refused"] for each in run.known["devices"].values())
+    return sum(each["refused"] for each in run.known["devices"])
 
 
 def _notes(run: Run) -> Iterator[str]:

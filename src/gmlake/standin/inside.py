@@ -18,9 +18,8 @@ import pickle
 import sys
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Callable
-from multiprocessing.util import Finalize, register_after_fork
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -29,6 +28,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gmlake.pytorch import compat
+from gmlake.pytorch.locking import process_lock
 from gmlake.standin import answers, asked, control, ranks
 
 LONGEST_PERIOD: Final = 16
@@ -41,12 +41,11 @@ BACKWARD_PASSES: Final = 64  # of a program without an optimizer: then each is t
 
 
 class _Watch:
-    """The requests and steps of this process."""
+    """The requests and steps of this process; in a fork whose parent used CUDA there are none."""
 
     def __init__(self, folder: Path, most_steps: int) -> None:
         self._folder = folder
         self._most_steps = most_steps
-        self._process = os.getpid()
         self._steps: list[tuple[int, int]] = []  # requests and bytes of each, all devices together
         self._live: list[int] = []  # bytes after each step
         self._total = (0, 0)
@@ -55,11 +54,11 @@ class _Watch:
         self._error: list[str] = []
         self._thread_errors: list[list[str]] = []
         self._is_written = False
-        self._lock = threading.Lock()
+        self._lock = process_lock()
 
     def start(self) -> None:
-        """Record from the start of CUDA on; nothing is done in a process that never starts it."""
-        compat.when_cuda_starts(compat.record_history)
+        """Watch from now on; nothing is done in a process that never starts CUDA."""
+        compat.when_cuda_starts(self._record)
         register_optimizer_step_post_hook(self._optimized)
         backward: Any = torch.autograd.backward
         torch.autograd.backward = functools.wraps(backward)(functools.partial(self._back, backward))
@@ -72,20 +71,13 @@ class _Watch:
         sys.excepthook = self._failed
         self._previous_of_threads = threading.excepthook
         threading.excepthook = self._thread_failed
-        os.register_at_fork(after_in_child=self._forked)
-        register_after_fork(self, _Watch._write_at_the_end)
         answers.install()
         ranks.install()
 
-    def _forked(self) -> None:
-        """Start anew in a child that has not exec'd; its parent's CUDA is none of its own."""
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._steps, self._live, self._total, self._is_written = [], [], (0, 0), False
-
-    def _write_at_the_end(self) -> None:
-        """Write where a process of multiprocessing ends, which runs no other handlers."""
-        Finalize(self, self.write, args=("the program ended",), exitpriority=0)
+    def _record(self) -> None:
+        """Record every request, and write where a process of multiprocessing ends, too."""
+        compat.record_history()
+        Finalize(None, self.write, args=("the program ended",), exitpriority=0)
 
     def _failed(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -94,12 +86,7 @@ class _Watch:
         self._previous(kind, error, trace)
 
     def _thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
-        if arguments.exc_value is not None:
-            self._thread_errors.append(
-                traceback.format_exception(
-                    arguments.exc_type, arguments.exc_value, arguments.exc_traceback
-                )
-            )
+        self._thread_errors.append(traceback.format_exception(*arguments[:3]))
         self._previous_of_threads(arguments)
 
     def _back(self, backward: Callable[..., None], *given: object, **named: object) -> None:
@@ -119,12 +106,12 @@ class _Watch:
 
     def _stepped(self) -> None:
         """Note what a step asked for, and end the program once the last steps are alike."""
-        if os.getpid() != self._process or not torch.cuda.is_initialized():
+        if not torch.cuda.is_initialized():
             return
-        *total, live = _asked()
-        self._steps.append((total[0] - self._total[0], total[1] - self._total[1]))
+        count, size_bytes, live = _asked()
+        self._steps.append((count - self._total[0], size_bytes - self._total[1]))
         self._live.append(live)
-        self._total = total[0], total[1]
+        self._total = count, size_bytes
         if not self._most_steps:
             return
         if period := _period(self._steps[FIRST_STEPS:]):
@@ -146,10 +133,10 @@ class _Watch:
     def write(self, why: str) -> None:
         """Write the recording and what is known beside it; once."""
         with self._lock:
-            if self._is_written or os.getpid() != self._process or not torch.cuda.is_initialized():
+            if self._is_written or not torch.cuda.is_initialized():
                 return
             self._is_written = True
-            name = f"{os.environ.get('RANK', '0')}-{self._process}"
+            name = f"{os.environ.get('RANK', '0')}-{os.getpid()}"
             known = {
                 "why": why,
                 "steps": len(self._steps),
@@ -159,8 +146,7 @@ class _Watch:
                 "threads": self._thread_errors,
                 "rank": int(os.environ.get("RANK", "0")),
                 "world": int(os.environ.get("WORLD_SIZE", "1")),
-                "torch": torch.__version__,
-                "devices": {str(i): _peaks(i) for i in range(torch.cuda.device_count())},
+                "devices": [_peaks(device) for device in range(torch.cuda.device_count())],
                 "calls": dict(control.calls()),
                 "answers": asked.given(),
             }
@@ -170,19 +156,18 @@ class _Watch:
             (self._folder / f"{name}.json").write_text(json.dumps(known), encoding="utf-8")
 
 
-def _asked() -> tuple[int, int, int]:
+def _asked() -> list[int]:
     """Return how many requests all devices have had, of how many bytes, and what is live.
 
     What is asked for counts, not what the allocator makes of it, which depends on what is free.
     """
-    total: Counter[str] = Counter()
-    for device in range(torch.cuda.device_count()):
-        known = torch.cuda.memory_stats_as_nested_dict(device)
-        if known:
-            total["count"] += known["allocation"]["all"]["allocated"]
-            total["bytes"] += known["requested_bytes"]["all"]["allocated"]
-            total["live"] += known["requested_bytes"]["all"]["current"]
-    return total["count"], total["bytes"], total["live"]
+    known = [torch.cuda.memory_stats(device) for device in range(torch.cuda.device_count())]
+    figures = (
+        "allocation.all.allocated",
+        "requested_bytes.all.allocated",
+        "requested_bytes.all.current",
+    )
+    return [sum(one[each] for one in known) for each in figures]
 
 
 def _peaks(device: int) -> dict[str, int]:

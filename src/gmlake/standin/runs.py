@@ -204,7 +204,7 @@ def _read(folder: Path, code: int, tail: list[str], title: str, *, is_alone: boo
     paths = sorted(folder.glob("*.json"))
     each = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
     path, known = max(
-        each, key=lambda one: _peak(one[1]), default=(folder, dict[str, Any](devices={}))
+        each, key=lambda one: _peak(one[1]), default=(folder, dict[str, Any](devices=[]))
     )
     advice = _advice(tail, is_alone=is_alone)
     if not _peak(known)[0]:
@@ -225,7 +225,7 @@ def _read(folder: Path, code: int, tail: list[str], title: str, *, is_alone: boo
 
 
 def _peak(known: Mapping[str, Any]) -> tuple[int, int]:
-    peaks = ((one["reserved_bytes"], one["allocated_bytes"]) for one in known["devices"].values())
+    peaks = ((one["reserved_bytes"], one["allocated_bytes"]) for one in known["devices"])
     return max(peaks, default=(0, 0))
 
 
