@@ -22,11 +22,11 @@ from gmlake.standin import private
 _KEPT: Final = ("group_desc", "use_local_synchronization")
 
 
-def install() -> bool:
-    """Replace what makes process groups; return whether this process is a rank of many."""
+def install() -> None:
+    """Replace what makes process groups, if this process is a rank of many."""
     world = int(os.environ.get("GMLAKE_FORECAST_RANKS", "1"))
     if world < 2 or not dist.is_available():  # noqa: PLR2004
-        return False
+        return
     rank = int(os.environ["RANK"])
     make: Callable[..., None] = dist.init_process_group
     make_group: Callable[..., Any] = dist.new_group
@@ -45,12 +45,12 @@ def install() -> bool:
 
     _put("init_process_group", init_process_group)
     _put("new_group", new_group)
-    for answer in (all_gather_object, broadcast_object_list, gather_object, scatter_object_list):
+    for answer in (all_gather_object, gather_object, scatter_object_list):
         _put(answer.__name__, answer)
-    _put("monitored_barrier", _nothing)
+    for name in ("broadcast_object_list", "monitored_barrier"):
+        _put(name, _nothing)
     private.replace_shape_checks(_nothing)  # they sent nothing
     _answer_reducers()
-    return True
 
 
 def _answer_reducers() -> None:
@@ -100,10 +100,6 @@ def _nothing(*_: object, **__: object) -> None:
 def all_gather_object(object_list: list[Any], obj: Any, *_: object, **__: object) -> None:
     """Answer that all ranks have the same."""
     object_list[:] = [obj] * len(object_list)
-
-
-def broadcast_object_list(*_: object, **__: object) -> None:
-    """Leave the objects as they are, whoever sends them."""
 
 
 def gather_object(
