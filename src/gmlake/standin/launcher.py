@@ -17,7 +17,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -40,14 +39,6 @@ MOST_DEVICES: Final = 8  # of one host, as most have them
 
 class StandinMissingError(Error):
     """This gmlake has no stand-in, or this Python no CUDA build of PyTorch; says what to do."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the processes of one program did to the device, all of them together."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    misuses: int = 0
 
 
 def _is_library(path: Path) -> bool:
@@ -137,8 +128,8 @@ _FORMAT: Final = b"gmlake stand-in report 1"
 _ENTRY: Final = struct.Struct("<56sQ")  # a name and a count; the first has the format and misuses
 
 
-def read_reports(folder: Path) -> Report:
-    """Add up what the processes of one program did, however they ended."""
+def read_reports(folder: Path) -> tuple[Counter[str], int]:
+    """Return how often the processes of a program called what, and how many rules they broke."""
     total: Counter[str] = Counter()
     misuses = 0
     for path in folder.glob("*.calls"):
@@ -150,7 +141,7 @@ def read_reports(folder: Path) -> Report:
         for name, count in entries:
             if count:
                 total[name.rstrip(b"\0").decode()] += count
-    return Report(total, misuses)
+    return total, misuses
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,12 +182,6 @@ def _program(options: argparse.Namespace) -> list[str] | None:
     return list(options.script) or None
 
 
-def _show(report: Report) -> None:
-    width = max(map(len, report.calls), default=0)
-    for name, count in report.calls.most_common():
-        sys.stderr.write(f"{name:{width}} {count:>12,}\n")
-
-
 @contextmanager
 def on_signals(numbers: Iterable[int], handle: Callable[[int, object], None]) -> Iterator[None]:
     """Call this for the signals, within the block."""
@@ -213,11 +198,10 @@ def start(program: Sequence[str], variables: Mapping[str, str]) -> subprocess.Po
     return subprocess.Popen([sys.executable, *program], env=variables)  # noqa: S603 (the user's own)
 
 
-def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Report]:
-    """Run `python *program` on the stand-in; return its exit code and what it did.
+def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Counter[str], int]:
+    """Run `python *program` on the stand-in; return its exit code, calls and broken rules.
 
-    The code is negative for a signal, as subprocess has it. A program that succeeded but misused
-    the device has the code MISUSE_EXIT. Raises StandinMissingError.
+    The code is negative for a signal, as subprocess has it. Raises StandinMissingError.
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
         process = start(program, environment(settings, report_folder=folder))
@@ -226,12 +210,12 @@ def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Repor
         ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         with on_signals(ending, lambda number, _: process.send_signal(number)):
             code = process.wait()
-        report = read_reports(Path(folder))
+        calls, misuses = read_reports(Path(folder))
     variables = environment(settings)
     if os.access(variables.get("GMLAKE_STANDIN_SHARED", ""), os.F_OK):  # they may have been killed
         last = [sys.executable, "-S", "-c", "import ctypes; ctypes.CDLL(None).cuInit(0)"]
         subprocess.run(last, env=variables, stderr=subprocess.DEVNULL, check=False)  # noqa: S603
-    return (MISUSE_EXIT if report.misuses and code == 0 else code), report
+    return code, calls, misuses
 
 
 def name_of_signal(number: int) -> str:
@@ -256,18 +240,20 @@ def main(arguments: Sequence[str]) -> int:
         if not value:
             parser.error(f"--{name} needs a value")
     try:
-        code, report = run(program, settings)
+        code, calls, misuses = run(program, settings)
     except (StandinMissingError, OSError) as error:
         sys.stderr.write(f"stand-in: {error}\n")
         return 2
     if options.calls:
-        _show(report)
-    if report.misuses:
-        sys.stderr.write(f"stand-in: rules of CUDA broken: {report.misuses}, see above\n")
+        width = max(map(len, calls), default=0)
+        for name, count in calls.most_common():
+            sys.stderr.write(f"{name:{width}} {count:>12,}\n")
+    if misuses:
+        sys.stderr.write(f"stand-in: rules of CUDA broken: {misuses}, see above\n")
     if code < 0:
         sys.stderr.write(f"stand-in: ended by {name_of_signal(-code)}\n")
         return 128 - code
-    return code
+    return MISUSE_EXIT if misuses and code == 0 else code
 
 
 def variables_of_rank(rank: int, ranks: int, devices: int) -> dict[str, str]:
