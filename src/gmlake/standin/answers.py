@@ -210,16 +210,16 @@ class _Answers(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Iterable[type], args: Given = (), kwargs: Named | None = None
     ) -> Any:
+        named = kwargs or {}
         if torch.compiler.is_compiling():
-            return func(*args, **(kwargs or {}))
+            return func(*args, **named)
         way = _ways.get(func) or _ways.setdefault(func, _unlisted(func))
-        if way is plain or _jit.is_tracing():
-            return func(*args, **(kwargs or {}))
-        if not _PLAIN.issuperset(types):  # others would be asked for what is looked at here, too
-            return func(*args, **(kwargs or {}))
-        if next(tensors_in((*args, *(kwargs or {}).values())), None) is None:
-            return _from_the_host(way, func, args, kwargs or {})
-        return way(func, args, kwargs or {})
+        # Other types would be asked for what is looked at here, too.
+        if way is plain or _jit.is_tracing() or not _PLAIN.issuperset(types):
+            return func(*args, **named)
+        if next(tensors_in((*args, *named.values())), None) is None:
+            return _from_the_host(way, func, args, named)
+        return way(func, args, named)
 
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))

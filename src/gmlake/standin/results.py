@@ -117,7 +117,7 @@ def changing(function: Function, given: Given, named: Named, foreseen: Given | N
         keep(of, later)
     if later is not None and base is not None and before is not None and base.is_contiguous():
         place = of.size(), of.stride(), of.storage_offset() - base.storage_offset()
-        keep(base, _to_be(_written, [before, later, place], {}))
+        keep(base, _to_be(_written, (before, later, place), {}))
     return made
 
 
@@ -131,8 +131,7 @@ def _changed(function: Function, name: str, given: Given, named: Named) -> Later
             before: Any = Later(partial(torch.empty, of.shape, dtype=of.dtype))
         else:
             before = _there(of)
-        operands = [before, *(mapped(_there, each) for each in given[1:])]
-        return _to_be(partial(_change, function), operands, named)
+        return _to_be(partial(_change, function), (before, *given[1:]), named)
     except UnknownError:
         return None
 
@@ -172,7 +171,7 @@ def with_values(function: Function, given: Given, named: Named, made: Any) -> An
         if later is None:
             _assume_of(function, given, named, part)
         elif parts is made:
-            keep(part, _to_be(getitem, [later, place], {}))
+            keep(part, _to_be(getitem, (later, place), {}))
         else:
             keep(part, later)
     return made
@@ -262,10 +261,9 @@ def follow(function: Function, given: Given, named: Named, made: Any = None) -> 
         if name in _LIKE and given and isinstance(given[0], torch.Tensor):
             shape_alone = torch.empty((), dtype=given[0].dtype, device="cpu").expand(given[0].shape)
             given = (Later(shape_alone), *given[1:])  # as it is: no copy of so many elements
-        operands = [mapped(_there, each) for each in given]
         if name in COPIED:
-            return _to_be(torch.Tensor.to, [operands[0], made.dtype], {})
-        later = _to_be(partial(_work, function), operands, named)
+            return _to_be(torch.Tensor.to, (given[0], made.dtype), {})
+        later = _to_be(partial(_work, function), given, named)
     except UnknownError:
         return None
     if name in _OF_DATA:
@@ -282,7 +280,9 @@ def _work(function: Function, *given: Any, **named: Any) -> Any:
     return made.clone() if name in _OF_DATA else made
 
 
-def _to_be(make: Function, operands: list[Any], named: Named) -> Later:
+def _to_be(make: Function, given: Given, named: Named) -> Later:
+    """Return what a function will make of these on the CPU. Raises UnknownError."""
+    operands = [mapped(_there, each) for each in given]
     others = {name: mapped(_there, each) for name, each in named.items()}
     waiting: list[Later] = []
     mapped(
