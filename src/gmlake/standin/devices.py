@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gmlake.standin.beyond import MIB
 from gmlake.units import format_size, parse_size
-
-MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True)

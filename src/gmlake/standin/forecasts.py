@@ -238,14 +238,14 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     say(f"running {runner.title}")
     began = time.monotonic()
     given = (choice.name, choice.given) if choice and batch else None
-    first = _first(runner, timeout, given, chosen)
+    first = _first(runner, timeout, given)
     longest = min(_LONGER * (time.monotonic() - began) + _LEAST_SECONDS, timeout)
     others = []
     if any(each["is_open"] and each["what"] != "number" for each in first.known["answers"]):
         say("running it with other values")
         others = list(_otherwise(runner, longest, given))
     say("replaying")
-    found = _forecast_of(first, others, runner, chosen, version)
+    found = _forecast_of(first, others, runner, version)
     if choice is None or found.why == "time was up":
         return found
     room = chosen.memory_bytes - found.beyond.total_bytes - found.beyond.error_bytes
@@ -258,14 +258,14 @@ def forecast(  # noqa: PLR0913 (each is a choice of its own)
     return replace(noted, needs=needs, batch=search.batch)
 
 
-def _first(runner: Runner, timeout: float, batch: tuple[str, int] | None, device: Device) -> Run:
+def _first(runner: Runner, timeout: float, batch: tuple[str, int] | None) -> Run:
     """Run the script with the memory of the device; if that ends it, with as much as it wants.
 
     One that catches OutOfMemoryError goes on as it would on the device.
     """
     cudas = beyond({}, world=1, is_checked=True).total_bytes
     try:
-        left = max(device.memory_bytes - cudas, _LEAST_SERVED)
+        left = max(runner.device.memory_bytes - cudas, _LEAST_SERVED)
         return runner.run(timeout, batch, served_bytes=left)
     except ForecastError as error:
         if not error.was_refused:
@@ -280,9 +280,8 @@ def _otherwise(runner: Runner, longest: float, batch: tuple[str, int] | None) ->
             yield runner.run(longest, batch, assume=assume)
 
 
-def _forecast_of(
-    run: Run, others: Sequence[Run], runner: Runner, device: Device, version: str
-) -> Forecast:
+def _forecast_of(run: Run, others: Sequence[Run], runner: Runner, version: str) -> Forecast:
+    device = runner.device
     extra = beyond(run.known["calls"], world=run.known["world"], is_checked=device.is_checked)
     needs = _needs(run, others, device, extra)
     room = device.memory_bytes / min(need.needed_bytes for need in needs)
