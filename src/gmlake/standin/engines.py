@@ -155,7 +155,6 @@ class Held:
             "reserved_bytes": torch.cuda.memory_reserved(),
             "in_use_bytes": torch.cuda.memory_reserved() + cuda,
             "peak_bytes": torch.cuda.max_memory_allocated() + cuda,
-            "calls": dict(control.calls()),
         }
 
 

@@ -194,8 +194,8 @@ def forecast_server(
     found = boot()
     if args.vary:
         found["others"] += list(_varied(found["settings"], boot))
-    extra = beyond(found.pop("calls"), world=found["ranks"], is_checked=device.is_checked)
-    return ServerForecast(title_of(program), device, version, found, extra.error_bytes)
+    error_bytes = beyond({}, world=found["ranks"], is_checked=device.is_checked).error_bytes
+    return ServerForecast(title_of(program), device, version, found, error_bytes)
 
 
 def _varied(own: Mapping[str, Any], boot: Callable[..., dict[str, Any]]) -> Iterator[list[Any]]:
