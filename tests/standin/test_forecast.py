@@ -333,10 +333,9 @@ def test_a_script_that_a_signal_ends_is_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ending", ["sys.exit('bad data')", "os._exit(1)"])
-def test_a_script_that_gives_up_half_way_is_not_forecast(ending: str, tmp_path: Path) -> None:
-    path = script(tmp_path, f"import os, sys\ntorch.ones(9, device='cuda')\n{ending}")
-    assert "script.py ended with exit code 1" in refused(path)
+def test_a_script_that_gives_up_half_way_is_not_forecast(tmp_path: Path) -> None:
+    path = script(tmp_path, "torch.ones(9, device='cuda')\nraise SystemExit('bad data')")
+    assert "script.py ended with exit code 1 before its steps repeated" in refused(path)
 
 
 @pytest.mark.long
@@ -355,7 +354,7 @@ def test_a_process_of_a_job_gets_a_hint(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_one_rank_of_a_job_gets_no_hint(tmp_path: Path) -> None:
-    path = script(tmp_path, "torch.ones(9).cuda() / 0; 1 / 0")
+    path = script(tmp_path, "torch.ones(9, device='cuda')\nraise RuntimeError('NCCL')")
     assert "ranks" not in refused("--ranks", "2", path)
 
 
@@ -639,13 +638,3 @@ def test_the_command_itself_never_has_the_stand_in_nor_pytorch(tmp_path: Path) -
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.long
-def test_a_forecast_leaves_no_folder_behind(tmp_path: Path) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    forecast(TRAIN, TMPDIR=str(folder))
-    refused(script(tmp_path, "raise ValueError"), TMPDIR=str(folder))
-    assert list(folder.glob("gmlake*")) == []  # PyTorch leaves one of its own
-    assert os.environ.get("GMLAKE_FORECAST") is None
