@@ -47,16 +47,13 @@ def watch() -> None:
 
 def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
     """Have no weights read, nor a tokenizer where none is. Raises ValueError."""
-    engines.compile_nothing()
+    named = {_NAMES.get(name, name): _VALUES.get(each, each) for name, each in settings.items()}
+    # Ranks that are not there have no memory to share.
+    named["disable_custom_all_reduce"] = True
+    engines.prepare(arguments, arguments.model_path, named)
     loader: Any = import_module("sglang.kernels.jit.utils.compile.loader")
     loader._find_prebuilt = lambda **_: True
     loader._load = lambda _: engines.Uncompiled()
-    # Ranks that are not there have no memory to share.
-    wanted = {"load_format": "dummy", "disable_custom_all_reduce": True}
-    if not engines.has_tokenizer(arguments.model_path):
-        wanted["skip_tokenizer_init"] = True
-    for name, value in (settings | wanted).items():
-        setattr(arguments, _NAMES.get(name, name), _VALUES.get(value, value))
 
 
 class _Engine(engines.Held):

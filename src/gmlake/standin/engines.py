@@ -59,7 +59,7 @@ def watch() -> None:
     @functools.wraps(make)
     def create_engine_config(self: Any, *given: Any, **named: Any) -> NoReturn:
         with asked() as wanted:
-            _prepare(self, wanted["settings"])
+            prepare(self, self.model, wanted["settings"])
             engine = _Engine(make(self, *given, **named), wanted["rank"])
             end_with(engine.found(wanted["contexts"]))
 
@@ -86,24 +86,23 @@ def end_with(found: dict[str, Any]) -> NoReturn:
     os._exit(0)
 
 
-def _prepare(arguments: Any, settings: dict[str, Any]) -> None:
-    """Have no weights read, nor a tokenizer where none is. Raises ValueError."""
-    compile_nothing()
-    for name, value in {**settings, "load_format": "dummy"}.items():
+def prepare(arguments: Any, model: str, settings: dict[str, Any]) -> None:
+    """Have these settings and no weights read, nor a tokenizer where none is. Raises ValueError.
+
+    No kernel is compiled by nvcc, and none tuned.
+    """
+    wanted = {**settings, "load_format": "dummy"}
+    if not _has_tokenizer(model):
+        wanted["skip_tokenizer_init"] = True
+    for name, value in wanted.items():
         setattr(arguments, name, value)
-    if not has_tokenizer(arguments.model):
-        arguments.skip_tokenizer_init = True
-
-
-def compile_nothing() -> None:
-    """Have no kernel compiled by nvcc, and none tuned."""
     tuner: Any = import_module("triton.runtime.autotuner").Autotuner
     tuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]  # nothing here tells which of them is fastest
     with suppress(ModuleNotFoundError):
         import_module("flashinfer.jit.core").JitSpec.build_and_load = lambda _: Uncompiled()
 
 
-def has_tokenizer(model: str) -> bool:
+def _has_tokenizer(model: str) -> bool:
     """Return whether a model brings a tokenizer, or is a name that the engine looks up.
 
     Raises ValueError for a folder without a configuration.
