@@ -63,7 +63,7 @@ class _Watch:
         backward: Any = torch.autograd.backward
         torch.autograd.backward = functools.wraps(backward)(functools.partial(self._back, backward))
         if seconds := float(os.environ.get("GMLAKE_FORECAST_SECONDS", "0")):
-            timer = threading.Timer(seconds, self._time_is_up)
+            timer = threading.Timer(seconds, self._end, ("time was up",))
             timer.daemon = True
             timer.start()
         atexit.register(self.write, "the program ended")
@@ -119,16 +119,12 @@ class _Watch:
         elif len(self._steps) >= self._most_steps:
             self._end("steps differ")
 
-    def _time_is_up(self) -> None:
-        self.write("time was up")
-        os._exit(0 if self._is_written else 124)
-
     def _end(self, why: str) -> None:
         """End the process here: what a program does at its end, such as saving, is left out."""
         self.write(why)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(0 if self._is_written else 124)
 
     def write(self, why: str) -> None:
         """Write the recording and what is known beside it; once."""
