@@ -36,7 +36,16 @@ from gmlake.standin.results import (
     writing,
 )
 from gmlake.standin.sizing import assigning, indexing, repeating, sizing
-from gmlake.standin.values import Later, certainty, forget, keep, known, lose, tensors_in
+from gmlake.standin.values import (
+    Later,
+    certainty,
+    forget,
+    keep,
+    known,
+    lose,
+    mapped,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     from gmlake.standin.values import Function, Given, Named, Way
@@ -139,7 +148,7 @@ def _replacing(function: Function, given: Given, named: Named) -> Any:
 def _making(function: Function, given: Given, named: Named) -> Any:
     is_of_numbers = getattr(function, "__name__", "") in _OF_NUMBERS
     is_whole = bool(given) and isinstance(given[0], torch.Tensor) and not is_of_numbers
-    given = (*given[:is_whole], *(number_of(each) for each in given[is_whole:]))
+    given = (*given[:is_whole], *mapped(number_of, given[is_whole:]))
     return following(function, given, named)
 
 
@@ -148,20 +157,19 @@ _OF_NUMBERS: Final = names("arange eye full linspace ones rand randint randn ran
 
 def _shaping(function: Function, given: Given, named: Named) -> Any:
     if "out" not in named:
-        given = (*given[:1], *(number_of(each) for each in given[1:]))
-        named = {name: number_of(each) for name, each in named.items()}
+        given = (*given[:1], *mapped(number_of, given[1:]))
+        named = {name: mapped(number_of, each) for name, each in named.items()}
     return following(function, given, named)
 
 
 def _copying(function: Function, given: Given, named: Named) -> Any:
     made = function(*given, **named)
-    of = given[0] if given else None
-    if type(made) is not torch.Tensor or not isinstance(of, torch.Tensor):
+    if type(made) is not torch.Tensor:
         return made
     if made.is_cuda:
         return with_values(function, given, named, made)
-    is_read = of.is_cuda and made.device.type == "cpu"
-    if is_read and (values := known(of)) is not None:
+    is_read = given[0].is_cuda and made.device.type == "cpu"
+    if is_read and (values := known(given[0])) is not None:
         return values.to(made.dtype, copy=True)
     return made
 
@@ -210,7 +218,7 @@ class _Answers(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Iterable[type], args: Given = (), kwargs: Named | None = None
     ) -> Any:
-        named = kwargs or {}
+        named = dict(kwargs or {})
         if torch.compiler.is_compiling():
             return func(*args, **named)
         way = _ways.get(func) or _ways.setdefault(func, _unlisted(func))
@@ -219,8 +227,13 @@ class _Answers(TorchFunctionMode):
             return func(*args, **named)
         if next(tensors_in((*args, *named.values())), None) is None:
             return _from_the_host(way, func, args, named)
+        if not args and "input" in named and func not in _INPUT_IS_LATER:
+            args = (named.pop("input"),)
         return way(func, args, named)
 
+
+_INPUT_IS_LATER: Final = (torch.polygamma, torch.searchsorted, torch.where)
+"""Functions of PyTorch whose operand `input` is not the first; the others take it by place, too."""
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 """Types that answer as PyTorch does."""

@@ -151,10 +151,8 @@ def _written(before: torch.Tensor, part: torch.Tensor, place: tuple[Any, ...]) -
 
 def number_of(value: Any) -> Any:
     """Return the number that a known tensor is, if it is one; PyTorch would read the device."""
-    if type(value) is not torch.Tensor:
-        is_whole = type(value) not in (tuple, list, torch.Size, slice)
-        return value if is_whole else mapped(number_of, value)
-    values = known(value) if value.is_cuda and value.dim() == 0 else None
+    is_number = type(value) is torch.Tensor and value.is_cuda and value.dim() == 0
+    values = known(value) if is_number else None
     if values is None:
         return value
     asked.note(asked.ROWS, certainty(value), "a count")
@@ -300,13 +298,18 @@ def _made(make: Function, operands: list[Any], others: Named) -> Any:
 
 
 def _there(value: Any) -> Any:
-    """Return an argument as the same function on the CPU takes it. Raises UnknownError."""
+    """Return an argument as the same function on the CPU takes it. Raises UnknownError.
+
+    A long list is not looked into: if it has tensors, nothing is known of it.
+    """
     if isinstance(value, torch.Tensor):
         later = later_of(value) if value.is_cuda else None
         is_ours = type(value) is torch.Tensor and value.numel() <= MOST_ELEMENTS
         if not is_ours or (later is None and value.is_cuda):
             raise UnknownError
         return later or Later(value.detach().clone())
+    if isinstance(value, (tuple, list)) and value and isinstance(value[0], torch.Tensor):
+        raise UnknownError
     if isinstance(value, (torch.device, str)) and str(value).startswith("cuda"):
         return "cpu"
     return None if isinstance(value, torch.Generator) else value

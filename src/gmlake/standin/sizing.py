@@ -20,7 +20,7 @@ from gmlake.standin.results import (
     number_of,
     with_values,
 )
-from gmlake.standin.values import MOST_ELEMENTS, Later, certainty, keep, known, later_of
+from gmlake.standin.values import MOST_ELEMENTS, Later, certainty, keep, known, later_of, mapped
 
 if TYPE_CHECKING:
     from gmlake.standin.values import Function, Given, Named
@@ -112,7 +112,7 @@ def _foreseen(index: Any, device: torch.device | None) -> Any:
     made: list[Any] = []
     for part in parts:
         if type(part) is slice:
-            made.append(number_of(part))
+            made.append(mapped(number_of, part))
         elif device is not None and _is_mask(part):
             made.extend(_rows(part, "a mask as an index", device))
         else:

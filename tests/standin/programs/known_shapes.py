@@ -78,7 +78,19 @@ def boxes() -> None:
     see(pairs, place[best < 9], torch.unique(place), (best < 9).sum().item())
 
 
-for make in (lambda: edges(50, 400), lambda: edges(20000, 300_000), sequences, experts, boxes):
+def named() -> None:
+    """Operands by their names, and a list that is longer than what is looked into."""
+    three = torch.tensor(3).to(DEVICE)
+    see(torch.is_nonzero(input=three), torch.equal(input=three, other=three + 1))
+    see(torch.allclose(input=three, other=three), torch.reshape(input=three, shape=(1,)))
+    see(torch.argmax(input=torch.empty(9, device=DEVICE)), torch.tensor([three] * 300))
+    see(torch.searchsorted(sorted_sequence=torch.arange(9, device=DEVICE), input=three[None]))
+
+
+for make in (
+    *(lambda: edges(50, 400), lambda: edges(20000, 300_000)),
+    *(sequences, experts, boxes, named),
+):
     for within in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with within():
             make()
