@@ -65,23 +65,17 @@ def _answer_reducers() -> None:
     @functools.wraps(make)
     def __init__(self: Any, *arguments: Any, **given: Any) -> None:  # noqa: N807 (wraps it)
         make(self, *arguments, **given)
-        register(self, None, _reduced)
+        # PyTorch wants the types of a hook to be its own, or none, as a lambda has.
+        register(self, None, lambda _, bucket: _done(bucket.buffer()))
 
     parallel.__init__ = __init__
     parallel.register_comm_hook = _nothing
 
 
-def _reduced(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def _done(result: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    done.set_result(bucket.buffer())
+    done.set_result(result)
     return done
-
-
-# PyTorch reads these, and wants the types themselves.
-_reduced.__annotations__ |= {
-    "bucket": vars(dist)["GradBucket"],
-    "return": torch.futures.Future[torch.Tensor],
-}
 
 
 def _put(name: str, function: Callable[..., Any]) -> None:
