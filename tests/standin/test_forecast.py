@@ -93,10 +93,9 @@ def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> 
     ("words", "steps", "why"),
     [
         ((), 5, "steps repeat"),
-        (("--accumulate", "4"), 5, "steps repeat"),
         (("--optimizers", "2"), 6, "steps repeat (every 2)"),
     ],
-    ids=["plain", "passes add up", "optimizers take turns"],
+    ids=["plain", "optimizers take turns"],
 )
 def test_the_figures_of_pytorchs_default_are_those_of_the_run(
     words: tuple[str, ...], steps: int, why: str, tmp_path: Path
