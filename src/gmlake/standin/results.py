@@ -206,7 +206,7 @@ SHARES: Final = {"even": 0.5, "most": 1.0, "least": 0.0}
 def guessed(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Return a mask of unknown numbers; a single comparison does not hold."""
     share = SHARES[ASSUMED] if shape or ASSUMED == "most" else 0.0
-    return (torch.rand(shape, generator=_fixed(), device="cpu") < share).to(dtype)
+    return (torch.rand(shape, generator=_fixed()) < share).to(dtype)
 
 
 def _chosen(
@@ -215,11 +215,11 @@ def _chosen(
     """Return places among numbers: of random ones, or of some that fall in each row."""
     width = of[-1] if of else 1
     if of.numel() > MOST_ELEMENTS:
-        return torch.randint(width, shape, generator=_fixed(), device="cpu")
+        return torch.randint(width, shape, generator=_fixed())
     if ASSUMED == "most":
-        numbers = torch.arange(width, 0.0, -1.0, device="cpu").expand(of)
+        numbers = torch.arange(width, 0.0, -1.0).expand(of)
     else:
-        numbers = torch.rand(of, generator=_fixed(), device="cpu")
+        numbers = torch.rand(of, generator=_fixed())
     with _drawing(getattr(function, "__name__", "")):
         made = function(numbers, *given, **named)
     return made if isinstance(made, torch.Tensor) else made[1]

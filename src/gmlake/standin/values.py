@@ -166,8 +166,13 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 @contextmanager
 def _aside() -> Iterator[None]:
-    """Do something of our own: no mode of the program sees it, nor does its differentiation."""
-    with torch.inference_mode(mode=False), torch.no_grad(), private.without_dispatch_modes():
+    """Do something of our own, on the CPU: no mode, no default device of the program counts."""
+    with (
+        torch.inference_mode(mode=False),
+        torch.no_grad(),
+        private.without_dispatch_modes(),
+        torch.device("cpu"),
+    ):
         yield
 
 

@@ -84,6 +84,10 @@ def named() -> None:
     see(torch.is_nonzero(input=three), torch.equal(input=three, other=three + 1))
     see(torch.allclose(input=three, other=three), torch.reshape(input=three, shape=(1,)))
     see(torch.argmax(input=torch.empty(9, device=DEVICE)), torch.tensor([three] * 300))
+    torch.set_default_device(DEVICE)
+    see(bool(torch.isfinite(torch.randn(9, requires_grad=True) * 2).all()))
+    see(torch.empty(9).fill_(3)[0].item())
+    torch.set_default_device(None)
     see(torch.searchsorted(sorted_sequence=torch.arange(9, device=DEVICE), input=three[None]))
 
 
