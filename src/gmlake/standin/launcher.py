@@ -102,7 +102,7 @@ def variables_of(settings: Mapping[str, str]) -> dict[str, str]:
     return {f"GMLAKE_STANDIN_{name.upper()}": value for name, value in settings.items()}
 
 
-def environment(settings: Mapping[str, str], report_folder: str | None = None) -> dict[str, str]:
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a process on the stand-in.
 
     settings: GMLAKE_STANDIN_* without the prefix, in lower case, as in {"capacity": "80GiB"}.
@@ -115,8 +115,6 @@ def environment(settings: Mapping[str, str], report_folder: str | None = None) -
         libraries = (library, library.with_name("libnvidia-ml.so.1"), earlier)
         variables["LD_PRELOAD"] = ":".join(filter(None, map(str, libraries)))
     variables |= variables_of(settings)
-    if report_folder is not None:
-        variables["GMLAKE_STANDIN_REPORT"] = report_folder
     # Triton, which torch.compile uses, looks for the driver's library by itself.
     variables.setdefault("TRITON_LIBCUDA_PATH", str(find_library().parent))
     # PyTorch's kernels made at run time are kept for a GPU, not for this.
@@ -204,7 +202,7 @@ def run(program: Sequence[str], settings: Mapping[str, str]) -> tuple[int, Count
     The code is negative for a signal, as subprocess has it. Raises StandinMissingError.
     """
     with tempfile.TemporaryDirectory(prefix="gmlake-standin-") as folder:
-        process = start(program, environment(settings, report_folder=folder))
+        process = start(program, environment({**settings, "report": folder}))
         # The program decides what comes of what asks this process to end. Ctrl-C in a terminal
         # reaches it by itself, and a second time does no harm.
         ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
