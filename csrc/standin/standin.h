@@ -143,6 +143,7 @@ typedef struct standin_device {
     standin_stream *default_stream; /* for the handles 0, 1 and 2 */
     standin_stream *behind_all;     /* see queue.h; NULL: nobody asked for it */
     uint64_t others_bytes;          /* held by other processes, during a call */
+    uint64_t graph_nodes;           /* of the executable graphs that were made for it */
     int ordinal;
     unsigned peers; /* bit i: device i may be reached, by cudaDeviceEnablePeerAccess */
     bool is_active; /* the runtime API has used its primary context, and never lets go of it */

@@ -187,3 +187,17 @@ def test_the_live_tensors_of_a_pool_are_known() -> None:
     assert not are_live(set())
     del x
     assert are_live(set())
+
+
+def test_an_executable_graph_has_memory_of_the_device_until_it_goes() -> None:
+    def rest_bytes() -> int:
+        return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved()
+
+    number, graph = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
+    before = rest_bytes()
+    with torch.cuda.graph(graph):
+        for _ in range(1000):
+            number.add_(1)
+    assert before - rest_bytes() == 1000 * 4096
+    graph.reset()
+    assert rest_bytes() == before

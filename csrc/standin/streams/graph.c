@@ -147,6 +147,7 @@ bool standin_graph_reaches(cudaGraph_t graph, const standin_nodes *from,
 /* ---- executable graphs ----------------------------------------------------------------------- */
 
 cudaError_t standin_cudaGraphExecDestroy(cudaGraphExec_t executable) {
+    executable->device->graph_nodes -= executable->nodes.count;
     release_all(&executable->nodes);
     standin_forget(executable);
     free(executable);
@@ -165,6 +166,8 @@ cudaError_t standin_cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph
     for (size_t k = 0; k < added->nodes.count; k++) {
         standin_node_hold(added->nodes.items[k]);
     }
+    added->device = standin_current_device();
+    added->device->graph_nodes += added->nodes.count;
     *out = added;
     return cudaSuccess;
 }

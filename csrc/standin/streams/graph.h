@@ -36,6 +36,7 @@ struct CUgraph_st {
 /* What a graph was when it was instantiated. */
 struct CUgraphExec_st {
     standin_nodes nodes;
+    standin_device *device;      /* that has memory for it */
     standin_stream *launched_on; /* last; it may be gone */
 };
 

@@ -147,13 +147,15 @@ class Held:
 
     def memory(self) -> dict[str, Any]:
         """Return what the process has in the end. Sizes in bytes."""
-        cuda = self.cuda_bytes()
+        cuda, reserved = self.cuda_bytes(), torch.cuda.memory_reserved()
+        free, total = torch.cuda.cudart().cudaMemGetInfo(torch.cuda.current_device())
+        beside = total - free - reserved + cuda  # graphs and what libraries allocate themselves
         return {
-            "memory_bytes": torch.cuda.mem_get_info()[1],
+            "memory_bytes": total,
             "cuda_bytes": cuda,
-            "reserved_bytes": torch.cuda.memory_reserved(),
-            "in_use_bytes": torch.cuda.memory_reserved() + cuda,
-            "peak_bytes": torch.cuda.max_memory_allocated() + cuda,
+            "reserved_bytes": reserved,
+            "in_use_bytes": reserved + beside,
+            "peak_bytes": torch.cuda.max_memory_allocated() + beside,
         }
 
 
