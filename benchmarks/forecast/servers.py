@@ -4,7 +4,7 @@
 
 This Python has vLLM and gmlake. results/servers.json has the models, and where the figures of their
 config.json are from, or for some where it is; what has no row is run, and a row is kept as soon as
-it is there. So is what public logs say, where no forecast is beside it.
+it is there. So is what public logs say, by the release of vLLM that is named beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def forecast(model: dict[str, Any], device: str, ranks: int) -> dict[str, Any]:
     if not done.stdout:
         return {"stopped": done.stderr.partition(" It printed last")[0].strip()}
     figures = json.loads(done.stdout)["figures"]
-    return {name: figures[name] for name in KEPT}
+    again = {row[0]: row[2] for row in figures["others"]}["started again, compiled before"]
+    return {name: figures[name] for name in KEPT} | {"again_tokens": again}
 
 
 def main() -> None:
@@ -56,7 +58,8 @@ def main() -> None:
         (known["models"][model], device, ranks, known["rows"], f"{device}, {ranks} of {model}")
         for ranks, device, model in product((1, 2), DEVICES, known["models"])
     ]
-    for one in known["receipts"]:  # what public logs say of a server
+    # What public logs say of a server.
+    for one in [each for each in known["receipts"] if each["by"] == version("vllm")]:
         asked = {"options": one["options"].split(), "variables": one.get("variables", {})}
         model = known["receipt_models"][one["model"]] | asked
         wanted.append((model, one["device"], 1, one, "forecast"))
