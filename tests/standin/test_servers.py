@@ -49,6 +49,8 @@ def test_the_engine_boots_without_weights_and_says_what_it_holds(tmp_path: Path)
     cache = found["tokens"] * BYTES_PER_TOKEN
     assert 0 <= found["available_bytes"] - cache < (1 << 20)
     assert found["reserved_bytes"] > cache + found["weights_bytes"]
+    beside = found["in_use_bytes"] - found["reserved_bytes"]
+    assert beside > found["cuda_bytes"]  # graphs lie there, too
     at_once = dict(map(tuple, found["concurrency"]))
     assert at_once == pytest.approx({1024: found["tokens"] / 1024, 100: found["tokens"] / 112})
 
