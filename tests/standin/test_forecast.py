@@ -93,9 +93,10 @@ def test_cuda_takes_what_was_measured_and_cublas_for_its_use(tmp_path: Path) -> 
     ("words", "steps", "why"),
     [
         ((), 5, "steps repeat"),
+        (("--accumulate", "4"), 5, "steps repeat"),
         (("--optimizers", "2"), 6, "steps repeat (every 2)"),
     ],
-    ids=["plain", "optimizers take turns"],
+    ids=["plain", "passes add up", "optimizers take turns"],
 )
 def test_the_figures_of_pytorchs_default_are_those_of_the_run(
     words: tuple[str, ...], steps: int, why: str, tmp_path: Path
@@ -332,9 +333,10 @@ def test_a_script_that_a_signal_ends_is_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_script_that_gives_up_half_way_is_not_forecast(tmp_path: Path) -> None:
-    path = script(tmp_path, "torch.ones(9, device='cuda')\nraise SystemExit('bad data')")
-    assert "script.py ended with exit code 1 before its steps repeated" in refused(path)
+@pytest.mark.parametrize("ending", ["sys.exit('bad data')", "os._exit(1)"])
+def test_a_script_that_gives_up_half_way_is_not_forecast(ending: str, tmp_path: Path) -> None:
+    path = script(tmp_path, f"import os, sys\ntorch.ones(9, device='cuda')\n{ending}")
+    assert "script.py ended with exit code 1" in refused(path)
 
 
 @pytest.mark.long
@@ -637,3 +639,13 @@ def test_the_command_itself_never_has_the_stand_in_nor_pytorch(tmp_path: Path) -
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
+def test_a_forecast_leaves_no_folder_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    forecast(TRAIN, TMPDIR=str(folder))
+    refused(script(tmp_path, "raise ValueError"), TMPDIR=str(folder))
+    assert list(folder.glob("gmlake*")) == []  # PyTorch leaves one of its own
+    assert os.environ.get("GMLAKE_FORECAST") is None

@@ -24,6 +24,7 @@ def options() -> argparse.Namespace:
     add("--seen", help="a file: the batch, and PyTorch's own figures after each step")
     add("--checkpoint", help="a file: written after the training")
     add("--iterations", type=int, default=20)
+    add("--accumulate", type=int, default=1, help="backward passes of a step")
     add("--optimizers", type=int, default=1, help="that take turns")
     add("--growing", action="store_true", help="each batch is larger than the one before")
     add("--plain", action="store_true", help="an optimizer without state")
@@ -63,8 +64,9 @@ def main() -> None:
     for iteration in range(given.iterations):
         optimizer = optimizers[iteration % len(optimizers)]
         batch = given.batch_size * (iteration + 1 if given.growing else 1)
-        rows = torch.randn(batch, WIDTH, device="cuda")
-        model(rows).square().mean().backward()
+        for _ in range(given.accumulate):
+            rows = torch.randn(batch, WIDTH, device="cuda")
+            model(rows).square().mean().backward()
         note(given.seen, figures, given.batch_size)
         if not given.without_optimizer:
             optimizer.step()
